@@ -1,0 +1,16 @@
+"""The physics of the tests: eight CPU devices, whatever the machine has."""
+
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+import jax  # noqa: E402
+
+# XLA takes NPROC for the number of its threads when the backend starts. With as
+# many devices as threads, devices that wait in a collective leave no thread for
+# the others' work, and on two cores that is a deadlock. Kernels that tests start
+# must not inherit it: `use_devices` has to see to it by itself.
+os.environ["NPROC"] = "32"
+jax.config.update("jax_num_cpu_devices", 8)
+jax.devices()
+del os.environ["NPROC"]

@@ -1,0 +1,89 @@
+"""Draws JAX shardings, does the memory arithmetic, X-rays a compiled function.
+
+Import it as `import spmd_helpers as spmd`. Names are loaded when they are first
+used: importing the package needs neither JAX nor NumPy and starts no backend.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# Where each public name lives. Order is the order of `dir()` and of the reference.
+_HOMES = {
+    "use_devices": "_devices",
+    "layout": "_from_jax",
+    "Layout": "_layout",
+    "draw": "_draw",
+    "draw_mesh": "_draw",
+    "Drawing": "_draw",
+    "xray": "_xray",
+    "XRay": "_xray",
+    "read_hlo": "_hlo",
+    "Collective": "_hlo",
+    "exercise": "_exercise",
+    "assert_sharding": "_checks",
+    "assert_close": "_checks",
+    "assert_same_as_one_device": "_checks",
+    "assert_collectives": "_checks",
+    "assert_peak_memory": "_checks",
+    "load_mnist": "_data",
+    "MNIST": "_data",
+    "SpecError": "_errors",
+    "UnknownAxis": "_errors",
+    "TooManyEntries": "_errors",
+    "AxisUsedTwice": "_errors",
+    "NotDivisible": "_errors",
+    "MeshMismatch": "_errors",
+    "NotUnderstood": "_errors",
+    "NoJax": "_errors",
+    "OldJax": "_errors",
+    "BackendStarted": "_errors",
+    "DownloadFailed": "_errors",
+    "CheckFailed": "_errors",
+}
+
+__all__ = list(_HOMES)
+
+if TYPE_CHECKING:  # editors see the names; nothing is imported at run time
+    from ._checks import (
+        assert_close,
+        assert_collectives,
+        assert_peak_memory,
+        assert_same_as_one_device,
+        assert_sharding,
+    )
+    from ._data import MNIST, load_mnist
+    from ._devices import use_devices
+    from ._draw import Drawing, draw, draw_mesh
+    from ._errors import (
+        AxisUsedTwice,
+        BackendStarted,
+        CheckFailed,
+        DownloadFailed,
+        MeshMismatch,
+        NoJax,
+        NotDivisible,
+        NotUnderstood,
+        OldJax,
+        SpecError,
+        TooManyEntries,
+        UnknownAxis,
+    )
+    from ._exercise import exercise
+    from ._from_jax import layout
+    from ._hlo import Collective, read_hlo
+    from ._layout import Layout
+    from ._xray import XRay, xray
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

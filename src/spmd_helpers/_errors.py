@@ -1,0 +1,56 @@
+"""One exception type for each kind of mistake a reader can make."""
+
+
+class _OneSentence:
+    """Shown in a notebook as its message alone: the way there teaches nothing."""
+
+    def _render_traceback_(self) -> list[str]:  # IPython looks for this name
+        return [f"{type(self).__name__}: {self}"]
+
+
+class SpecError(ValueError):
+    """A PartitionSpec that does not fit its array or its mesh."""
+
+
+class UnknownAxis(SpecError):
+    """A spec names an axis that the mesh does not have."""
+
+
+class TooManyEntries(SpecError):
+    """A spec has more entries than the array has dimensions."""
+
+
+class AxisUsedTwice(SpecError):
+    """A spec uses one mesh axis in two places."""
+
+
+class NotDivisible(SpecError):
+    """A dimension does not divide into the blocks that the spec asks for."""
+
+
+class MeshMismatch(ValueError):
+    """A mesh that does not match the devices, or the program, it came with."""
+
+
+class NotUnderstood(ValueError):
+    """An argument that is not of a kind the function can read."""
+
+
+class NoJax(_OneSentence, RuntimeError):
+    """JAX is needed and is not installed."""
+
+
+class OldJax(_OneSentence, RuntimeError):
+    """The installed JAX is older than the oldest one this package supports."""
+
+
+class BackendStarted(_OneSentence, RuntimeError):
+    """JAX already runs on fewer devices than were asked for."""
+
+
+class DownloadFailed(_OneSentence, RuntimeError):
+    """A download did not arrive whole; nothing of it was kept."""
+
+
+class CheckFailed(_OneSentence, AssertionError):
+    """An exercise's answer, or an asserted sharding, is not what it must be."""

@@ -1,0 +1,118 @@
+"""An exercise's check: open, right, or wrong with a reason; never a riddle."""
+
+import os
+import sys
+from types import CodeType, TracebackType
+
+from ._errors import CheckFailed, NotUnderstood
+
+
+class exercise:  # noqa: N801  (used as a verb: `with spmd.exercise("1.2"):`)
+    """Judge the asserts in the `with` block as one exercise.
+
+    - **Open.** The reader has not begun: a name that the block uses is still
+      `...`, or a function defined in the notebook raised `NotImplementedError`
+      itself. The block prints that the exercise is open and raises nothing,
+      so that "Run all" on an untouched notebook goes through. While nbgrader
+      grades (it sets `NBGRADER_EXECUTION`), open is failed.
+    - **Right.** The block ends: one line says so.
+    - **Wrong.** An assert fails: `CheckFailed` with the assert's own words,
+      shown without a traceback. Any other exception is the answer's own and is
+      passed on with a note that says which exercise it stopped.
+
+    JAX raises `NotImplementedError` too; from inside JAX it is a wrong answer,
+    not an open exercise.
+
+    >>> answer = 2 + 3
+    >>> with exercise("0.1"):
+    ...     assert answer == 5, f"2 + 3 is not {answer}"
+    Exercise 0.1: right.
+    >>> answer = ...
+    >>> with exercise("0.1"):
+    ...     assert answer == 5, f"2 + 3 is not {answer}"
+    Exercise 0.1 is open. Replace the `...` in the cell above, then run this cell.
+
+    Args:
+        number: chapter and exercise, as a text: `"2.1"`.
+
+    Raises:
+        CheckFailed: on a wrong answer, and on an open one under nbgrader.
+        NotUnderstood: when `number` is not of the form chapter.exercise.
+
+    Used in every chapter.
+    """
+
+    def __init__(self, number: str):
+        parts = number.split(".") if isinstance(number, str) else []
+        if len(parts) != 2 or not all(part.isdigit() for part in parts):
+            raise NotUnderstood(
+                f"exercise(number={number!r}): write the chapter and the exercise "
+                'as a text with one point, like exercise("2.1")'
+            )
+        self.number = number
+
+    def __enter__(self) -> "exercise":
+        caller = sys._getframe(1)
+        self._globals, self._code = caller.f_globals, caller.f_code
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if error is not None and not isinstance(error, Exception):
+            return False  # an interrupt, an exit: not a verdict
+        stub = self._open_stub(error, traceback)
+        if stub is not None:
+            return self._say_open(stub, error)
+        if error is None:
+            print(f"Exercise {self.number}: right.")
+            return False
+        if isinstance(error, AssertionError):
+            words = str(error) or "a check without words failed"
+            raise CheckFailed(f"Exercise {self.number}, not yet: {words}") from None
+        error.add_note(
+            f"Exercise {self.number}, not yet: your answer raised "
+            f"{kind.__name__} while it was checked."
+        )
+        return False
+
+    def _open_stub(self, error, traceback) -> str | None:
+        """What is still to be written: a name, `` for a function, None if done."""
+        for name in _names(self._code):
+            if self._globals.get(name) is ...:
+                return name
+        if isinstance(error, NotImplementedError):
+            frame = _innermost(traceback)
+            if frame.f_globals is self._globals and frame.f_code is not self._code:
+                return f"{frame.f_code.co_name}()"
+        return None
+
+    def _say_open(self, stub: str, error: BaseException | None) -> bool:
+        todo = (
+            f"Write `{stub}` in the cell above"
+            if stub.endswith("()")
+            else "Replace the `...` in the cell above"
+        )
+        words = f"Exercise {self.number} is open. {todo}, then run this cell."
+        if "NBGRADER_EXECUTION" in os.environ:
+            raise CheckFailed(words) from None
+        print(words)
+        return error is not None
+
+
+def _names(code: CodeType) -> list[str]:
+    """The global names a block of code uses, its inner functions' included."""
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names += _names(constant)
+    return names
+
+
+def _innermost(traceback):
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback.tb_frame

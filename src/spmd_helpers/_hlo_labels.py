@@ -1,0 +1,74 @@
+"""Where in the reader's own code a collective comes from, and in which phase."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
+
+from ._hlo_text import Instruction, Module
+from ._hlo_values import Place
+
+# Not the reader's own code: installed packages, Python itself, this package.
+_FOREIGN = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/spmd_helpers/_\w+\.py$|^<frozen "
+)
+_NOTEBOOK = re.compile(r"(?:^|/)ipykernel_\d+/|^<ipython-input-")
+_UNLABELED = ("parameter", "tuple", "while")  # their labels are of something else
+_NEAR = 4  # how many instructions away a label is still taken to belong
+
+
+def place_name(file: str, line: int) -> str:
+    """'train.py:12', or 'notebook cell, line 3' for a file of a notebook kernel."""
+    if _NOTEBOOK.search(file.replace("\\", "/")):
+        return f"notebook cell, line {line}"
+    return f"{PurePosixPath(file.replace(chr(92), '/')).name}:{line}"
+
+
+def _labels(place: Place, i: Instruction) -> Iterator[Instruction]:
+    """An instruction, what uses it, what it is made of, what calls it: who names it.
+
+    Collectives that the compiler adds often carry no label of their own.
+    """
+    yield i
+    named, users = place.computation.by_name, place.computation.users
+    yield from _around(i, lambda near: users.get(near.name, []))
+    yield from _around(i, lambda near: [named[n] for n in near.operands if n in named])
+    if place.parent and place.caller:
+        yield from _labels(place.parent, place.caller)
+
+
+def _around(
+    i: Instruction, step: Callable[[Instruction], list[Instruction]]
+) -> Iterator[Instruction]:
+    near, seen = [i], {i.name}
+    for _ in range(_NEAR):
+        near = [
+            found
+            for instruction in near
+            for found in step(instruction)
+            if found.name not in seen and found.opcode not in _UNLABELED
+        ]
+        seen.update(found.name for found in near)
+        yield from near
+
+
+def source(module: Module, place: Place, i: Instruction) -> tuple[str, int] | None:
+    """The (file, line) of the reader's own code nearest to an instruction."""
+    for instruction in _labels(place, i):
+        for file, line in module.frames(instruction):
+            if not _FOREIGN.search(file.replace("\\", "/")):
+                return file, line
+    return None
+
+
+def phase(place: Place, i: Instruction) -> str | None:
+    """'forward', 'backward' or 'recompute', from the names that JAX gives."""
+    for instruction in _labels(place, i):
+        name = instruction.quoted("op_name") or ""
+        if "/" not in name:
+            continue  # no label, or only the name of an argument
+        if re.search(r"\brematted_computation\b|/remat2$", name):
+            return "recompute"
+        if "transpose(" in name:
+            return "backward"
+        return "forward" if "jvp(" in name else None
+    return None

@@ -1,0 +1,87 @@
+"""An X-ray as words: one list of rows, from which text and HTML are both made."""
+
+import re
+from collections.abc import Iterable, Mapping
+from html import escape
+
+from ._hlo import Collective
+from ._text import bytes_words, table
+
+HEAD = ("collective", "over", "times", "dtype", "result", "sends", "where")
+_NUMBERS = (2, 4, 5)
+NOTHING = "no collective: no device waits for another"
+CPU_FLOATS = (
+    "The CPU compiler moves bfloat16 as float32: elsewhere such bytes are half."
+)
+
+
+def title(name: str, platform: str, mesh_shape: Mapping[str, int]) -> str:
+    """'XRay of step, cpu, data=4 × model=2 (bytes per device, each time)'."""
+    mesh = " × ".join(f"{axis}={size}" for axis, size in mesh_shape.items())
+    where = mesh or "one device"
+    return f"XRay of {name}, {platform}, {where} (bytes per device, each time)"
+
+
+def rows(collectives: Iterable[Collective]) -> list[tuple[str, ...]]:
+    """One row a collective, under HEAD."""
+    return [
+        (
+            c.kind + ("*" if c.lowered_as else ""),
+            ", ".join(c.axes) or "(no axis)",
+            "?" if c.count is None else f"{'≤' if c.at_most else ''}{c.count}",
+            c.dtype,
+            bytes_words(c.result_bytes),
+            bytes_words(c.wire_bytes),
+            _where(c.source),
+        )
+        for c in collectives
+    ]
+
+
+def notes(
+    collectives: tuple[Collective, ...], peak_memory: int | None, half_on_cpu: bool
+) -> list[str]:
+    """What stands under the table, a sentence each."""
+    found = []
+    for how in dict.fromkeys(c.lowered_as for c in collectives if c.lowered_as):
+        found.append(f"* written by the compiler as {how}")
+    if any(c.count is None for c in collectives):
+        found.append("? unknown: in a loop that runs as often as the data say")
+    if any(c.at_most for c in collectives):
+        found.append("≤ at most: in a branch that may not be taken")
+    if any(not c.axes for c in collectives):
+        found.append("(no axis) its groups follow no axis of this mesh: see .groups")
+    if half_on_cpu:
+        found.append(CPU_FLOATS)
+    if peak_memory is not None:
+        found.append(f"peak memory: {bytes_words(peak_memory)} per device")
+    return found
+
+
+def as_text(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
+    """The aligned table between its heading and its notes."""
+    middle = table([HEAD, *body], right=_NUMBERS) if body else NOTHING
+    return "\n".join([heading, middle, *below])
+
+
+def as_html(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
+    """The same words as a table that a screen reader can read."""
+    parts = [f'<table class="spmd-xray"><caption>{escape(heading)}</caption>']
+    if body:
+        heads = "".join(f'<th scope="col">{escape(word)}</th>' for word in HEAD)
+        parts.append(f"<thead><tr>{heads}</tr></thead>")
+        parts.append("<tbody>")
+        for kind, *cells in body:
+            line = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            parts.append(f'<tr><th scope="row">{escape(kind)}</th>{line}</tr>')
+        parts.append("</tbody>")
+    else:
+        parts.append(f"<tbody><tr><td>{escape(NOTHING)}</td></tr></tbody>")
+    parts.append("</table>")
+    parts += [f'<p class="spmd-xray-note">{escape(note)}</p>' for note in below]
+    return "\n".join(parts)
+
+
+def _where(source: str | None) -> str:
+    """A cell's number depends on what else was run, and is left out here."""
+    return re.sub(r"^(?:notebook cell|cell \d+), ", "cell, ", source or "")
