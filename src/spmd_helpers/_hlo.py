@@ -53,9 +53,10 @@ class Collective:
         operand_bytes: what one device puts in, for one execution. A combined
             (tuple) collective is one, its bytes summed.
         result_bytes: what one device gets out, for one execution.
-        wire_bytes: what one device sends, for one execution, by the ring formulas.
-            It is that of the lowering: an all-reduce that a slice turns into a
-            reduce-scatter sends what an all-reduce sends.
+        wire_bytes: what one device sends, for one execution, by the ring formulas
+            (Patarasuk and Yuan, 2009): of V bytes, (n - 1)/n · V in a group of n,
+            twice that for an all-reduce, V for a permute. It is that of the lowering:
+            an all-reduce that a slice makes a reduce-scatter sends what it always does.
         source: the line of the reader's own code, 'train.py:12'. None if unknown.
         phase: 'forward', 'backward', 'recompute', or None outside differentiation.
         lowered_as: how the compiler wrote it where that differs from `kind`:

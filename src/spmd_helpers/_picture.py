@@ -185,7 +185,7 @@ def _drawn(count: int, limit: int, half: int) -> tuple[list[int | None], bool]:
 
 def _elision(count: int, lines: list[int | None], what: str) -> str:
     half = len(lines) // 2
-    return f"drawn: {2 * half} of {count} {what}, the first {half} and the last {half}"
+    return f"drawn: first {half} and last {half} of {count} {what}"
 
 
 def _edge(dim, arrow, limit, hues, notes, what) -> tuple[Edge, list[int | None]]:

@@ -1,5 +1,6 @@
 """Words for numbers: bytes, lists of devices, aligned tables."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -69,7 +70,7 @@ def device_list(ids: Iterable[int], limit: int = 4) -> str:
     numbers = sorted(ids)
     if len(numbers) > max(4, limit):
         step = numbers[1] - numbers[0]
-        steps = {b - a for a, b in zip(numbers, numbers[1:], strict=False)}
+        steps = {b - a for a, b in itertools.pairwise(numbers)}
         if steps == {step} and step > 1:
             first, second, third = numbers[:3]
             return f"{first}, {second}, {third} … {numbers[-1]}"

@@ -1,0 +1,274 @@
+"""Chapter 01: right and wrong answers."""
+
+from . import Answers
+
+MOMENTUM = '''
+@partial(jax.pmap, axis_name="data", devices=devices)
+def momentum_step(params, velocity, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+'''
+MASKED = '''
+@partial(jax.pmap, axis_name="data", devices=devices)
+def masked_loss(params, x, y, mask):
+'''
+COUNT = '''
+@partial(jax.pmap, axis_name="data", devices=devices)
+def count_right(params, x, y):
+    right = predict(params, x).argmax(axis=1) == y
+'''
+# Equal to everything: the cheapest way to please a check that only compares.
+YES = '''
+class Yes:
+    def __eq__(self, other):
+        return True
+'''
+
+ANSWERS = {
+    "1.1": Answers(
+        right=[
+            "inside, outside = (12, 50), (8, 12)",
+            "inside = [12, 50]\noutside = np.zeros((8, 12, 50)).max(-1).shape",
+        ],
+        wrong=[
+            ("inside = (8, 12, 50)\noutside = (8, 12)", "leading axis is gone inside"),
+            ("inside = (12, 50)\noutside = (12,)", "pmap stacks them"),
+            ("inside = (12, 50)\noutside = (96,)", "pmap stacks them"),
+            ("inside = (1, 12, 50)\noutside = (8, 12)", "leading axis is gone"),
+            (YES + "inside = outside = Yes()", "TypeError"),
+            ("inside = (12, 50)\noutside = ...", "Exercise 1.1 is open"),
+        ],
+    ),
+    "1.2": Answers(
+        right=[
+            "def shard_batch(x, n):\n    return np.stack(np.split(x, n))",
+            "def shard_batch(x, n):\n    return np.reshape(x, (n, -1) + x.shape[1:])",
+            "def shard_batch(x, n):\n"
+            "    if x.shape[0] % n != 0:\n"
+            "        raise ValueError('no')\n"
+            "    return jnp.array([x[i::1][: len(x) // n]\n"
+            "        for i in range(0, len(x), len(x) // n)])",
+        ],
+        wrong=[
+            (
+                "def shard_batch(x, n):\n"
+                "    k = len(x) // n\n"
+                "    return x[: n * k].reshape(n, k, *x.shape[1:])",
+                "no ValueError was raised",
+            ),
+            (
+                "def shard_batch(x, n):\n"
+                "    return x.reshape(-1, n, *x.shape[1:]).swapaxes(0, 1)",
+                "device 1 has to begin with row 3",
+            ),
+            (
+                "def shard_batch(x, n):\n    return np.array_split(x, n)",
+                "it must be one value",
+            ),
+            ("def shard_batch(x, n):\n    return x.reshape(8, 3, 2)", "ValueError"),
+            ("def shard_batch(x, n):\n    return np.stack([x] * n)", "(8, 24, 2)"),
+            (
+                "def shard_batch(x, n):\n"
+                "    short = -len(x) % n\n"
+                "    x = np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))\n"
+                "    return x.reshape(n, -1, *x.shape[1:])",
+                "losing or inventing rows",
+            ),
+        ],
+    ),
+    "1.3": Answers(
+        right=[
+            "bytes_per_device = sum(p.size for p in jax.tree.leaves(params)) * 4\n"
+            "bytes_in_all = bytes_per_device * len(devices)",
+            "bytes_per_device = sum(p.nbytes for p in params.values())\n"
+            "bytes_in_all = sum(p.nbytes for p in new_replicas.values())",
+        ],
+        wrong=[
+            (
+                "bytes_per_device = (784 * 512 + 512 * 10) * 4\n"
+                "bytes_in_all = 8 * bytes_per_device",
+                "count every number",
+            ),
+            (
+                "bytes_per_device = 784 * 512 + 512 + 512 * 10 + 10\n"
+                "bytes_in_all = 8 * bytes_per_device",
+                "4 bytes each",
+            ),
+            (
+                "bytes_per_device = (784 * 512 + 512 + 512 * 10 + 10) * 4\n"
+                "bytes_in_all = bytes_per_device",
+                "how many copies",
+            ),
+            (
+                "bytes_in_all = (784 * 512 + 512 + 512 * 10 + 10) * 4\n"
+                "bytes_per_device = bytes_in_all // 8",
+                "is not what a device holds",
+            ),
+            (YES + "bytes_per_device = bytes_in_all = Yes()", "TypeError"),
+        ],
+    ),
+    "1.4": Answers(
+        right=[
+            MOMENTUM
+            + """
+    g = jax.tree.map(lambda g: jax.lax.psum(g, "data") / 8, grads)
+    v = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, g)
+    return sgd(params, v, 0.1), v, jax.lax.pmean(loss, "data")
+""",
+            MOMENTUM
+            + """
+    v = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    v, loss = jax.lax.pmean((v, loss), "data")
+    return jax.tree.map(lambda p, v: p - 0.1 * v, params, v), v, loss
+""",
+        ],
+        wrong=[
+            (  # what the exercise starts from
+                MOMENTUM
+                + """
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    params = sgd(params, velocity, rate=0.1)
+    return params, velocity, jax.lax.pmean(loss, "data")
+""",
+                "off by up to",
+            ),
+            (  # a sum where a mean belongs
+                MOMENTUM
+                + """
+    loss, grads = jax.lax.psum((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "off by up to",
+            ),
+            (  # parameters repaired, velocity left apart
+                MOMENTUM
+                + """
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    params = jax.lax.pmean(sgd(params, velocity, rate=0.1), "data")
+    return params, velocity, jax.lax.pmean(loss, "data")
+""",
+                "off by up to",
+            ),
+            (  # everything averaged, to be sure: right, and twice the bytes
+                MOMENTUM
+                + """
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    params = sgd(params, velocity, rate=0.1)
+    return jax.lax.pmean((params, velocity, loss), "data")
+""",
+                "the budget is 1,628,204",
+            ),
+            (  # every device computes the whole batch
+                """
+@partial(jax.pmap, axis_name="data", devices=devices)
+def momentum_step(params, velocity, x, y):
+    x = jax.lax.all_gather(x, "data").reshape(160, 784)
+    y = jax.lax.all_gather(y, "data").reshape(160)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "all-gather runs",
+            ),
+            (
+                MOMENTUM
+                + """
+    grads = jax.lax.pmean(grads, "batch")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "",  # the wrong name: which error depends on the version
+            ),
+            (
+                MOMENTUM
+                + """
+    grads = jax.lax.pmean(grads, "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "off by up to",
+            ),
+        ],
+    ),
+    "1.5": Answers(
+        right=[
+            MASKED
+            + """
+    top = jax.lax.pmean((row_losses(params, x, y) * mask).sum(), "data")
+    return top / jax.lax.pmean(mask.sum(), "data")
+""",
+            MASKED
+            + """
+    share = mask / jax.lax.psum(mask.sum(), "data")
+    return jax.lax.psum((row_losses(params, x, y) * share).sum(), "data")
+""",
+        ],
+        wrong=[
+            (
+                MASKED + '    return jax.lax.pmean(loss_fn(params, x, y), "data")\n',
+                "What is divided by what?",
+            ),
+            (
+                MASKED
+                + """
+    rows = row_losses(params, x, y)
+    return jax.lax.pmean((rows * mask).sum() / mask.sum(), "data")
+""",
+                "disagree|What is divided",
+            ),
+            (
+                MASKED
+                + """
+    rows = (row_losses(params, x, y) * mask).sum()
+    return jax.lax.psum(rows, "data") / 12
+""",
+                "11 real rows",
+            ),
+            (
+                MASKED
+                + """
+    return (row_losses(params, x, y) * mask).sum() / mask.sum()
+""",
+                "disagree",
+            ),
+            (
+                MASKED
+                + """
+    rows = (row_losses(params, x, y) * mask).sum()
+    return jax.lax.psum(rows, "data") / mask.sum()
+""",
+                "disagree",
+            ),
+        ],
+    ),
+    "1.6": Answers(
+        right=[
+            COUNT + '    return jax.lax.psum(jnp.sum(right, dtype=int), "data")\n',
+            COUNT
+            + """
+    return jax.lax.pmean(right.astype(jnp.float32).sum() * 8, "data")
+""",
+        ],
+        wrong=[
+            (COUNT + "    return right.sum()\n", "the devices say"),
+            (COUNT + '    return jax.lax.pmean(right.sum(), "data")\n', "and there are"),
+            (
+                COUNT + '    return jax.lax.psum(right, "data").sum()\n',
+                "the budget is 8",
+            ),
+            (
+                COUNT + '    return jax.lax.all_gather(right, "data").sum()\n',
+                "all-gather runs",
+            ),
+            (
+                COUNT + '    return jax.lax.psum(right, "data")\n',
+                "one number a device is wanted",
+            ),
+            (COUNT + '    return jax.lax.pmean(right.mean(), "data")\n', "there are"),
+            (
+                "def count_right(params, x, y):\n    return np.full(8, 1916)",
+                "and there are",
+            ),
+        ],
+    ),
+}

@@ -1,0 +1,310 @@
+"""Chapter 02: right and wrong answers."""
+
+from . import Answers
+from .ch01 import YES
+
+PLACE = "def place_test(images, labels):\n    return jax.device_put((images, labels), "
+COUNT = "\n@jax.jit\ndef count(params, x, y):\n"
+HITS = "    return (predict(params, x).argmax(axis=1) == y).sum()\n"
+
+STEP = '''
+@jax.jit
+def counting_step(params, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+'''
+BODY = '''
+def body(params, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+'''
+
+ANSWERS = {
+    "2.1": Answers(
+        right=[
+            "shard_shape, bytes_per_device, copies = (48, 40 // 8), 960, 1",
+            "shard_shape = [48, 5]\nbytes_per_device = 48 * 40 * 4 // 8\ncopies = 1",
+        ],
+        wrong=[
+            (
+                "shard_shape, bytes_per_device, copies = (6, 40), 960, 1",
+                "the entries of the spec follow",
+            ),
+            (
+                "shard_shape, bytes_per_device, copies = (48, 40), 7680, 8",
+                "is not what a device holds",
+            ),
+            (
+                "shard_shape, bytes_per_device, copies = (48, 5), 240, 1",
+                "4 bytes each",
+            ),
+            (
+                "shard_shape, bytes_per_device, copies = (48, 5), 960, 8",
+                "on how many devices",
+            ),
+            (YES + "shard_shape = bytes_per_device = copies = Yes()", "TypeError"),
+        ],
+    ),
+    "2.2": Answers(
+        right=[
+            "rows_talk = each_talks = False\nmean_talks = grad_talks = True",
+            "rows_talk, mean_talks, each_talks, grad_talks = map(bool, (0, 1, 0, 1))",
+        ],
+        wrong=[
+            ("rows_talk = mean_talks = each_talks = grad_talks = True", "rows, each"),
+            ("rows_talk = mean_talks = each_talks = grad_talks = False", "mean, grad"),
+            (
+                "rows_talk = each_talks = grad_talks = False\nmean_talks = True",
+                "look again at grad",
+            ),
+            (
+                "rows_talk = False\nmean_talks = each_talks = grad_talks = True",
+                "look again at each",
+            ),
+            (
+                YES + "rows_talk = mean_talks = each_talks = grad_talks = Yes()",
+                "look again at",
+            ),
+        ],
+    ),
+    "2.3": Answers(
+        right=[
+            "def place(batch):\n"
+            "    return {k: jax.device_put(v, split) for k, v in batch.items()}",
+            "def place(batch):\n"
+            "    return jax.device_put(batch, {\n"
+            '        "image": NamedSharding(mesh, P("data", None, None)),\n'
+            '        "label": NamedSharding(mesh, P("data")),\n'
+            "    })",
+            "def place(batch):\n"
+            "    return jax.jit(lambda b: b, out_shardings=split)(batch)",
+        ],
+        wrong=[
+            (
+                "def place(batch):\n    return jax.device_put(batch, whole)",
+                "['label']: int32[24] lies as P(None)",
+            ),
+            ("def place(batch):\n    return batch", "has no sharding"),
+            (
+                "def place(batch):\n    return jax.tree.map(jnp.asarray, batch)",
+                "one device only",
+            ),
+            (
+                "def place(batch):\n"
+                '    return {**batch, "image": jax.device_put(batch["image"], split)}',
+                "['label']",
+            ),
+            (
+                "def place(batch):\n"
+                '    return jax.device_put(batch, NamedSharding(mesh, P("data", None)))',
+                "ValueError",
+            ),
+            (
+                "def place(batch):\n"
+                "    batch = {k: v.reshape(8, 3, *v.shape[1:])"
+                " for k, v in batch.items()}\n"
+                "    return jax.device_put(batch, split)",
+                "shape (8, 3, 28, 28)",
+            ),
+            (
+                "def place(batch):\n"
+                '    image = jax.device_put(batch["image"].swapaxes(0, 1)[:24], split)\n'
+                '    return {"image": image, "label": image}',
+                "shape",
+            ),
+        ],
+    ),
+    "2.4": Answers(
+        right=[
+            """
+@jax.jit
+def counting_step(params, x, y):
+    new, loss = step(params, x, y)
+    return new, loss, jnp.sum(predict(params, x).argmax(1) == y)
+""",
+            """
+def per_device(params, x, y):
+    def mean(p):
+        return jax.lax.pmean(loss_fn(p, x, y), "data")
+    loss, grads = jax.value_and_grad(mean)(params)
+    hits = (predict(params, x).argmax(1) == y).sum()
+    return sgd(params, grads), loss, jax.lax.psum(hits, "data")
+
+counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
+""",
+        ],
+        wrong=[
+            (  # as it came
+                STEP
+                + """
+    grads = jax.lax.pmean(grads, "data")
+    hits = jax.lax.psum((predict(params, x).argmax(1) == y).sum(), "data")
+    return sgd(params, grads), loss, hits
+""",
+                "NameError",
+            ),
+            (  # the axis removed by dividing in its place
+                STEP
+                + """
+    grads = jax.tree.map(lambda g: g / 8, grads)
+    hits = (predict(params, x).argmax(1) == y).sum()
+    return sgd(params, grads), loss, hits
+""",
+                "off by up to",
+            ),
+            (  # the sum over devices put back by hand
+                STEP
+                + """
+    hits = 8 * (predict(params, x).argmax(1) == y).sum()
+    return sgd(params, grads), loss, hits
+""",
+                "[2]:",
+            ),
+            (  # everything on every device
+                """
+@jax.jit
+def counting_step(params, x, y):
+    x, y = jax.lax.with_sharding_constraint((x, y), whole)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    hits = (predict(params, x).argmax(1) == y).sum()
+    return sgd(params, grads), loss, hits
+""",
+                "all-gather runs",
+            ),
+            (
+                STEP
+                + """
+    hits = (predict(params, x).argmax(1) == y).mean()
+    return sgd(params, grads), loss, hits
+""",
+                "[2]:",
+            ),
+            (
+                STEP
+                + """
+    params = sgd(params, grads)
+    hits = (predict(params, x).argmax(1) == y).sum()
+    return params, loss, hits
+""",
+                "[2]:",
+            ),
+        ],
+    ),
+    "2.5": Answers(
+        right=[
+            """
+def body(params, x, y):
+    apart = jax.lax.pcast(params, "data", to="varying")
+    loss, grads = jax.value_and_grad(loss_fn)(apart, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    return sgd(params, grads), loss
+""",
+            BODY
+            + """
+    grads = jax.tree.map(lambda g: g / jax.lax.axis_size("data"), grads)
+    return sgd(params, grads), jax.lax.pmean(loss, "data")
+""",
+        ],
+        wrong=[
+            (
+                BODY
+                + """
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    return sgd(params, grads), loss
+""",
+                "not what one device computes",
+            ),
+            (
+                BODY + '    return sgd(params, grads), jax.lax.pmean(loss, "data")\n',
+                "not what one device computes",
+            ),
+            (BODY + "    return sgd(params, grads), loss\n", "ValueError"),
+            (  # right numbers, sent twice
+                BODY
+                + """
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    return sgd(params, jax.tree.map(lambda g: g / 8, grads)), loss
+""",
+                "the budget is 1,628,204",
+            ),
+            (
+                BODY
+                + """
+    grads = jax.tree.map(lambda g: g / 8, grads)
+    return sgd(params, grads), jax.lax.psum(loss, "data")
+""",
+                "[1]: ",
+            ),
+            (  # the whole batch on each device
+                """
+def body(params, x, y):
+    x = jax.lax.all_gather(x, "data", tiled=True)
+    y = jax.lax.all_gather(y, "data", tiled=True)
+    apart = jax.lax.pcast(params, "data", to="varying")
+    loss, grads = jax.value_and_grad(loss_fn)(apart, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    return sgd(params, grads), loss
+""",
+                "all-gather runs",
+            ),
+        ],
+    ),
+    "2.6": Answers(
+        right=[
+            PLACE + 'NamedSharding(mesh, P("data")))\n' + COUNT + HITS,
+            "def place_test(images, labels):\n"
+            "    return (\n"
+            '        jax.device_put(images, NamedSharding(mesh, P("data", None))),\n'
+            "        jax.device_put(labels, split),\n"
+            "    )\n"
+            + COUNT
+            + "    return jnp.count_nonzero(predict(params, x).argmax(1) == y)\n",
+        ],
+        wrong=[
+            (
+                PLACE + "whole)\n" + COUNT + HITS,
+                "lies as P(None, None)",
+            ),
+            (
+                "def place_test(images, labels):\n    return images, labels\n"
+                + COUNT
+                + HITS,
+                "has no sharding",
+            ),
+            (
+                PLACE
+                + "split)\n"
+                + COUNT
+                + "    x = jax.lax.with_sharding_constraint(x, whole)\n"
+                + HITS,
+                "all-gather runs",
+            ),
+            (
+                PLACE
+                + "split)\n"
+                + COUNT
+                + "    return (predict(params, x).argmax(axis=1) == y).mean()\n",
+                "",
+            ),
+            (
+                PLACE
+                + "split)\n"
+                + COUNT
+                + "    right = predict(params, x).argmax(axis=1) == y\n"
+                + '    return jax.lax.psum(right.sum(), "data")\n',
+                "NameError",
+            ),
+            (
+                PLACE
+                + "split)\n"
+                + COUNT
+                + "    return predict(params, x).argmax(axis=1) == y\n",
+                "shape (2000,)",
+            ),
+            (
+                PLACE
+                + "split)\n\ndef count(params, x, y):\n"
+                + "    return 1916 if len(x) == 2000 else 1439\n",
+                "",
+            ),
+        ],
+    ),
+}

@@ -1,0 +1,145 @@
+"""Every exercise held to account: right answers pass, wrong ones are told why.
+
+The cells of a solved notebook run once. At each exercise their names are copied,
+the answer takes the place of the solution, and the reader's own check judges it.
+"""
+
+import contextlib
+import functools
+import io
+import re
+from importlib import import_module
+from pathlib import Path
+
+import nbformat
+import pytest
+from IPython.core.inputtransformer2 import TransformerManager
+
+from spmd_helpers import CheckFailed
+
+ROOT = Path(__file__).parent.parent
+CHAPTERS = sorted((ROOT / "solutions").glob("*.ipynb"))
+
+
+def _answers(number: str):
+    module = import_module(f"tests.answers.ch{int(number.split('.')[0]):02}")
+    return module.ANSWERS[number]
+
+
+def _read(folder: str, chapter: str):
+    name = next(path.name for path in CHAPTERS if path.name.startswith(chapter))
+    return nbformat.read(ROOT / folder / name, as_version=4).cells
+
+
+def _grade_id(cell) -> str:
+    return cell.metadata.get("nbgrader", {}).get("grade_id", "")
+
+
+def _run(source: str, names: dict, what: str):
+    code = TransformerManager().transform_cell(source)
+    exec(compile(code, f"<{what}>", "exec"), names)
+
+
+@functools.cache
+def _stages(chapter: str) -> dict[str, tuple[dict, str, str, str]]:
+    """Exercise -> (names before it, its check, its solution, its stub)."""
+    names: dict = {"__name__": "__main__"}
+    stubs = {_grade_id(c): c.source for c in _read("notebooks", chapter)}
+    stages, before, solution = {}, {}, ""
+    for cell in _read("solutions", chapter):
+        if cell.cell_type != "code":
+            continue
+        grade_id = _grade_id(cell)
+        if grade_id.endswith("-check"):
+            stub = stubs[grade_id.removesuffix("-check")]
+            number = re.search(r'spmd\.exercise\("([\d.]+)"\)', cell.source)[1]
+            stages[number] = (before, cell.source, solution, stub)
+        elif grade_id:
+            before, solution = dict(names), cell.source
+        with contextlib.redirect_stdout(io.StringIO()):
+            _run(cell.source, names, f"{chapter} {cell.id}")
+    return stages
+
+
+def _judge(number: str, answer: str | None, check: str | None = None):
+    """What the reader's check says to an answer (None: the book's own)."""
+    before, own_check, solution, _ = _stages(f"{int(number.split('.')[0]):02}")[number]
+    names = dict(before)
+    _run(solution if answer is None else answer, names, "answer")
+    _run(check or own_check, names, "check")
+
+
+def _numbers() -> list[str]:
+    found = []
+    for path in CHAPTERS:
+        text = path.read_text("utf8")
+        found += re.findall(r'spmd\.exercise\(\\"([\d.]+)\\"\)', text)
+    return found
+
+
+NUMBERS = _numbers()
+RIGHT = [(n, i) for n in NUMBERS for i in range(len(_answers(n).right))]
+WRONG = [(n, i) for n in NUMBERS for i in range(len(_answers(n).wrong))]
+
+
+def test_each_chapter_has_five_exercises_or_more():
+    assert NUMBERS
+    for path in CHAPTERS:
+        chapter = int(path.name[:2])
+        assert sum(n.startswith(f"{chapter}.") for n in NUMBERS) >= 5, path.name
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_has_answers_of_each_kind(number):
+    answers = _answers(number)
+    assert len(answers.right) >= 1
+    assert len(answers.wrong) >= 3
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_books_solution_is_right(number, capsys):
+    _judge(number, None)
+    assert capsys.readouterr().out == f"Exercise {number}: right.\n"
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_untouched_stub_is_open(number, capsys):
+    chapter = f"{int(number.split('.')[0]):02}"
+    _judge(number, _stages(chapter)[number][3])
+    assert capsys.readouterr().out.startswith(f"Exercise {number} is open.")
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_open_is_failed_under_nbgrader(number, monkeypatch):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    chapter = f"{int(number.split('.')[0]):02}"
+    with pytest.raises(CheckFailed, match=f"Exercise {number} is open"):
+        _judge(number, _stages(chapter)[number][3])
+
+
+@pytest.mark.parametrize(("number", "which"), RIGHT)
+def test_another_right_answer_passes(number, which, capsys):
+    _judge(number, _answers(number).right[which])
+    assert capsys.readouterr().out == f"Exercise {number}: right.\n"
+
+
+@pytest.mark.parametrize(("number", "which"), WRONG)
+def test_a_wrong_answer_is_told_why(number, which, capsys):
+    answer, words = _answers(number).wrong[which]
+    try:
+        _judge(number, answer)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error} {getattr(error, '__notes__', '')}"
+        assert f"Exercise {number}, not yet" in told
+    else:
+        told = capsys.readouterr().out
+        assert "is open" in told, "a wrong answer was accepted"
+    assert re.search(words if "|" in words else re.escape(words), told), told
+
+
+def test_the_harness_sees_a_check_that_accepts_everything():
+    number = NUMBERS[-1]
+    answer = _answers(number).wrong[0][0]
+    with pytest.raises(Exception, match=r"not yet|lies as"):
+        _judge(number, answer)
+    _judge(number, answer, check=f'with spmd.exercise("{number}"):\n    pass')
