@@ -4,7 +4,7 @@ import os
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
-import jax  # noqa: E402
+import jax
 
 # XLA takes NPROC for the number of its threads when the backend starts. With as
 # many devices as threads, devices that wait in a collective leave no thread for

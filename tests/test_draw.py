@@ -169,7 +169,7 @@ def test_what_a_twin_must_say(name, words):
 def test_pmap_output_is_called_a_stack():
     twin = str(draw(jax.pmap(lambda x: x)(jnp.zeros((8, 3)))))
     assert "float32[8, 3] as P('(pmap axis)', None)" in twin
-    assert "(pmap axis) 7  7:8  7" in twin
+    assert "pmap 7  7:8  7" in twin
     assert twin.endswith(
         "dim 0 is pmap's stack, one slice a device; what pmap replicates lies there as "
         "8 copies"

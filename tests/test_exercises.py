@@ -106,7 +106,7 @@ def test_the_books_solution_is_right(number, capsys):
 def test_the_untouched_stub_is_open(number, capsys):
     chapter = f"{int(number.split('.')[0]):02}"
     _judge(number, _stages(chapter)[number][3])
-    assert capsys.readouterr().out.startswith(f"Exercise {number} is open.")
+    assert capsys.readouterr().out.startswith(f"Exercise {number} is open:")
 
 
 @pytest.mark.parametrize("number", NUMBERS)

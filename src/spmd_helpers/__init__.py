@@ -5,7 +5,6 @@ used: importing the package needs neither JAX nor NumPy and starts no backend.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -44,37 +43,6 @@ _HOMES = {
 }
 
 __all__ = list(_HOMES)
-
-if TYPE_CHECKING:  # editors see the names; nothing is imported at run time
-    from ._checks import (
-        assert_close,
-        assert_collectives,
-        assert_peak_memory,
-        assert_same_as_one_device,
-        assert_sharding,
-    )
-    from ._data import MNIST, load_mnist
-    from ._devices import use_devices
-    from ._draw import Drawing, draw, draw_mesh
-    from ._errors import (
-        AxisUsedTwice,
-        BackendStarted,
-        CheckFailed,
-        DownloadFailed,
-        MeshMismatch,
-        NoJax,
-        NotDivisible,
-        NotUnderstood,
-        OldJax,
-        SpecError,
-        TooManyEntries,
-        UnknownAxis,
-    )
-    from ._exercise import exercise
-    from ._from_jax import layout
-    from ._hlo import Collective, read_hlo
-    from ._layout import Layout
-    from ._xray import XRay, xray
 
 
 def __getattr__(name: str):

@@ -7,7 +7,7 @@ from types import CodeType, TracebackType
 from ._errors import CheckFailed, NotUnderstood
 
 
-class exercise:  # noqa: N801  (used as a verb: `with spmd.exercise("1.2"):`)
+class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
     """Judge the asserts in the `with` block as one exercise.
 
     - **Open.** The reader has not begun: a name that the block uses is still
@@ -30,7 +30,7 @@ class exercise:  # noqa: N801  (used as a verb: `with spmd.exercise("1.2"):`)
     >>> answer = ...
     >>> with exercise("0.1"):
     ...     assert answer == 5, f"2 + 3 is not {answer}"
-    Exercise 0.1 is open. Replace the `...` in the cell above, then run this cell.
+    Exercise 0.1 is open: replace the `...` above, then run this cell.
 
     Args:
         number: chapter and exercise, as a text: `"2.1"`.
@@ -91,12 +91,8 @@ class exercise:  # noqa: N801  (used as a verb: `with spmd.exercise("1.2"):`)
         return None
 
     def _say_open(self, stub: str, error: BaseException | None) -> bool:
-        todo = (
-            f"Write `{stub}` in the cell above"
-            if stub.endswith("()")
-            else "Replace the `...` in the cell above"
-        )
-        words = f"Exercise {self.number} is open. {todo}, then run this cell."
+        todo = f"write `{stub}`" if stub.endswith("()") else "replace the `...`"
+        words = f"Exercise {self.number} is open: {todo} above, then run this cell."
         if "NBGRADER_EXECUTION" in os.environ:
             raise CheckFailed(words) from None
         print(words)

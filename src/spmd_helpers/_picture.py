@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from ._facts import Words, say_copies, say_layout, say_mesh, sentences
-from ._layout import Layout, MeshFacts
+from ._layout import PMAP_AXIS, Layout, MeshFacts
 from ._text import count_words, device_list
 
 HUES = 4  # mesh axes that have a color of their own
@@ -225,7 +225,8 @@ def _level(axes, depth, lines, hues) -> tuple[Strip, ...]:
 
 def _strip(axis, index, size, hues, start=0, stop=1) -> Strip:
     tint = index / (size - 1) if size > 1 else 0.0
-    return Strip(f"{axis} {index}", hues.get(axis), tint, start, stop)
+    name = "pmap" if axis == PMAP_AXIS else axis  # the caption has the whole name
+    return Strip(f"{name} {index}", hues.get(axis), tint, start, stop)
 
 
 def _caption(dim: _Dim, hues) -> list[Word]:

@@ -24,6 +24,8 @@ SIZES = {
 MONO = {"title", "slice", "cell"}
 _LINE, _ROW, _GAP_ROW, _STRIP = 20, 44, 26, 24
 _MIN, _GAP, _PAD, _SPACE = 48, 4, 7, 28
+# A lone panel is at least this large, so that a dimension left whole looks whole.
+_WHOLE_ROWS, _WHOLE_COLUMNS = 88.0, 240.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,8 @@ class _Grid:
                 self.level_widths[-1] += spare
             self.left += max(0.0, spare)
         self.widths = self._column_widths(picture)
-        self.heights = [_GAP_ROW if i == rows.gap else _ROW for i in range(rows.size)]
+        tall = max(_ROW, _WHOLE_ROWS / rows.size) if self.row_caption else _ROW
+        self.heights = [_GAP_ROW if i == rows.gap else tall for i in range(rows.size)]
         self.head = (
             _STRIP + 6
             if any(p and (p.title or p.strips) for p in picture.panels)
@@ -204,6 +207,10 @@ class _Grid:
                 for j in range(strip.start, strip.stop):
                     need[j] = max(need[j], (room - _GAP * (span - 1)) / span)
         widest = max((w for j, w in enumerate(need) if j != edge.gap), default=_MIN)
+        if len(picture.panels) == 1 and self.rows.size > 1:
+            widest = max(widest, _WHOLE_COLUMNS / edge.size)
+        elif len(picture.panels) == 1 and edge.size == 1:
+            widest = max(widest, _WHOLE_COLUMNS / 2)
         return [w if j == edge.gap else widest for j, w in enumerate(need)]
 
     def _spans(self, sizes: Sequence[float], start: float):

@@ -2,26 +2,26 @@
 
 from . import Answers
 
-MOMENTUM = '''
+MOMENTUM = """
 @partial(jax.pmap, axis_name="data", devices=devices)
 def momentum_step(params, velocity, x, y):
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
-'''
-MASKED = '''
+"""
+MASKED = """
 @partial(jax.pmap, axis_name="data", devices=devices)
 def masked_loss(params, x, y, mask):
-'''
-COUNT = '''
+"""
+COUNT = """
 @partial(jax.pmap, axis_name="data", devices=devices)
 def count_right(params, x, y):
     right = predict(params, x).argmax(axis=1) == y
-'''
+"""
 # Equal to everything: the cheapest way to please a check that only compares.
-YES = '''
+YES = """
 class Yes:
     def __eq__(self, other):
         return True
-'''
+"""
 
 ANSWERS = {
     "1.1": Answers(
@@ -251,7 +251,10 @@ def momentum_step(params, velocity, x, y):
         ],
         wrong=[
             (COUNT + "    return right.sum()\n", "the devices say"),
-            (COUNT + '    return jax.lax.pmean(right.sum(), "data")\n', "and there are"),
+            (
+                COUNT + '    return jax.lax.pmean(right.sum(), "data")\n',
+                "and there are",
+            ),
             (
                 COUNT + '    return jax.lax.psum(right, "data").sum()\n',
                 "the budget is 8",

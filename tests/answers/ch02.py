@@ -7,15 +7,15 @@ PLACE = "def place_test(images, labels):\n    return jax.device_put((images, lab
 COUNT = "\n@jax.jit\ndef count(params, x, y):\n"
 HITS = "    return (predict(params, x).argmax(axis=1) == y).sum()\n"
 
-STEP = '''
+STEP = """
 @jax.jit
 def counting_step(params, x, y):
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
-'''
-BODY = '''
+"""
+BODY = """
 def body(params, x, y):
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
-'''
+"""
 
 ANSWERS = {
     "2.1": Answers(
@@ -94,7 +94,8 @@ ANSWERS = {
             ),
             (
                 "def place(batch):\n"
-                '    return jax.device_put(batch, NamedSharding(mesh, P("data", None)))',
+                '    rows = NamedSharding(mesh, P("data", None))\n'
+                "    return jax.device_put(batch, rows)",
                 "ValueError",
             ),
             (
@@ -106,7 +107,8 @@ ANSWERS = {
             ),
             (
                 "def place(batch):\n"
-                '    image = jax.device_put(batch["image"].swapaxes(0, 1)[:24], split)\n'
+                '    image = batch["image"].swapaxes(0, 1)[:24]\n'
+                "    image = jax.device_put(image, split)\n"
                 '    return {"image": image, "label": image}',
                 "shape",
             ),

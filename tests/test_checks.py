@@ -1,0 +1,353 @@
+"""The asserts and the exercise's verdict: what passes, what fails, in which words."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return jax.make_mesh((4, 2), ("data", "model"), (AxisType.Auto,) * 2)
+
+
+def put(mesh, shape, *spec):
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    return jax.device_put(x, NamedSharding(mesh, P(*spec)))
+
+
+def failure(call, *args, **kwargs) -> str:
+    with pytest.raises(spmd.CheckFailed) as caught:
+        call(*args, **kwargs)
+    return str(caught.value)
+
+
+# assert_close
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "words"),
+    [
+        (28.0, 3.5, "28.0 is 8 times what it must be"),
+        (0.0, 3.5, "0.0 is zero, and not what it must be"),
+        (np.full(3, 2.0), np.full(3, 1.0), "every value is 2 times what it must be"),
+        ([1, 2], [1, 3], "[1]: 2 is not right"),
+        (np.arange(4), np.array([0, 1, 2, 9]), "1 of 4 values are not right"),
+        (np.ones((2, 3)), np.ones((3, 2)), "shape (2, 3), and it must be (3, 2)"),
+        (True, 1, "bool values, and they must be int64"),
+        (1.0, True, "float64 values, and they must be bool"),
+        (np.array([1.0, np.nan]), np.ones(2), "1 of 2 values are not finite"),
+        ("a", "b", "'a' is not right"),
+        ("4", 4, "'4' is not a number or an array"),
+        ({"a": 1}, {"a": 1, "b": 2}, "['b']: is missing"),
+        ({"a": 1, "b": 2}, {"a": 1}, "['b']: is too many"),
+        ([1, 2], 1, "a tree with [0] and [1], and it must be one value"),
+        (1, [1, 2], "one value, and it must be a tree with [0] and [1]"),
+        (object(), 1, "is not a number or an array"),
+    ],
+)
+def test_assert_close_says_what_differs(got, want, words):
+    assert words in failure(spmd.assert_close, got, want)
+
+
+def test_assert_close_gathers_all_that_differs():
+    told = failure(
+        spmd.assert_close, {"a": 1, "b": 2, "c": 3}, {"a": 0, "b": 2, "c": 0}
+    )
+    assert told == "['a']: 1 is not right\n['c']: 3 is not right"
+
+
+def test_assert_close_is_not_pleased_by_an_object_that_equals_everything():
+    class Yes:
+        def __eq__(self, other):
+            return True
+
+    assert "is not a number or an array" in failure(spmd.assert_close, Yes(), 5)
+
+
+floats = hnp.arrays(
+    np.float32, st.integers(1, 20), elements=st.floats(-1e3, 1e3, width=32)
+)
+
+
+@given(floats)
+def test_assert_close_passes_what_is_equal(x):
+    spmd.assert_close({"x": x}, {"x": x.copy()}, rtol=0)
+    spmd.assert_close(jnp.asarray(x), x, rtol=0)
+
+
+@given(floats, st.floats(1e-4, 0.5), st.data())
+def test_assert_close_holds_its_tolerance(x, rtol, data):
+    scale = float(np.abs(x).max())
+    if scale < 1e-3:
+        return
+    at = data.draw(st.integers(0, len(x) - 1))
+    inside, outside = x.astype(np.float64), x.astype(np.float64)
+    inside[at] += 0.9 * rtol * scale
+    outside[at] += 1.1 * rtol * scale
+    spmd.assert_close(inside, x, rtol=rtol)
+    failure(spmd.assert_close, outside, x, rtol=rtol)
+
+
+# assert_sharding
+
+
+def test_assert_sharding_takes_every_spelling_of_one_sharding(mesh):
+    x = put(mesh, (8, 6), "data")
+    for spec in (P("data"), P("data", None), P(("data",))):
+        spmd.assert_sharding(x, spec)
+        spmd.assert_sharding(x, spec, mesh)
+
+
+def test_assert_sharding_takes_a_tree_of_specs(mesh):
+    tree = {"w": put(mesh, (8, 6), None, "model"), "b": put(mesh, (6,), "model")}
+    spmd.assert_sharding(tree, {"w": P(None, "model"), "b": P("model")})
+    spmd.assert_sharding({"layer": tree, "x": tree["b"]}, {"layer": {
+        "w": P(None, "model"), "b": P("model")}, "x": P("model")})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (P(), "lies as P('data', None), (2, 6) on each device, and must lie as P(None"),
+        (P(None, "data"), None),  # 6 does not divide by 4: the check's own mistake
+        (P("model"), "must lie as P('model', None), (4, 6) on each device"),
+        (P(("data", "model")), "must lie as P(('data', 'model'), None), (1, 6)"),
+    ],
+)
+def test_assert_sharding_says_how_it_lies(mesh, spec, words):
+    x = put(mesh, (8, 6), "data")
+    if words is None:
+        with pytest.raises(spmd.NotDivisible):
+            spmd.assert_sharding(x, spec)
+    else:
+        assert words in failure(spmd.assert_sharding, x, spec)
+
+
+def test_assert_sharding_gathers_every_leaf(mesh):
+    tree = {"a": put(mesh, (8,), "data"), "b": put(mesh, (8,)), "c": jnp.ones(8)}
+    told = failure(spmd.assert_sharding, tree, P())
+    assert [line[:5] for line in told.splitlines()] == ["['a']", "['c']"]
+    assert "float32[8] lies on one device only, outside every mesh" in told
+
+
+def test_assert_sharding_wants_jax_arrays_and_specs(mesh):
+    assert "a ndarray has no sharding" in failure(spmd.assert_sharding, np.ones(8), P())
+    assert "the tree is empty" in failure(spmd.assert_sharding, {}, P())
+    with pytest.raises(spmd.NotUnderstood, match="write a PartitionSpec, like"):
+        spmd.assert_sharding(put(mesh, (8,)), "data")
+    told = failure(spmd.assert_sharding, {"a": jnp.ones(8)}, {"b": P()})
+    assert "not built like the tree of specs" in told
+
+
+def test_assert_sharding_tells_the_same_cut_on_another_mesh(mesh):
+    other = jax.sharding.Mesh(mesh.devices[::-1], mesh.axis_names)
+    x = put(other, (8, 6), "data")
+    spmd.assert_sharding(x, P("data"))
+    with pytest.raises((spmd.CheckFailed, spmd.MeshMismatch)):
+        spmd.assert_sharding(x, P("data"), mesh)
+
+
+# assert_same_as_one_device
+
+
+def test_same_as_one_device_passes_what_is_right_and_keeps_the_arguments(mesh):
+    x = put(mesh, (8, 6), "data", "model")
+    f = jax.jit(lambda x: (x.sum(), x * 2), donate_argnums=0)
+    spmd.assert_same_as_one_device(f, x)
+    assert not x.is_deleted()
+
+
+def test_same_as_one_device_sees_a_wrong_collective(mesh):
+    x = put(mesh, (8, 6), "data")
+
+    def local(x):  # forgets to sum over the devices
+        return jax.lax.pmean(x.sum(), "data")
+
+    f = jax.shard_map(local, mesh=mesh, in_specs=P("data"), out_specs=P())
+    told = failure(
+        spmd.assert_same_as_one_device, jax.jit(f), x, reference=lambda x: x.sum()
+    )
+    assert told.startswith("not what one device computes: ")
+    assert "is 0.25 times what it must be" in told
+
+
+def test_same_as_one_device_takes_keys(mesh):
+    key = jax.device_put(jax.random.key(0), NamedSharding(mesh, P()))
+    spmd.assert_same_as_one_device(lambda k: jax.random.normal(k, (4,)), key)
+
+
+# assert_collectives, assert_peak_memory
+
+
+def test_collectives_against_a_budget(mesh):
+    x = put(mesh, (8, 6), "data")
+    spmd.assert_collectives(lambda x: x.sum(), x, exactly={"all-reduce": 1})
+    spmd.assert_collectives(
+        lambda x: x.sum(), x, at_most={"all-reduce": 1}, at_most_bytes=4, over="data"
+    )
+    seen = spmd.xray(lambda x: x.sum(), x)
+    spmd.assert_collectives(seen, at_most={"all-reduce": 2})
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"at_most": {}}, "all-reduce runs 1 time"),
+        ({"at_most": {"all-gather": 3}}, "and the budget is 0"),
+        ({"exactly": {}}, "must run 0 times"),
+        ({"exactly": {"all-reduce": 2}}, "and must run 2 times"),
+        ({"exactly": {"all-reduce": 1, "all-gather": 1}}, "all-gather runs 0 times"),
+        ({"over": "model"}, "all-reduce over 'data', and only 'model' may be used"),
+        ({"at_most_bytes": 3}, "4 bytes are exchanged, and the budget is 3"),
+    ],
+)
+def test_collectives_over_budget(mesh, budget, words):
+    x = put(mesh, (8, 6), "data")
+    assert words in failure(spmd.assert_collectives, lambda x: x.sum(), x, **budget)
+
+
+def test_collectives_in_a_loop_count_each_turn(mesh):
+    x = put(mesh, (8, 6), "data")
+
+    def f(x):
+        return jax.lax.scan(lambda c, _: (c + (x * c).sum(), None), 0.0, None, 5)[0]
+
+    spmd.assert_collectives(f, x, exactly={"all-reduce": 5})
+    assert "5 times" in failure(
+        spmd.assert_collectives, f, x, at_most={"all-reduce": 4}
+    )
+
+
+def test_an_unknown_number_of_turns_fails_every_budget(mesh):
+    x = put(mesh, (8, 6), "data")
+
+    def f(x):
+        return jax.lax.while_loop(lambda c: (x * c).sum() < 9e9, lambda c: c * 2, 1.0)
+
+    told = failure(
+        spmd.assert_collectives, f, x, at_most={"all-reduce": 99}, at_most_bytes=999
+    )
+    assert "an unknown number of times" in told
+    assert "on a byte budget" in told
+
+
+def test_collectives_without_a_budget_is_a_mistake(mesh):
+    with pytest.raises(spmd.NotUnderstood, match="needs something to hold"):
+        spmd.assert_collectives(lambda x: x, put(mesh, (8, 6)))
+
+
+def test_peak_memory(mesh):
+    x = put(mesh, (1024, 256), "data")  # 256 KiB a device, and as much for the result
+    spmd.assert_peak_memory(lambda x: x + 1, x, at_most_bytes=600_000)
+    told = failure(spmd.assert_peak_memory, lambda x: x + 1, x, at_most_bytes=1024)
+    assert "on each device at its peak, and the budget is 1 KiB" in told
+
+
+# exercise
+
+
+def judged(source: str, **names):
+    names |= {"spmd": spmd, "np": np, "jax": jax, "jnp": jnp}
+    exec(compile(source, "<cell>", "exec"), names)
+
+
+def check(body: str) -> str:
+    return f'with spmd.exercise("9.1"):\n    {body}\n'
+
+
+def test_exercise_right(capsys):
+    judged(check("assert answer == 4, 'no'"), answer=4)
+    assert capsys.readouterr().out == "Exercise 9.1: right.\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert answer == 4, 'no'",
+        "assert answer != 5, 'a check that the dots pass'",
+        "assert (lambda: answer)() == 4, 'no'",
+        "assert answer.shape == (4,), 'no'",
+        "assert [answer + i for i in range(2)], 'no'",
+    ],
+)
+def test_exercise_open_while_the_dots_stand(body, capsys):
+    judged(check(body), answer=...)
+    assert "Exercise 9.1 is open: replace the `...`" in capsys.readouterr().out
+
+
+STUB = "def f(x):\n    raise NotImplementedError\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert f(1) == 1",
+        "assert jax.jit(f)(1.0) == 1",
+        "spmd.assert_close(jax.vmap(f)(np.ones(3)), np.ones(3))",
+        "spmd.assert_same_as_one_device(f, jnp.ones(3))",
+        "spmd.assert_collectives(f, jnp.ones(3), exactly={})",
+        "assert jax.grad(f)(1.0) == 1",
+    ],
+)
+def test_exercise_open_while_the_stub_raises(body, capsys):
+    judged(STUB + check(body))
+    assert "Exercise 9.1 is open: write `f()`" in capsys.readouterr().out
+
+
+def test_not_implemented_from_elsewhere_is_a_wrong_answer():
+    class Library:
+        def call(self):
+            raise NotImplementedError("not in this version")
+
+    with pytest.raises(NotImplementedError) as caught:
+        judged(
+            "def f():\n    return library.call()\n" + check("f()"), library=Library()
+        )
+    assert "Exercise 9.1, not yet: your answer raised" in caught.value.__notes__[0]
+
+
+def test_exercise_wrong_says_the_words_of_the_check():
+    with pytest.raises(spmd.CheckFailed) as caught:
+        judged(check("assert answer == 4, f'{answer} is odd'"), answer=5)
+    assert str(caught.value) == "Exercise 9.1, not yet: 5 is odd"
+    assert caught.value.__cause__ is None
+    assert caught.value._render_traceback_() == [
+        "CheckFailed: Exercise 9.1, not yet: 5 is odd"
+    ]
+
+
+def test_exercise_passes_other_errors_on_with_a_note():
+    with pytest.raises(ZeroDivisionError) as caught:
+        judged(check("answer / 0"), answer=5)
+    assert caught.value.__notes__ == [
+        "Exercise 9.1, not yet: your answer raised ZeroDivisionError while it was"
+        " checked."
+    ]
+
+
+def test_exercise_lets_an_interrupt_through(capsys):
+    with pytest.raises(KeyboardInterrupt):
+        judged(check("raise KeyboardInterrupt"), answer=...)
+    assert capsys.readouterr().out == ""
+
+
+def test_open_is_failed_while_nbgrader_runs(monkeypatch):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    for source, names in ((check("assert answer"), {"answer": ...}),
+                          (STUB + check("f(1)"), {})):  # fmt: skip
+        with pytest.raises(spmd.CheckFailed, match=r"Exercise 9\.1 is open"):
+            judged(source, **names)
+
+
+@pytest.mark.parametrize("number", ["", "2", "2.", "a.b", "1.2.3", 2.1, None])
+def test_exercise_numbers_have_a_chapter(number):
+    with pytest.raises(spmd.NotUnderstood, match=r'like exercise\("2\.1"\)'):
+        spmd.exercise(number)
