@@ -21,7 +21,7 @@ from spmd_helpers._draw import draw, draw_mesh
 from spmd_helpers._layout import Layout
 from spmd_helpers._picture import layout_picture
 from spmd_helpers._scene import WIDE, Rect, Text, scene, text_width
-from spmd_helpers._svg import DARK, INK, LIGHT, PAPER, tint_opacity
+from spmd_helpers._svg import PHONE, DARK, INK, LIGHT, PAPER, tint_opacity
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {"data": 4, "model": 2}
@@ -331,9 +331,10 @@ def test_a_page_s_own_switch_rules_and_a_file_follows_the_reader():
 def test_wide_drawings_scroll_in_a_region_with_a_name(name):
     box = page(ALL[name]).splitlines()[0]
     width = float(re.search(r'width="([\d.]+)"', page(ALL[name]))[1])
-    wide = width > WIDE + 2
-    assert ('tabindex="0" role="region" aria-label="' in box) == wide
-    assert ("max-width: 100%; height: auto" in page(ALL[name])) == (not wide)
+    least = float(re.search(r"min-width: ([\d.]+)px", page(ALL[name]))[1])
+    assert ('tabindex="0" role="region" aria-label="' in box) == (least > PHONE)
+    assert least == pytest.approx((width - 2) * (1 if width - 2 > WIDE else 0.8), 0.01)
+    assert ("max-width: none" in page(ALL[name])) == (width - 2 > WIDE)
     assert "overflow-x: auto" in box
 
 

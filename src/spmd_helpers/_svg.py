@@ -25,6 +25,7 @@ _NO_GROUND = (
     f"{_DARK_PAGES[0]} .bd-content div.cell_output .text_html:has(svg.spmd-drawing) "
     "{ background: none; color: inherit; padding: 0; }"
 )
+PHONE = 320  # px; what every reader's column has
 _WORDS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _CODE = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 _BOLD = {"title": 600, "caption": 600, "strip": 500}
@@ -51,12 +52,17 @@ def html(picture: Picture, scene: Scene) -> str:
     pages = [f"{page} .spmd-drawing {{ {_hues(DARK)} }}" for page in _DARK_PAGES]
     drawing = _element(picture, scene, [*_style(), *pages, _NO_GROUND], 1)
     more = ""
-    if scene.width > WIDE:
+    if _least(scene.width) > PHONE:
         more = f' tabindex="0" role="region" aria-label="{escape(picture.title)}"'
     return (
         f'<div class="spmd-drawing-box" style="overflow-x: auto"{more}>\n'
         f"{drawing}</div>\n"
     )
+
+
+def _least(width: float) -> float:
+    """How narrow a drawing may become before its box scrolls instead."""
+    return width if width > WIDE else 0.8 * width
 
 
 def _hues(colors) -> str:
@@ -92,7 +98,9 @@ def _element(picture: Picture, scene: Scene, rules, margin) -> str:
     height = _number(scene.height + 2 * margin)
     content = repr((picture, scene)).encode()
     name = f"spmd-{hashlib.sha256(content).hexdigest()[:10]}"
-    fit = "max-width: 100%; height: auto" if scene.width <= WIDE else "max-width: none"
+    least = _number(_least(scene.width))
+    most = "100%" if scene.width <= WIDE else "none"
+    fit = f"min-width: {least}px; max-width: {most}; height: auto"
     view = f"{-margin} {-margin} {width} {height}"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="spmd-drawing" role="img" '

@@ -9,6 +9,9 @@ from ._text import bytes_words, table
 
 HEAD = ("collective", "over", "times", "dtype", "result", "sends", "where")
 _NUMBERS = (2, 4, 5)
+_CELL = "padding: 0.2em 0.7em; white-space: nowrap; text-align: left"
+_RIGHT = "; text-align: right"
+_CAPTION = "caption-side: top; text-align: left"
 NOTHING = "no collective: no device waits for another"
 CPU_FLOATS = (
     "The CPU compiler moves bfloat16 as float32: elsewhere such bytes are half."
@@ -66,18 +69,30 @@ def as_text(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
 
 def as_html(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
     """The same words as a table that a screen reader can read."""
-    parts = [f'<table class="spmd-xray"><caption>{escape(heading)}</caption>']
+    name = escape(heading)
+    parts = [
+        f'<div role="region" tabindex="0" aria-label="{name}" style="overflow-x: auto">'
+        f'<table class="spmd-xray"><caption style="{_CAPTION}">{name}</caption>'
+    ]
     if body:
-        heads = "".join(f'<th scope="col">{escape(word)}</th>' for word in HEAD)
+        styles = [_CELL + (_RIGHT if i in _NUMBERS else "") for i in range(len(HEAD))]
+        heads = "".join(
+            f'<th scope="col" style="{style}">{escape(word)}</th>'
+            for style, word in zip(styles, HEAD, strict=True)
+        )
         parts.append(f"<thead><tr>{heads}</tr></thead>")
         parts.append("<tbody>")
         for kind, *cells in body:
-            line = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            parts.append(f'<tr><th scope="row">{escape(kind)}</th>{line}</tr>')
+            line = "".join(
+                f'<td style="{style}">{escape(cell)}</td>'
+                for style, cell in zip(styles[1:], cells, strict=True)
+            )
+            first = f'<th scope="row" style="{_CELL}">{escape(kind)}</th>'
+            parts.append(f"<tr>{first}{line}</tr>")
         parts.append("</tbody>")
     else:
         parts.append(f"<tbody><tr><td>{escape(NOTHING)}</td></tr></tbody>")
-    parts.append("</table>")
+    parts.append("</table></div>")
     parts += [f'<p class="spmd-xray-note">{escape(note)}</p>' for note in below]
     return "\n".join(parts)
 

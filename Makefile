@@ -1,0 +1,51 @@
+# Every command a person needs. Logic longer than a line or two is in tools/.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help book test lab notebooks check wheel lock format lint clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## list these commands
+	@echo "make ... (PYTHON=python3.12 make ... uses another Python for a new .venv)"
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+book: environment ## build the site into _build/html and say where it is
+	@$(BIN)/python tools/build_site.py
+
+test: environment ## prove everything that the book says (ONLY_FIRST=1: one Python)
+	@$(BIN)/python tools/run_tests.py
+
+lab: environment ## open the reader's notebooks in JupyterLab
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter lab notebooks
+
+notebooks: environment ## make notebooks/ and solutions/ again from book/chapters/
+	@$(BIN)/python tools/make_notebooks.py
+
+check: environment ## say which notebooks are stale, change nothing
+	@$(BIN)/python tools/make_notebooks.py --check
+
+wheel: environment ## write the package's wheel into dist/
+	@rm -rf dist
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@ls dist/*.whl
+
+lock: environment ## pin requirements.txt again for Python 3.11 and newer
+	@bash tools/lock.sh $(BIN)
+
+format: environment ## rewrite the code in one format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: environment ## check format and style, change nothing
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+clean: ## remove what was built (not .venv; `rm -r .venv` removes it)
+	rm -rf _build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path "./.venv*" -prune -exec rm -rf {} +
+
+.PHONY: environment
+environment:
+	@GOAL="$(firstword $(MAKECMDGOALS))" bash tools/environment.sh $(VENV) "$(PYTHON)"

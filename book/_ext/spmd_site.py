@@ -1,0 +1,108 @@
+"""What Jupyter Book does not do by itself: a site that needs nothing from outside.
+
+- pages load no script from elsewhere, and none that they do not use;
+- buttons for Colab and the repository appear once _config.yml has its address;
+- a notebook's page says which versions made its outputs;
+- exercises and takeaways can be told at a glance;
+- a page that is no notebook can show a sharding, drawn when the site is built.
+"""
+
+import ast
+import html
+import json
+import re
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.util import logging
+
+LOGGER = logging.getLogger(__name__)
+UNUSED = ("thebe", "mathjax")
+LIVE_CODE = re.compile(
+    r'<script type="text/x-thebe-config">.*?</script>\s*'
+    r"<script>kernelName = .*?</script>",
+    re.S,
+)
+
+
+def set_buttons(app, config):
+    """Colab, repository and edit buttons, where there is something to open."""
+    options = config.html_theme_options
+    options.setdefault("navbar_persistent", [])  # search is in the sidebar already
+    if not options.get("repository_url"):
+        options.pop("repository_url", None)
+        return
+    options.update(
+        repository_url=options["repository_url"].rstrip("/"),
+        use_repository_button=True,
+        use_issues_button=True,
+        launch_buttons={"colab_url": "https://colab.research.google.com"},
+    )
+
+
+def trim_scripts(app, pagename, templatename, context, doctree):
+    """Drop the scripts and styles that no page here uses, whoever added them."""
+    for kind in ("script_files", "css_files"):
+        context[kind] = [file for file in context[kind] if not _is_unused(file)]
+    context["body"] = LIVE_CODE.sub("", context.get("body", ""))
+    if pagename in app.env.all_docs and _has_equations(app, pagename):
+        LOGGER.warning("%s has mathematics, and no script shows it", pagename)
+
+
+def _is_unused(file) -> bool:
+    attributes = getattr(file, "attributes", {})
+    text = f"{getattr(file, 'filename', file)} {attributes.get('body', '')}"
+    return any(name in text.lower() for name in UNUSED)
+
+
+def _has_equations(app, pagename) -> bool:
+    return bool(app.env.get_domain("math").has_equations(pagename))
+
+
+class Sharding(Directive):
+    """`shape`, `spec` and `mesh`, written as in Python, drawn by the package."""
+
+    option_spec = dict.fromkeys(("shape", "spec", "mesh"), ast.literal_eval)
+
+    def run(self):
+        from jax.sharding import PartitionSpec
+
+        import spmd_helpers as spmd
+
+        shape, spec, mesh = (self.options[name] for name in self.option_spec)
+        drawing = spmd.draw(shape, PartitionSpec(*spec), mesh=mesh)
+        picture = drawing._repr_mimebundle_()["text/html"]
+        return [nodes.raw("", picture, format="html")]
+
+
+def mark_sections(app, doctree):
+    """Give the sections that every chapter has a class of their own."""
+    for section in doctree.findall(nodes.section):
+        kind = section.next_node(nodes.title).astext().split(" ")[0].lower()
+        if kind in ("exercise", "takeaways"):
+            section["classes"].append(f"spmd-{kind}")
+
+
+def say_versions(app, pagename, templatename, context, doctree):
+    """Add a line with the versions to the end of a notebook's page."""
+    if pagename not in app.env.all_docs:
+        return
+    path = Path(app.env.doc2path(pagename))
+    if path.suffix != ".ipynb":
+        return
+    facts = json.loads(path.read_text("utf8"))["metadata"].get("spmd", {})
+    made = facts.get("made_with")
+    if made:
+        line = f"Outputs made with jax {made['jax']} on Python {made['python']}."
+        context["body"] += f'<p class="spmd-made-with">{html.escape(line)}</p>'
+
+
+def setup(app):
+    app.add_directive("sharding", Sharding)
+    app.connect("config-inited", set_buttons, priority=100)
+    app.connect("doctree-read", mark_sections)
+    app.connect("html-page-context", trim_scripts, priority=900)
+    app.connect("html-page-context", say_versions, priority=900)
+    app.add_css_file("book.css")
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,308 @@
+"""The house: one place for each fact, arrows that never point up, a full lock."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "spmd_helpers"
+
+# Which module stands on which floor. It may import from its own floor and from
+# those below; `__init__` hands out names and may import all of them.
+FLOORS = {
+    4: {"_exercise", "_data"},
+    3: {"_draw", "_checks"},
+    2: {"_xray", "_xray_view", "_devices"},
+    1: {
+        *("_picture", "_scene", "_svg", "_facts"),
+        *("_compare", "_from_jax", "_jax_version"),
+    },
+    0: {
+        *("_errors", "_text", "_layout"),
+        *("_hlo", "_hlo_text", "_hlo_values", "_hlo_labels", "_hlo_scatter"),
+        "_replica_groups",
+    },
+}
+FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
+# Libraries that a floor may import at the top of a file, beside the standard one.
+LIBRARIES = {0: set(), 1: set(), 2: set(), 3: set(), 4: {"numpy"}}
+HEAVY = ("jax", "numpy", "matplotlib")
+
+
+def modules() -> list[Path]:
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.name != "__init__.py"]
+
+
+def imports(tree: ast.AST, top_only: bool = False):
+    """(names of our own modules, names of libraries) that a file imports."""
+    own, libraries = set(), set()
+    nodes = tree.body if top_only else ast.walk(tree)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            names = [node.module] if node.module else [a.name for a in node.names]
+            own.update(name.split(".")[0] for name in names)
+            continue
+        elif isinstance(node, ast.ImportFrom):
+            found = [node.module]
+        else:
+            continue
+        for name in found:
+            if name.split(".")[0] == "spmd_helpers":
+                own.add((name.split(".") + ["__init__"])[1])
+            else:
+                libraries.add(name.split(".")[0])
+    return own, libraries - set(sys.stdlib_module_names)
+
+
+def upward(name: str, tree: ast.AST) -> list[str]:
+    """The modules of higher floors that module `name` imports."""
+    own, _ = imports(tree)
+    return sorted(o for o in own if FLOOR_OF.get(o, 9) > FLOOR_OF.get(name, 9))
+
+
+def test_every_module_has_a_floor():
+    assert {path.stem for path in modules()} <= set(FLOOR_OF)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
+def test_arrows_never_point_up(path):
+    assert upward(path.stem, ast.parse(path.read_text("utf8"))) == []
+
+
+def test_an_arrow_that_points_up_is_seen():
+    for line in ("from ._draw import draw", "from . import _draw"):
+        assert upward("_layout", ast.parse(f"def f():\n    {line}")) == ["_draw"]
+    assert upward("_draw", ast.parse("from ._layout import Layout")) == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
+def test_libraries_at_the_top_of_a_file(path):
+    tree = ast.parse(path.read_text("utf8"))
+    _, at_top = imports(tree, top_only=True)
+    assert at_top <= LIBRARIES.get(FLOOR_OF.get(path.stem), set())
+    if FLOOR_OF.get(path.stem) == 0:
+        assert imports(tree)[1] == set(), "floor 0 is the standard library only"
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
+def test_file_is_private_and_not_too_long(path):
+    assert path.stem.startswith("_")
+    text = path.read_text("utf8")
+    assert len(text.splitlines()) <= 360
+    assert "jax._src" not in text
+
+
+def loaded_after(code: str) -> list[str]:
+    """The heavy libraries that a fresh Python has loaded after `code`."""
+    report = f"import sys; print(*(n for n in {HEAVY} if n in sys.modules))"
+    environment = dict(os.environ, PYTHONPATH=str(ROOT / "src"))
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert loaded_after("import spmd_helpers as spmd; dir(spmd)") == []
+
+
+def test_a_heavy_import_is_seen():
+    assert loaded_after("import spmd_helpers; import numpy") == ["numpy"]
+
+
+# One place for each fact.
+
+
+def tracked() -> list[Path]:
+    """Every file of the repository; without git, every file that isn't built."""
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    names = done.stdout.splitlines() if done.returncode == 0 else []
+    paths = [ROOT / name for name in names]
+    if not paths:  # a copy without git
+        built = re.compile(r"\.(?!ci|github|git[ia])|_build$|__pycache__$|dist$")
+        paths = [
+            path
+            for path in ROOT.rglob("*")
+            if not any(built.match(part) for part in path.relative_to(ROOT).parts)
+        ]
+    return [p for p in paths if p.is_file()]
+
+
+def texts():
+    for path in tracked():
+        if path.suffix not in {".npz", ".png", ".woff2", ".gz"}:
+            yield path.relative_to(ROOT).as_posix(), path.read_text("utf8")
+
+
+def config():
+    return yaml.safe_load((ROOT / "_config.yml").read_text("utf8"))
+
+
+def test_address_is_empty_or_an_address():
+    address = config()["repository"]["url"]
+    assert address == "" or re.fullmatch(r"https://[\w.-]+(/[\w.-]+)+", address)
+
+
+def test_title_and_address_stand_in_the_config_only():
+    settings = config()
+    facts = [settings["title"], settings["repository"]["url"]]
+    facts.append(settings["html"]["baseurl"])
+    for name, text in texts():
+        if name == "_config.yml" or name.startswith(("notebooks/", "solutions/")):
+            continue  # the notebooks are generated from it
+        if name in ("README.md", "book/index.md", "CITATION.cff"):
+            facts_here = facts[1:]  # a heading may say the title
+        else:
+            facts_here = facts
+        for fact in facts_here:
+            assert not fact or fact not in text, f"{name} repeats {fact!r}"
+
+
+LEAKS = re.compile(
+    r"(?<![\w.])/(?!home/reader\b|tmp/ipykernel_)(?:home|Users|root|work|tmp|opt)/\w+"
+    r"|\.pyenv/versions/\d+\.\d+\.\d+"
+)
+# Lines that hold such a word on purpose: what they forbid, or a search path.
+ALLOWED = {"tests/test_house.py", "tests/test_notebooks.py", "tools/_run.py"}
+
+
+def test_no_path_of_somebodys_machine():
+    found = [
+        f"{name}: {match.group()}"
+        for name, text in texts()
+        if name not in ALLOWED
+        for match in LEAKS.finditer(text)
+    ]
+    assert found == []
+
+
+def test_a_leak_is_seen():
+    assert LEAKS.search("see /home/someone/book")
+    assert not LEAKS.search("https://example.org/work/x and $HOME/x")
+
+
+# The lock.
+
+
+def lock() -> list[str]:
+    lines = (ROOT / "requirements.txt").read_text("utf8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def test_lock_pins_everything_by_name():
+    pinned = r"[a-z0-9-]+==[\w.]+( ; [^@]+)?"
+    assert [line for line in lock() if not re.fullmatch(pinned, line)] == []
+    assert len(lock()) > 100
+
+
+def test_lock_has_two_jax():
+    assert [line for line in lock() if re.match(r"jax(lib)?==", line)] == [
+        line
+        for name in ("jax", "jaxlib")
+        for line in (
+            f"{name}==0.10.2 ; python_full_version < '3.12'",
+            f"{name}==0.12.0.1 ; python_full_version >= '3.12'",
+        )
+    ]
+
+
+def test_lock_has_what_pyproject_asks_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+    asked = list(project["dependencies"])
+    for extra in project["optional-dependencies"].values():
+        asked.extend(extra)
+    names = {re.match(r"[\w-]+", requirement).group().lower() for requirement in asked}
+    pinned = {re.match(r"[a-z0-9-]+", line).group() for line in lock()}
+    assert names - {project["name"]} <= pinned
+
+
+def test_installed_versions_are_the_locked_ones():
+    from importlib.metadata import version
+
+    from packaging.requirements import Requirement
+
+    wrong = []
+    for line in lock():
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate():
+            have = version(requirement.name)
+            if not requirement.specifier.contains(have, prereleases=True):
+                wrong.append(f"{requirement} is {have}")
+    assert wrong == []
+
+
+def test_the_wheel_does_not_ask_for_jax():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+    assert not [d for d in project["dependencies"] if "jax" in d]
+
+
+# The commands.
+
+
+def test_make_help_lists_every_command():
+    makefile = (ROOT / "Makefile").read_text("utf8")
+    commands = set(re.findall(r"^([a-z]+):", makefile, re.M)) - {"environment"}
+    shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
+    listed = set(re.findall(r"^  ([a-z]+) ", shown.stdout, re.M))
+    assert listed == commands
+    assert {"book", "test", "lab", "notebooks", "help"} <= listed
+
+
+def stand_in(folder: Path, answers: str) -> str:
+    """A program that poses as a Python and answers by `answers`, a shell text."""
+    program = folder / "python9"
+    program.write_text(f"#!/bin/sh\n{answers}\n")
+    program.chmod(0o755)
+    return str(program)
+
+
+def require_python(python: str) -> subprocess.CompletedProcess:
+    command = ["bash", "-c", 'source tools/python.sh; require_python "$1"', "x", python]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_a_python_that_is_too_old(tmp_path):
+    old = stand_in(tmp_path, 'case "$2" in *print*) echo 3.9.2 ;; *) exit 1 ;; esac')
+    done = require_python(old)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"This book needs Python 3.11 or newer; {old} is: 3.9.2.\n"
+        "Point at another one:  PYTHON=python3.12 make book\n"
+    )
+
+
+def test_a_python_that_does_not_run(tmp_path):
+    done = require_python(stand_in(tmp_path, "exit 127"))
+    assert done.returncode == 1
+    assert "is: none that runs." in done.stderr
+
+
+def test_a_python_without_venv(tmp_path):
+    split = 'case "$2" in *venv*) exit 1 ;; *print*) echo 3.11.2 ;; esac'
+    done = require_python(stand_in(tmp_path, split))
+    assert done.returncode == 1
+    assert "has no venv or ensurepip module" in done.stderr
+    assert "apt install python3-venv" in done.stderr
+
+
+def test_this_python_is_good_enough():
+    done = require_python(sys.executable)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,337 @@
+"""The built site, read in a real browser: whole, quiet, and alone on its disk.
+
+Reads _build/html, which `make book` writes. Needs a Chromium on this machine
+(CHROMIUM names one elsewhere); without one these tests are skipped, unless
+SPMD_BROWSER_REQUIRED=1.
+"""
+
+import contextlib
+import functools
+import http.server
+import os
+import re
+import shutil
+import sys
+import threading
+import warnings
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from build_site import build  # noqa: E402
+
+SITE = ROOT / "_build" / "html"
+CODE_COLUMNS = 72
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def pages(site: Path) -> list[str]:
+    """Every page but index.html, which only leads on to the first."""
+    found = (p.relative_to(site).as_posix() for p in site.rglob("*.html"))
+    return sorted(n for n in found if n != "index.html" and not n.startswith("_"))
+
+
+PAGES = pages(SITE)
+
+
+def test_site_is_built():
+    assert (SITE / "book" / "index.html").exists(), "run `make book` first"
+
+
+def browser_path() -> str | None:
+    named = os.environ.get("CHROMIUM")
+    return named or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    path = browser_path()
+    if path is None:
+        said = "NO BROWSER: the site was not read in one (install chromium)"
+        if os.environ.get("SPMD_BROWSER_REQUIRED") == "1":
+            pytest.fail(said)
+        pytest.skip(said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as playwright:
+            opened = playwright.chromium.launch(
+                executable_path=path, args=["--no-sandbox"]
+            )
+            yield opened
+            opened.close()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The site's address on this machine."""
+    handler = functools.partial(Quiet, directory=str(SITE))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class Reading:
+    """A page of the browser that notes what goes wrong on it."""
+
+    def __init__(self, page, base: str):
+        self.page, self.base = page, base
+        self.errors: list[str] = []
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
+        page.on("requestfailed", self._on_failed)
+        page.on("request", self._on_request)
+
+    def _on_console(self, message):
+        if message.type in ("error", "warning"):
+            self.errors.append(f"{message.type}: {message.text}")
+
+    def _on_failed(self, request):
+        if request.failure != "net::ERR_ABORTED":  # by going to the next page
+            self.errors.append(f"no {request.url}")
+
+    def _on_request(self, request):
+        if not request.url.startswith((self.base, "data:", "blob:")):
+            self.errors.append(f"asks outside: {request.url}")
+
+    def go(self, name: str, theme: str = "light", width: int = 1280):
+        self.errors.clear()
+        self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.goto(self.base + name, wait_until="load")
+        self.page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        return self.page
+
+
+@contextlib.contextmanager
+def reading(browser, base: str):
+    with contextlib.closing(browser.new_context(color_scheme="light")) as context:
+        yield Reading(context.new_page(), base)
+
+
+@pytest.fixture(scope="module")
+def over_http(browser, served):
+    with reading(browser, served) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def from_folder(browser):
+    with reading(browser, SITE.as_uri() + "/") as page:
+        yield page
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_quiet_and_asks_nothing_outside(over_http, from_folder, name):
+    for reader in (over_http, from_folder):
+        page = reader.go(name)
+        page.wait_for_load_state("networkidle")
+        assert reader.errors == []
+        assert page.title()
+
+
+def test_the_index_leads_to_the_first_page(over_http):
+    page = over_http.go("book/index.html")
+    title = page.title()
+    page.goto(over_http.base, wait_until="commit")
+    page.wait_for_url("**/book/index.html")
+    assert page.title() == title
+
+
+UNNAMED = """() => [...document.querySelectorAll(
+    '.bd-article img, .bd-article svg, .bd-article canvas')]
+  .filter(e => !e.parentElement.closest('svg') && !e.closest('[aria-hidden=true]'))
+  .filter(e => e.tagName == 'IMG' ? !e.alt.trim()
+    : !(e.getAttribute('aria-label') || e.getAttribute('aria-labelledby')
+        || e.querySelector('title')))
+  .map(e => e.outerHTML.slice(0, 120))"""
+
+WIDER = """() => {
+  const room = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth <= room) return [];
+  return [...document.querySelectorAll('body *')]
+    .filter(e => e.getBoundingClientRect().right > room + 1)
+    .slice(0, 5).map(e => e.outerHTML.slice(0, 120));
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_page_fits_and_pictures_have_names(over_http, name, theme, width):
+    page = over_http.go(name, theme, width)
+    assert page.evaluate(WIDER) == [], "the page scrolls sideways"
+    assert page.evaluate(UNNAMED) == [], "a picture without words"
+    assert over_http.errors == []
+
+
+HARD_TO_READ = """() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const c = parse(getComputedStyle(e).backgroundColor);
+      if (c.length == 3 || c[3] > 0.9) return c;
+    }
+    return parse(getComputedStyle(document.body).backgroundColor);
+  };
+  return [...document.querySelectorAll(
+      '.bd-article p, .bd-article li, .bd-article pre, .bd-article h1, .bd-article h2')]
+    .filter(e => e.textContent.trim() && e.offsetParent)
+    .map(e => {
+      const pair = [parse(getComputedStyle(e).color), behind(e)].map(light).sort();
+      return [(Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05), e];
+    })
+    .filter(([contrast]) => contrast < 4.5)
+    .map(([contrast, e]) => contrast.toFixed(1) + ' ' + e.outerHTML.slice(0, 100));
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_text_stands_out(over_http, name, theme):
+    page = over_http.go(name, theme)
+    assert page.evaluate(HARD_TO_READ) == []
+
+
+@pytest.mark.parametrize("name", [p for p in PAGES if "/" in p])
+def test_code_is_not_too_wide(over_http, name):
+    page = over_http.go(name)
+    cells = page.locator(".cell_input pre").all_inner_texts()
+    lines = [line for text in cells for line in text.splitlines()]
+    assert [line for line in lines if len(line) > CODE_COLUMNS] == []
+    for wide in page.locator(".cell_input pre").all():
+        assert wide.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+
+
+def links(name: str, text: str):
+    """(address, the file it means, its fragment) of a page's internal links."""
+    for address in re.findall(r'(?:href|src)="([^"]+)"', text):
+        parts = urlsplit(address)
+        if parts.scheme or parts.netloc or address.startswith("javascript:"):
+            continue
+        target = (SITE / name).parent / unquote(parts.path) if parts.path else None
+        yield address, target or SITE / name, unquote(parts.fragment)
+
+
+def dead_links(name: str, text: str) -> list[str]:
+    dead = []
+    for address, target, fragment in links(name, text):
+        if not target.exists():
+            dead.append(address)
+        elif fragment and target.suffix == ".html":
+            there = target.read_text("utf8")
+            if f'id="{fragment}"' not in there and fragment != "":
+                dead.append(address)
+    return dead
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_dead_link(name):
+    assert dead_links(name, (SITE / name).read_text("utf8")) == []
+
+
+def test_a_dead_link_is_seen():
+    page = '<a href="nowhere.html">x</a> <a href="#nothing">y</a>'
+    assert dead_links("book/index.html", page) == ["nowhere.html", "#nothing"]
+
+
+@pytest.mark.parametrize("name", [p for p in PAGES if p.startswith("notebooks/")])
+def test_notebook_page_says_its_versions(name):
+    said = re.findall(
+        r"Outputs made with jax [\d.]+ on Python 3\.11\.",
+        (SITE / name).read_text("utf8"),
+    )
+    assert len(said) == 1
+
+
+# The faults that these tests look for are seen when they are there.
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("<script>notThere()</script>", "error: notThere is not defined"),
+        (
+            '<img src="https://example.invalid/x.png" alt="a picture">',
+            "asks outside: https://example.invalid/x.png",
+        ),
+    ],
+)
+def test_a_fault_is_seen(browser, tmp_path, fault, found):
+    (tmp_path / "x.html").write_text(f"<title>x</title>{fault}")
+    with reading(browser, tmp_path.as_uri() + "/") as reader:
+        reader.go("x.html").wait_for_load_state("networkidle")
+        assert found in reader.errors
+
+
+@pytest.mark.parametrize(
+    ("fault", "script"),
+    [
+        ("<svg></svg>", UNNAMED),
+        ('<div style="width: 2000px">x</div>', WIDER),
+        ('<p style="color: #ccc; background: #fff">faint</p>', HARD_TO_READ),
+    ],
+)
+def test_a_fault_of_the_look_is_seen(browser, tmp_path, fault, script):
+    page = f'<body style="background: #fff"><div class="bd-article">{fault}</div>'
+    (tmp_path / "x.html").write_text(page)
+    with reading(browser, tmp_path.as_uri() + "/") as reader:
+        assert len(reader.go("x.html").evaluate(script)) == 1
+
+
+# The address in _config.yml.
+
+ADDRESS = "https://github.com/someone/book"
+BUTTON = "https://colab.research.google.com/github/someone/book/blob/main/notebooks/"
+
+
+@pytest.fixture(scope="module")
+def addressed(tmp_path_factory):
+    """The site as it is once the repository's address is known."""
+    folder = tmp_path_factory.mktemp("addressed")
+    text = (ROOT / "_config.yml").read_text("utf8")
+    text = re.sub(r'(?m)^  url: "[^"]*"', f'  url: "{ADDRESS}"', text)
+    text = re.sub(r'(?m)^  baseurl: "[^"]*"', '  baseurl: "https://example.org/"', text)
+    text = text.replace("book/_ext", str(ROOT / "book" / "_ext"))
+    (folder / "_config.yml").write_text(text, "utf8")
+    assert build(ROOT, folder, folder / "_config.yml") == 0
+    return folder / "_build" / "html"
+
+
+def all_text(site: Path) -> dict[str, str]:
+    return {name: (site / name).read_text("utf8") for name in pages(site)}
+
+
+def test_buttons_once_the_address_is_known(addressed):
+    for name, text in all_text(addressed).items():
+        if name.startswith("notebooks/"):
+            assert BUTTON + Path(name).with_suffix(".ipynb").name in text
+            assert "logo_colab" in text
+        if "/" in name:
+            assert f'href="{ADDRESS}"' in text
+            assert "fa-github" in text
+            assert '<link rel="canonical" href="https://example.org/' in text
+
+
+def test_no_button_while_the_address_is_unknown():
+    config = (ROOT / "_config.yml").read_text("utf8")
+    if not re.search(r'(?m)^  url: ""', config):
+        pytest.skip("the address is known")
+    for text in all_text(SITE).values():
+        for sign in ("logo_colab", "launch-buttons", "fa-github", "/issues/new"):
+            assert sign not in text

@@ -1,0 +1,79 @@
+"""Runs first in every kernel that makes or checks stored outputs.
+
+A matplotlib figure is stored as SVG text (a diff can be read, no date, no
+random ids), and beside it a text twin that says what is drawn. nbval compares
+the twin; a reader's own Jupyter shows figures in its usual way.
+"""
+
+
+def _lines(axes):
+    for line in axes.get_lines():
+        x, y = line.get_xdata(), line.get_ydata()
+        label = str(line.get_label())
+        name = "a line" if label.startswith("_") else repr(label)
+        if len(x):
+            ends = f"({x[0]:.2g}, {y[0]:.2g}) to ({x[-1]:.2g}, {y[-1]:.2g})"
+            yield f"{name} of {len(x)} points from {ends}"
+    if axes.patches:
+        yield f"{len(axes.patches)} filled shapes"
+    if axes.images:
+        yield f"{len(axes.images)} pictures"
+
+
+def figure_words(figure):
+    """One sentence for each axes: title, labels, what is drawn."""
+    said = []
+    for axes in figure.axes:
+        title = axes.get_title() or "Chart"
+        x, y = axes.get_xlabel(), axes.get_ylabel()
+        over = f", {y} over {x}" if x and y else ""
+        drawn = "; ".join(_lines(axes)) or "nothing drawn"
+        said.append(f"{title}{over}: {drawn}.")
+    return " ".join(said) or "An empty figure."
+
+
+def figure_html(figure):
+    """The figure as inline SVG that a screen reader can name."""
+    import html
+    import io
+    import re
+
+    from matplotlib import rc_context
+
+    out = io.StringIO()
+    with rc_context({"svg.hashsalt": "spmd", "svg.fonttype": "none"}):
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    svg = out.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # would repeat in one page
+    name = html.escape(figure_words(figure), quote=True)
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
+    svg = re.sub(
+        r' width="[\d.]+pt"', ' style="max-width: 100%; height: auto"', svg, count=1
+    )
+    svg = re.sub(r' height="[\d.]+pt"', "", svg, count=1)
+    return f'<div class="spmd-chart">{svg.strip()}</div>'
+
+
+def _install():
+    # IPython forgets what shows a figure each time the inline backend chooses
+    # its formats, which is when a notebook first imports pyplot.
+    from IPython.core import pylabtools
+
+    choose_formats = pylabtools.select_figure_formats
+
+    def choose_ours_too(shell, formats, **options):
+        choose_formats(shell, formats, **options)
+        where = ("matplotlib.figure", "Figure")
+        formatters = shell.display_formatter.formatters
+        formatters["text/html"].for_type_by_name(*where, figure_html)
+        formatters["text/plain"].for_type_by_name(
+            *where, lambda figure, printer, cycle: printer.text(figure_words(figure))
+        )
+
+    pylabtools.select_figure_formats = choose_ours_too
+
+
+_install()
+del _install

@@ -1,0 +1,74 @@
+"""Build the site into _build/html, warnings as errors, with no network.
+
+Does nothing when nothing that it is made from has changed since the last build
+that succeeded; --force builds anyway.
+"""
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from _book import ROOT
+
+INPUTS = (
+    *("_config.yml", "requirements.txt", "pyproject.toml", "tools/build_site.py"),
+    *("book/**/*", "notebooks/*.ipynb", "solutions/*.ipynb"),
+)
+
+
+def digest(root: Path) -> str:
+    """One value for everything that the site is made from."""
+    total = hashlib.sha256()
+    for pattern in INPUTS:
+        for path in sorted(root.glob(pattern)):
+            if path.is_file() and "__pycache__" not in path.parts:
+                total.update(path.relative_to(root).as_posix().encode() + b"\0")
+                total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def build(root: Path, out: Path, config: Path | None = None, fresh: bool = True) -> int:
+    """Jupyter Book's exit code; the site is then in `out`/_build/html."""
+    command = [
+        *(str(Path(sys.executable).with_name("jupyter-book")), "build", str(root)),
+        *("--path-output", str(out), "--toc", str(root / "book" / "_toc.yml")),
+        *("--config", str(config or root / "_config.yml")),
+        *("-W", "-n", "--keep-going", "-q"),
+    ]
+    if fresh:
+        command.append("--all")
+    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        print(done.stdout)
+    return done.returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--force", action="store_true", help="build in any case")
+    options = parser.parse_args()
+    index = ROOT / "_build" / "html" / "index.html"
+    stamp = ROOT / "_build" / "made-from.txt"
+    now = digest(ROOT)
+    known = stamp.read_text("utf8") if stamp.exists() else ""
+    if options.force or known != now or not index.exists():
+        begun = time.monotonic()
+        print("== building the site ...", flush=True)
+        stamp.unlink(missing_ok=True)
+        code = build(ROOT, ROOT)
+        if code:
+            print("The site has warnings or errors (above).", file=sys.stderr)
+            return code
+        stamp.write_text(now, "utf8")
+        print(f"== built in {time.monotonic() - begun:.0f} s")
+    else:
+        print("== the site is up to date")
+    print(f"Open _build/html/index.html\n  or {index.as_uri()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
