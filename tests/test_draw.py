@@ -21,7 +21,7 @@ from spmd_helpers._draw import draw, draw_mesh
 from spmd_helpers._layout import Layout
 from spmd_helpers._picture import layout_picture
 from spmd_helpers._scene import WIDE, Rect, Text, scene, text_width
-from spmd_helpers._svg import PHONE, DARK, INK, LIGHT, PAPER, tint_opacity
+from spmd_helpers._svg import DARK, INK, LIGHT, PAPER, PHONE, tint_opacity
 
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {"data": 4, "model": 2}
