@@ -79,6 +79,10 @@ def both_notebooks(master: Path, book: Book):
     for cell in solved.cells:
         if cell.cell_type == "code":
             cell.source = _solved(cell.source)
+    title = solved.cells[0]
+    if not title.source.startswith("# "):
+        raise BookError(f"{book.name_of(master)}: must begin with its title, `# ...`")
+    title.source = re.sub(r"^# .*", r"\g<0> (solved)", title.source)
     reader = copy.deepcopy(source)
     for step in (ClearSolutions, ClearHiddenTests, LockCells):
         reader = _apply(step, reader)
