@@ -38,6 +38,7 @@ def failure(call, *args, **kwargs) -> str:
         (28.0, 3.5, "28.0 is 8 times what it must be"),
         (0.0, 3.5, "0.0 is zero, and not what it must be"),
         (np.full(3, 2.0), np.full(3, 1.0), "every value is 2 times what it must be"),
+        (np.array([1.0001, 2, 3]), np.array([1.0, 2, 3]), "off by up to 0.0001, and"),
         ([1, 2], [1, 3], "[1]: 2 is not right"),
         (np.arange(4), np.array([0, 1, 2, 9]), "1 of 4 values are not right"),
         (np.ones((2, 3)), np.ones((3, 2)), "shape (2, 3), and it must be (3, 2)"),

@@ -123,7 +123,8 @@ def assert_same_as_one_device(f: Callable, *args, rtol: float = 1e-5, reference=
         rtol: as in `assert_close`.
         reference: what to run on one device; by default `f` itself, without its
             jit and thus without the shardings written there. A function that
-            names mesh axes (pmap, shard_map) can't run on one: give its twin.
+            names mesh axes or a mesh (pmap, shard_map, a sharding constraint)
+            can't run on one device: give its twin.
 
     Raises:
         CheckFailed: with every output that differs, by its path.

@@ -40,7 +40,8 @@ def _float_difference(have, must, rtol: float) -> str:
     name = f"{have}" if have.ndim == 0 else "every value"
     if scale > 0:
         factor = float(np.sum(have * must) / np.sum(must * must))
-        if np.max(np.abs(have - factor * must)) <= 1e-4 * abs(factor) * scale:
+        off_factor = np.max(np.abs(have - factor * must))
+        if f"{factor:.3g}" != "1" and off_factor <= 1e-4 * abs(factor) * scale:
             times = f"{factor:.4g} times" if factor else "zero, and not"
             return f"{name} is {times} what it must be"
     if have.ndim == 0:

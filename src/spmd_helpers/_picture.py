@@ -12,7 +12,7 @@ from ._layout import PMAP_AXIS, Layout, MeshFacts
 from ._text import count_words, device_list
 
 HUES = 4  # mesh axes that have a color of their own
-_LIMITS = {1: 10, 2: 8, 4: 6, 8: 5}  # panels drawn -> rows and columns drawn in each
+_LIMITS = {1: 10, 2: 8, 4: 6, 8: 4}  # panels drawn -> rows and columns drawn in each
 _ROWS, _COLUMNS, _PANELS = 4, 3, 4  # drawn at each end where there are more
 
 
