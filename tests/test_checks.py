@@ -1,5 +1,7 @@
 """The asserts and the exercise's verdict: what passes, what fails, in which words."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,14 @@ def failure(call, *args, **kwargs) -> str:
         (True, 1, "bool values, and they must be int64"),
         (1.0, True, "float64 values, and they must be bool"),
         (np.array([1.0, np.nan]), np.ones(2), "1 of 2 values are not finite"),
+        (np.array([1.0, 5, 7]), np.array([np.inf, 2, 3]), "not infinite or NaN as"),
+        (np.array([1.0, 2]), np.array([1.0, np.nan]), "1 of 2 values are not inf"),
+        (1 + 2j, 1 + 3j, "(1+2j) is not right (off by 1, and 3.2e-05 may be)"),
+        (1 + 2j, 1.0, "(1+2j) is not right (off by 2, and 1e-05 may be)"),
+        (jax.random.key(0), jax.random.key(1), "1 of 2 values are not right"),
+        (jnp.bfloat16(2), jnp.bfloat16(3), "is 0.6667 times what it must be"),
+        (jnp.int4(2), jnp.int4(3), "2 is not right"),
+        (1.0, None, "one value, and it must be a tree with no leaves"),
         ("a", "b", "'a' is not right"),
         ("4", 4, "'4' is not a number or an array"),
         ({"a": 1}, {"a": 1, "b": 2}, "['b']: is missing"),
@@ -56,6 +66,18 @@ def failure(call, *args, **kwargs) -> str:
 )
 def test_assert_close_says_what_differs(got, want, words):
     assert words in failure(spmd.assert_close, got, want)
+
+
+def test_assert_close_passes_what_is_not_finite_in_both():
+    x = np.array([np.inf, -np.inf, np.nan, 1.0])
+    spmd.assert_close(x, x.copy())
+    spmd.assert_close(jax.random.key(3), jax.random.key(3))
+
+
+@pytest.mark.parametrize("rtol", ["x", None, -1, True, float("nan")])
+def test_assert_close_wants_a_tolerance(rtol):
+    with pytest.raises(spmd.NotUnderstood, match="write a number, like 1e-5"):
+        spmd.assert_close(1.0, 1.0, rtol=rtol)
 
 
 def test_assert_close_gathers_all_that_differs():
@@ -142,8 +164,14 @@ def test_assert_sharding_gathers_every_leaf(mesh):
 def test_assert_sharding_wants_jax_arrays_and_specs(mesh):
     assert "a ndarray has no sharding" in failure(spmd.assert_sharding, np.ones(8), P())
     assert "the tree is empty" in failure(spmd.assert_sharding, {}, P())
-    with pytest.raises(spmd.NotUnderstood, match="write a PartitionSpec, like"):
-        spmd.assert_sharding(put(mesh, (8,)), "data")
+    for spec in ("data", ("data",), None, {"a": None}):
+        with pytest.raises(spmd.NotUnderstood, match="write a PartitionSpec, like"):
+            spmd.assert_sharding(put(mesh, (8,)), spec)
+    for other in ({"data": 8}, 3, "data"):
+        with pytest.raises(spmd.NotUnderstood, match="give a Mesh, like"):
+            spmd.assert_sharding(put(mesh, (8,)), P(), other)
+    with pytest.raises(spmd.UnknownAxis, match=r"^\['a'\]: "):
+        spmd.assert_sharding({"a": put(mesh, (8,))}, P("dota"))
     told = failure(spmd.assert_sharding, {"a": jnp.ones(8)}, {"b": P()})
     assert "not built like the tree of specs" in told
 
@@ -152,8 +180,9 @@ def test_assert_sharding_tells_the_same_cut_on_another_mesh(mesh):
     other = jax.sharding.Mesh(mesh.devices[::-1], mesh.axis_names)
     x = put(other, (8, 6), "data")
     spmd.assert_sharding(x, P("data"))
-    with pytest.raises((spmd.CheckFailed, spmd.MeshMismatch)):
-        spmd.assert_sharding(x, P("data"), mesh)
+    spmd.assert_sharding(x, P("data"), mesh.abstract_mesh)
+    told = failure(spmd.assert_sharding, x, P("data"), mesh)
+    assert told == "float32[8, 6] is cut as it must be, but lies on another mesh"
 
 
 # assert_same_as_one_device
@@ -178,6 +207,31 @@ def test_same_as_one_device_sees_a_wrong_collective(mesh):
     )
     assert told.startswith("not what one device computes: ")
     assert "is 0.25 times what it must be" in told
+
+
+@pytest.mark.parametrize("wrap", [jax.grad, jax.value_and_grad, jax.vmap, jax.jit])
+def test_same_as_one_device_runs_what_it_was_given(mesh, wrap):
+    x = put(mesh, (8,), "data")
+    f = wrap(lambda x: (x**2).sum())
+    spmd.assert_same_as_one_device(f, x)
+
+
+def test_same_as_one_device_keeps_static_arguments(mesh):
+    f = jax.jit(lambda x, n: x.reshape(n, -1), static_argnums=1)
+    spmd.assert_same_as_one_device(f, put(mesh, (8,), "data"), 4)
+
+
+def test_same_as_one_device_says_when_it_needs_a_twin(mesh):
+    f = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i")
+    with pytest.raises(NameError) as caught:
+        spmd.assert_same_as_one_device(f, jnp.ones((8, 2)))
+    assert "give its one-device twin as reference=" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize(("f", "reference"), [(None, None), (3, None), (len, 3)])
+def test_same_as_one_device_wants_functions(f, reference):
+    with pytest.raises(spmd.NotUnderstood, match="give a function"):
+        spmd.assert_same_as_one_device(f, jnp.ones(3), reference=reference)
 
 
 def test_same_as_one_device_takes_keys(mesh):
@@ -206,6 +260,8 @@ def test_collectives_against_a_budget(mesh):
         ({"exactly": {}}, "must run 0 times"),
         ({"exactly": {"all-reduce": 2}}, "and must run 2 times"),
         ({"exactly": {"all-reduce": 1, "all-gather": 1}}, "all-gather runs 0 times"),
+        ({"at_least": {"all-reduce": 2}}, "and must run at least 2 times"),
+        ({"at_least": {"all-gather": 1}}, "all-gather runs 0 times"),
         ({"over": "model"}, "all-reduce over 'data', and only 'model' may be used"),
         ({"at_most_bytes": 3}, "4 bytes are exchanged, and the budget is 3"),
     ],
@@ -222,6 +278,8 @@ def test_collectives_in_a_loop_count_each_turn(mesh):
         return jax.lax.scan(lambda c, _: (c + (x * c).sum(), None), 0.0, None, 5)[0]
 
     spmd.assert_collectives(f, x, exactly={"all-reduce": 5})
+    spmd.assert_collectives(f, x, at_most_bytes=20)
+    assert "20 bytes" in failure(spmd.assert_collectives, f, x, at_most_bytes=19)
     assert "5 times" in failure(
         spmd.assert_collectives, f, x, at_most={"all-reduce": 4}
     )
@@ -240,6 +298,57 @@ def test_an_unknown_number_of_turns_fails_every_budget(mesh):
     assert "on a byte budget" in told
 
 
+def test_a_collective_over_two_axes_is_not_over_one(mesh):
+    x = put(mesh, (8, 6), ("data", "model"))
+    told = failure(spmd.assert_collectives, lambda x: x.sum(), x, over="data")
+    assert told == "all-reduce over 'data' and 'model', and only 'data' may be used"
+    spmd.assert_collectives(lambda x: x.sum(), x, over=["data", "model"])
+
+
+def test_groups_that_follow_no_axis_are_over_none():
+    groups = [[0, 3], [1, 2], [4, 7], [5, 6]]
+    f = jax.pmap(lambda x: jax.lax.psum(x, "i", axis_index_groups=groups), "i")
+    told = failure(spmd.assert_collectives, f, jnp.ones((8, 3)), over="i")
+    assert told == "all-reduce runs over groups that follow no axis of the mesh"
+
+
+def test_an_unknown_count_stays_unknown(mesh):
+    x = put(mesh, (8, 6), "data")
+
+    def f(x):
+        y = jax.lax.while_loop(lambda c: (x * c).sum() < 9e9, lambda c: c * 2, 1.0)
+        return (x * y).max(), (x * y).sum()
+
+    assert "unknown" in failure(
+        spmd.assert_collectives, f, x, at_most={"all-reduce": 9}
+    )
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"at_most": {"all_reduce": 1}}, "did you mean 'all-reduce'?"),
+        ({"exactly": {"psum": 0}}, "'psum' is no kind of collective"),
+        ({"exactly": "all-reduce"}, "write kinds and numbers, like"),
+        ({"exactly": 1}, "write kinds and numbers, like"),
+        ({"at_most": {"all-reduce": "1"}}, "write kinds and numbers, like"),
+        ({"over": 3}, "write the name of a mesh axis"),
+        ({"over": ()}, "write the name of a mesh axis"),
+        ({"at_most_bytes": "4"}, "write a whole number of bytes"),
+        ({"at_most_bytes": -1}, "write a whole number of bytes"),
+    ],
+)
+def test_budgets_that_cannot_be_read(mesh, budget, words):
+    with pytest.raises(spmd.NotUnderstood) as caught:
+        spmd.assert_collectives(lambda x: x, put(mesh, (8, 6), "data"), **budget)
+    assert words in str(caught.value)
+
+
+def test_over_an_axis_that_is_not_there(mesh):
+    with pytest.raises(spmd.UnknownAxis, match="no axis 'zzz'; it has 'data' and 'mod"):
+        spmd.assert_collectives(lambda x: x, put(mesh, (8, 6), "data"), over="zzz")
+
+
 def test_collectives_without_a_budget_is_a_mistake(mesh):
     with pytest.raises(spmd.NotUnderstood, match="needs something to hold"):
         spmd.assert_collectives(lambda x: x, put(mesh, (8, 6)))
@@ -250,6 +359,13 @@ def test_peak_memory(mesh):
     spmd.assert_peak_memory(lambda x: x + 1, x, at_most_bytes=600_000)
     told = failure(spmd.assert_peak_memory, lambda x: x + 1, x, at_most_bytes=1024)
     assert "on each device at its peak, and the budget is 1 KiB" in told
+    report = spmd.xray(lambda x: x + 1, x)
+    spmd.assert_peak_memory(report, at_most_bytes=600_000)
+    unknown = dataclasses.replace(report, peak_memory=None)
+    with pytest.raises(spmd.NotUnderstood, match="gives no figure"):
+        spmd.assert_peak_memory(unknown, at_most_bytes=1)
+    with pytest.raises(spmd.NotUnderstood, match="a whole number of bytes"):
+        spmd.assert_peak_memory(report, at_most_bytes=None)
 
 
 # exercise
@@ -323,6 +439,38 @@ def test_exercise_wrong_says_the_words_of_the_check():
     assert caught.value._render_traceback_() == [
         "CheckFailed: Exercise 9.1, not yet: 5 is odd"
     ]
+
+
+def test_exercise_says_when_cells_above_were_not_run():
+    with pytest.raises(spmd.CheckFailed) as caught:
+        judged(check("assert answer == 4, 'no'"))
+    assert str(caught.value) == (
+        "Exercise 9.1, not yet: `answer` is not there. Run the cells above first, the"
+        " one with your answer too."
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [("assert x == 4", AssertionError), ("return y", NameError)]
+)
+def test_an_error_inside_the_answer_keeps_its_place(body, kind):
+    with pytest.raises(kind) as caught:
+        judged(f"def f(x):\n    {body}\n" + check("f(1)"))
+    assert not isinstance(caught.value, spmd.CheckFailed)
+    assert "Exercise 9.1, not yet: your answer raised" in caught.value.__notes__[0]
+
+
+def test_not_implemented_with_words_is_a_wrong_answer():
+    stub = 'def f(x):\n    raise NotImplementedError("only even sizes")\n'
+    with pytest.raises(NotImplementedError, match="only even"):
+        judged(stub + check("f(1)"))
+    with pytest.raises(NotImplementedError):
+        judged(check("raise NotImplementedError"))
+
+
+def test_a_name_of_an_attribute_is_not_an_answer(capsys):
+    judged(check("assert np.ones(3).shape == (3,), 'no'"), shape=...)
+    assert capsys.readouterr().out == "Exercise 9.1: right.\n"
 
 
 def test_exercise_passes_other_errors_on_with_a_note():

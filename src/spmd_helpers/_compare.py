@@ -2,46 +2,74 @@
 
 
 def leaf_difference(got, want, rtol: float) -> str:
-    """How one leaf differs, in words; empty if it does not."""
+    """How one leaf differs, in words; empty if it does not.
+
+    Whole numbers, booleans and texts must be equal; floats and complex numbers lie
+    within `rtol` of the largest finite magnitude in `want`. Infinite values and NaN
+    must stand where they stand in `want`.
+    """
     import numpy as np
 
     if isinstance(want, str):
         return "" if type(got) is str and got == want else f"{got!r} is not right"
     try:
         have, must = np.asarray(got), np.asarray(want)
+        kinds = {_kind(have), _kind(must)}
     except Exception:  # whatever a strange object's conversion raises
-        return f"a {type(got).__name__} is not a number or an array"
-    if have.dtype.kind in "OUSV" and have.dtype.name != "bfloat16":
-        return f"{got!r} is not a number or an array"
+        kinds = {None}
+    if None in kinds:
+        return f"{_short(got)} is not a number or an array"
     if have.shape != must.shape:
         return f"shape {have.shape}, and it must be {must.shape}"
-    if (have.dtype.kind == "b") != (must.dtype.kind == "b"):
+    if "b" in kinds and len(kinds) > 1:
         return f"{have.dtype} values, and they must be {must.dtype}"
-    if must.dtype.kind in "biu":
-        equal = have == must
-        if np.all(equal):
-            return ""
-        if must.ndim == 0:
-            return f"{have} is not right"
-        return f"{np.sum(~equal)} of {must.size} values are not right"
-    have, must = have.astype(np.float64), must.astype(np.float64)
-    return _float_difference(have, must, rtol)
+    if "c" in kinds:
+        return _float_difference(have.astype(complex), must.astype(complex), rtol)
+    if _kind(must) == "f":
+        return _float_difference(have.astype(float), must.astype(float), rtol)
+    equal = have == must
+    if np.all(equal):
+        return ""
+    if must.ndim == 0:
+        return f"{have} is not right"
+    return f"{np.sum(~equal)} of {must.size} values are not right"
+
+
+def _kind(array) -> str | None:
+    """'b' for booleans, 'i' whole, 'f' float, 'c' complex; None for anything else."""
+    kind, name = array.dtype.kind, array.dtype.name
+    if kind in "iu" or (kind == "V" and name.startswith(("int", "uint"))):
+        return "i"
+    if kind == "V" and "float" in name:  # bfloat16 and smaller: types NumPy lacks
+        return "f"
+    return kind if kind in "bfc" else None
+
+
+def _short(value) -> str:
+    words = repr(value)
+    return words if len(words) < 40 else f"a value of type {type(value).__name__}"
 
 
 def _float_difference(have, must, rtol: float) -> str:
     import numpy as np
 
+    finite = np.isfinite(must)
+    lost = finite & ~np.isfinite(have)
+    if np.any(lost):
+        return f"{np.sum(lost)} of {have.size} values are not finite"
+    odd = ~finite & ~((have == must) | (np.isnan(have) & np.isnan(must)))
+    if np.any(odd):
+        return f"{np.sum(odd)} of {have.size} values are not infinite or NaN as wanted"
+    have, must = np.where(finite, have, 0), np.where(finite, must, 0)
     scale = np.max(np.abs(must), initial=0.0)
     off = np.max(np.abs(have - must), initial=0.0)
     if off <= rtol * scale:
         return ""
-    if not np.all(np.isfinite(have)):
-        return f"{np.sum(~np.isfinite(have))} of {have.size} values are not finite"
-    name = f"{have}" if have.ndim == 0 else "every value"
-    if scale > 0:
+    if scale > 0 and not np.iscomplexobj(must):
         factor = float(np.sum(have * must) / np.sum(must * must))
-        off_factor = np.max(np.abs(have - factor * must))
-        if f"{factor:.3g}" != "1" and off_factor <= 1e-4 * abs(factor) * scale:
+        apart = np.max(np.abs(have - factor * must))
+        if f"{factor:.3g}" != "1" and apart <= 1e-4 * abs(factor) * scale:
+            name = f"{have}" if have.ndim == 0 else "every value"
             times = f"{factor:.4g} times" if factor else "zero, and not"
             return f"{name} is {times} what it must be"
     if have.ndim == 0:

@@ -1,5 +1,6 @@
 """An exercise's check: open, right, or wrong with a reason; never a riddle."""
 
+import dis
 import os
 import sys
 from types import CodeType, TracebackType
@@ -12,9 +13,9 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
 
     - **Open.** The reader has not begun: a name that the block uses is still
       `...`, or a function defined in the notebook raised `NotImplementedError`
-      itself. The block prints that the exercise is open and raises nothing,
-      so that "Run all" on an untouched notebook goes through. While nbgrader
-      grades (it sets `NBGRADER_EXECUTION`), open is failed.
+      itself, without a word. The block prints that the exercise is open and
+      raises nothing, so that "Run all" on an untouched notebook goes through.
+      While nbgrader grades (it sets `NBGRADER_EXECUTION`), open is failed.
     - **Right.** The block ends: one line says so.
     - **Wrong.** An assert fails: `CheckFailed` with the assert's own words,
       shown without a traceback. Any other exception is the answer's own and is
@@ -70,9 +71,18 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         if error is None:
             print(f"Exercise {self.number}: right.")
             return False
-        if isinstance(error, AssertionError):
+        here = _innermost(traceback).f_code is self._code
+        own_words = isinstance(error, CheckFailed) or (
+            here and isinstance(error, AssertionError)
+        )
+        if own_words:
             words = str(error) or "a check without words failed"
             raise CheckFailed(f"Exercise {self.number}, not yet: {words}") from None
+        if here and isinstance(error, NameError):
+            raise CheckFailed(
+                f"Exercise {self.number}, not yet: `{error.name}` is not there. Run"
+                " the cells above first, the one with your answer too."
+            ) from None
         error.add_note(
             f"Exercise {self.number}, not yet: your answer raised "
             f"{kind.__name__} while it was checked."
@@ -84,7 +94,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         for name in _names(self._code):
             if self._globals.get(name) is ...:
                 return name
-        if isinstance(error, NotImplementedError):
+        if isinstance(error, NotImplementedError) and not error.args:
             frame = _innermost(traceback)
             if frame.f_globals is self._globals and frame.f_code is not self._code:
                 return f"{frame.f_code.co_name}()"
@@ -101,7 +111,11 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
 
 def _names(code: CodeType) -> list[str]:
     """The global names a block of code uses, its inner functions' included."""
-    names = list(code.co_names)
+    names = [
+        one.argval
+        for one in dis.get_instructions(code)
+        if one.opname in ("LOAD_NAME", "LOAD_GLOBAL")
+    ]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names += _names(constant)

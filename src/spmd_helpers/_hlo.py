@@ -32,6 +32,7 @@ _WIRE: dict[str, tuple[str, Callable[[int], tuple[int, int]]]] = {
     "collective-permute": ("operand", lambda n: (1, 1)),
     "collective-broadcast": ("operand", lambda n: (1, 1)),
 }
+KINDS = tuple(_WIRE)  # what a collective can be
 _BRANCHES = ("branch_computations", "true_computation", "false_computation")
 _CALLS = ("calls", "called_computations")
 
