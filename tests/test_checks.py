@@ -264,6 +264,7 @@ def test_collectives_against_a_budget(mesh):
         ({"at_least": {"all-gather": 1}}, "all-gather runs 0 times"),
         ({"over": "model"}, "all-reduce over 'data', and only 'model' may be used"),
         ({"at_most_bytes": 3}, "4 bytes are exchanged, and the budget is 3"),
+        ({"at_least_bytes": 5}, "4 bytes are exchanged, and at least 5 have to be"),
     ],
 )
 def test_collectives_over_budget(mesh, budget, words):

@@ -17,6 +17,7 @@ def assert_collectives(
     exactly: Mapping[str, int] | None = None,
     over: str | Iterable[str] | None = None,
     at_most_bytes: int | None = None,
+    at_least_bytes: int | None = None,
     **kwargs,
 ):
     """Check which collectives the compiled function runs; it is not run itself.
@@ -38,8 +39,8 @@ def assert_collectives(
         at_least: smallest number of the kinds that have to occur.
         exactly: the number of each kind, all kinds that occur.
         over: the mesh axis, or axes, along which all of them must run.
-        at_most_bytes: largest sum of the collectives' results on one device, in
-            bytes, each counted as often as it runs.
+        at_most_bytes, at_least_bytes: bounds for the sum of the collectives'
+            results on one device, in bytes, each counted as often as it runs.
 
     Raises:
         CheckFailed: with each kind that is over its budget, and where it came from.
@@ -49,15 +50,17 @@ def assert_collectives(
     Used from chapter 01 on.
     """
     budgets = {"at_most": at_most, "at_least": at_least, "exactly": exactly}
-    if all(given is None for given in (*budgets.values(), over, at_most_bytes)):
+    sizes = {"at_most_bytes": at_most_bytes, "at_least_bytes": at_least_bytes}
+    if all(given is None for given in (*budgets.values(), *sizes.values(), over)):
         raise NotUnderstood(
             "assert_collectives needs something to hold the program to: "
             "at_most={'all-reduce': 1}, exactly={...}, over='data' or at_most_bytes=8"
         )
     for name, budget in budgets.items():
         _check_budget(name, budget)
-    if at_most_bytes is not None:
-        _check_bytes("assert_collectives", at_most_bytes)
+    for name, size in sizes.items():
+        if size is not None:
+            _check_bytes("assert_collectives", name, size)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     seen, counts = report.collectives, _counts(report.collectives)
     wrong = []
@@ -65,8 +68,7 @@ def assert_collectives(
         wrong += _kind_differences(kind, counts.get(kind, 0), budgets, seen)
     if over is not None:
         wrong += _elsewhere(seen, _axes(over, report.mesh_shape))
-    if at_most_bytes is not None:
-        wrong += _too_many_bytes(seen, at_most_bytes)
+    wrong += _bytes_out_of_bounds(seen, at_most_bytes, at_least_bytes)
     if wrong:
         raise CheckFailed("\n".join(wrong))
 
@@ -89,7 +91,7 @@ def assert_peak_memory(f, *args, at_most_bytes: int, **kwargs):
 
     For budgets of memory, in the chapters on scale.
     """
-    _check_bytes("assert_peak_memory", at_most_bytes)
+    _check_bytes("assert_peak_memory", "at_most_bytes", at_most_bytes)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     if report.peak_memory is None:
         raise NotUnderstood(
@@ -123,10 +125,10 @@ def _check_budget(name: str, budget):
             )
 
 
-def _check_bytes(name: str, given):
+def _check_bytes(function: str, name: str, given):
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
         raise NotUnderstood(
-            f"{name}(at_most_bytes={given!r}): write a whole number of bytes"
+            f"{function}({name}={given!r}): write a whole number of bytes"
         )
 
 
@@ -197,10 +199,15 @@ def _elsewhere(seen, allowed: set[str]) -> list[str]:
     return wrong
 
 
-def _too_many_bytes(seen, budget: int) -> list[str]:
+def _bytes_out_of_bounds(seen, most: int | None, least: int | None) -> list[str]:
+    if most is None and least is None:
+        return []
     if any(one.count is None for one in seen):
         return ["a collective runs an unknown number of times, on a byte budget"]
     moved = sum(one.result_bytes * one.count for one in seen)
-    if moved <= budget:
-        return []
-    return [f"{moved:,} bytes are exchanged, and the budget is {budget:,}"]
+    words = f"{moved:,} bytes are exchanged"
+    if most is not None and moved > most:
+        return [f"{words}, and the budget is {most:,}"]
+    if least is not None and moved < least:
+        return [f"{words}, and at least {least:,} have to be"]
+    return []

@@ -35,6 +35,8 @@ ANSWERS = {
             ("inside = (12, 50)\noutside = (96,)", "pmap stacks them"),
             ("inside = (1, 12, 50)\noutside = (8, 12)", "leading axis is gone"),
             (YES + "inside = outside = Yes()", "TypeError"),
+            ("inside = (8, 12)\noutside = (12, 50)", "leading axis is gone inside"),
+            ('inside = "(12, 50)"\noutside = "(8, 12)"', "leading axis is gone"),
             ("inside = (12, 50)\noutside = ...", "Exercise 1.1 is open"),
         ],
     ),
@@ -55,6 +57,34 @@ ANSWERS = {
                 "    return x[: n * k].reshape(n, k, *x.shape[1:])",
                 "no ValueError was raised",
             ),
+            (  # eight in place of n
+                "def shard_batch(x, n):\n"
+                "    if len(x) % 8:\n"
+                "        raise ValueError\n"
+                "    return x.reshape(n, -1, *x.shape[1:])",
+                "ValueError",
+            ),
+            (  # flat or two dimensions only
+                "def shard_batch(x, n):\n"
+                "    if len(x) % n:\n"
+                "        raise ValueError\n"
+                "    return x.reshape(n, len(x) // n, -1)",
+                "is wanted",
+            ),
+            (  # labels become floats
+                "def shard_batch(x, n):\n"
+                "    y = np.zeros((n, len(x) // n, *x.shape[1:]))\n"
+                "    y.flat = x.reshape(n, -1, *x.shape[1:])\n"
+                "    return y",
+                "whole numbers came back as float64",
+            ),
+            (
+                "def shard_batch(x, n):\n"
+                "    if len(x) % n:\n"
+                "        raise NotImplementedError('ragged')\n"
+                "    return x.reshape(n, -1, *x.shape[1:])",
+                "NotImplementedError",
+            ),
             (
                 "def shard_batch(x, n):\n"
                 "    return x.reshape(-1, n, *x.shape[1:]).swapaxes(0, 1)",
@@ -62,7 +92,7 @@ ANSWERS = {
             ),
             (
                 "def shard_batch(x, n):\n    return np.array_split(x, n)",
-                "it must be one value",
+                "a list came back; one array is wanted",
             ),
             ("def shard_batch(x, n):\n    return x.reshape(8, 3, 2)", "ValueError"),
             ("def shard_batch(x, n):\n    return np.stack([x] * n)", "(8, 24, 2)"),
@@ -71,7 +101,7 @@ ANSWERS = {
                 "    short = -len(x) % n\n"
                 "    x = np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))\n"
                 "    return x.reshape(n, -1, *x.shape[1:])",
-                "losing or inventing rows",
+                "rows may not get lost or invented",
             ),
         ],
     ),
@@ -104,6 +134,14 @@ ANSWERS = {
                 "is not what a device holds",
             ),
             (YES + "bytes_per_device = bytes_in_all = Yes()", "TypeError"),
+            (
+                'bytes_per_device = "1628200"\nbytes_in_all = "13025600"',
+                "TypeError",
+            ),
+            (
+                "bytes_per_device = 1628200.9\nbytes_in_all = 13025600",
+                "count every number",
+            ),
         ],
     ),
     "1.4": Answers(
@@ -129,7 +167,7 @@ ANSWERS = {
     params = sgd(params, velocity, rate=0.1)
     return params, velocity, jax.lax.pmean(loss, "data")
 """,
-                "off by up to",
+                "the replicas of the params differ",
             ),
             (  # a sum where a mean belongs
                 MOMENTUM
@@ -147,7 +185,7 @@ ANSWERS = {
     params = jax.lax.pmean(sgd(params, velocity, rate=0.1), "data")
     return params, velocity, jax.lax.pmean(loss, "data")
 """,
-                "off by up to",
+                "the replicas of the velocity differ",
             ),
             (  # everything averaged, to be sure: right, and twice the bytes
                 MOMENTUM
@@ -169,6 +207,39 @@ def momentum_step(params, velocity, x, y):
     return sgd(params, velocity, rate=0.1), velocity, loss
 """,
                 "all-gather runs",
+            ),
+            (  # no data parallelism: each device takes the whole batch
+                """
+@partial(jax.pmap, axis_name="data", in_axes=(0, 0, None, None))
+def momentum_step(params, velocity, x, y):
+    x, y = x.reshape(160, 784), y.reshape(160)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "0 bytes are exchanged, and at least 1,628,200 have to be",
+            ),
+            (  # the batch gathered by adding zeros
+                """
+@partial(jax.pmap, axis_name="data", devices=devices)
+def momentum_step(params, velocity, x, y):
+    i = jax.lax.axis_index("data")
+    x = jax.lax.psum(jnp.zeros((8, 20, 784)).at[i].set(x), "data")
+    y = jax.lax.psum(jnp.zeros((8, 20), int).at[i].set(y), "data")
+    x, y = x.reshape(160, 784), y.reshape(160)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "and at least 1,628,200 have to be",
+            ),
+            (
+                MOMENTUM
+                + """
+    grads = jax.lax.pmean(grads, "data")
+    return sgd(params, grads, rate=0.1), jax.lax.pmean(loss, "data")
+""",
+                "2 things came back",
             ),
             (
                 MOMENTUM
@@ -214,7 +285,7 @@ def momentum_step(params, velocity, x, y):
     rows = row_losses(params, x, y)
     return jax.lax.pmean((rows * mask).sum() / mask.sum(), "data")
 """,
-                "disagree|What is divided",
+                "nan came, which is 0 / 0",
             ),
             (
                 MASKED
@@ -229,13 +300,32 @@ def momentum_step(params, velocity, x, y):
                 + """
     return (row_losses(params, x, y) * mask).sum() / mask.sum()
 """,
-                "disagree",
+                "nan came, which is 0 / 0",
+            ),
+            (  # guesses which rows are padding
+                MASKED
+                + """
+    real = jnp.arange(2) + 2 * jax.lax.axis_index("data")
+    real = real < jax.lax.psum(mask.sum(), "data")
+    rows = (row_losses(params, x, y) * real).sum()
+    return jax.lax.psum(rows, "data") / jax.lax.psum(mask.sum(), "data")
+""",
+                "What is divided by what?",
+            ),
+            (  # no devices at all
+                """
+def masked_loss(params, x, y, mask):
+    x, y, mask = x.reshape(16, 784), y.reshape(16), mask.reshape(16)
+    rows = row_losses(trained, x, y) * mask
+    return jnp.full(8, rows.sum() / mask.sum())
+""",
+                "the devices exchange nothing",
             ),
             (
                 MASKED
                 + """
     rows = (row_losses(params, x, y) * mask).sum()
-    return jax.lax.psum(rows, "data") / mask.sum()
+    return jax.lax.psum(rows, "data") / jnp.maximum(mask.sum(), 1)
 """,
                 "disagree",
             ),
@@ -271,6 +361,26 @@ def momentum_step(params, velocity, x, y):
             (
                 "def count_right(params, x, y):\n    return np.full(8, 1916)",
                 "and there are",
+            ),
+            (  # a name of the check
+                "def count_right(params, x, y):\n    return np.full(8, want)",
+                "and there are",
+            ),
+            (  # bfloat16 has no 1915
+                COUNT
+                + """
+    return jax.lax.psum(right.astype(jnp.bfloat16).sum(), "data")
+""",
+                "and there are",
+            ),
+            (
+                """
+@partial(jax.pmap, axis_name="data", in_axes=(0, None, None))
+def count_right(params, x, y):
+    x, y = x.reshape(-1, 784), y.reshape(-1)
+    return (predict(params, x).argmax(axis=1) == y).sum()
+""",
+                "all-reduce runs 0 times, and must run at least 1 time",
             ),
         ],
     ),

@@ -61,7 +61,11 @@ ANSWERS = {
             ),
             (
                 YES + "rows_talk = mean_talks = each_talks = grad_talks = Yes()",
-                "look again at",
+                "answer each with True or False",
+            ),
+            (
+                'rows_talk = each_talks = "no"\nmean_talks = grad_talks = "yes"',
+                "answer each with True or False",
             ),
         ],
     ),
@@ -83,6 +87,32 @@ ANSWERS = {
                 "['label']: int32[24] lies as P(None)",
             ),
             ("def place(batch):\n    return batch", "has no sharding"),
+            (  # in place, as in chapter 1
+                "def place(batch):\n"
+                "    for name in batch:\n"
+                "        x = batch[name].reshape(8, -1, *batch[name].shape[1:])\n"
+                "        batch[name] = jax.device_put(x, split)\n"
+                "    return batch",
+                "shape (8, 3, 28, 28)",
+            ),
+            (
+                "def place(batch):\n"
+                "    return jax.device_put(jax.tree.map(np.zeros_like, batch), split)",
+                "is zero, and not",
+            ),
+            (
+                "def place(batch):\n"
+                "    batch = jax.tree.map(lambda x: x.astype(np.float32), batch)\n"
+                "    return jax.device_put(batch, split)",
+                "label was int32",
+            ),
+            (
+                "mesh = jax.make_mesh((4,), ('data',), (AxisType.Auto,),"
+                " devices=devices[:4])\n"
+                "def place(batch):\n"
+                "    return jax.device_put(batch, NamedSharding(mesh, P('data')))",
+                "(6, 28, 28) on each device, and must",
+            ),
             (
                 "def place(batch):\n    return jax.tree.map(jnp.asarray, batch)",
                 "one device only",
@@ -123,6 +153,13 @@ def counting_step(params, x, y):
     return new, loss, jnp.sum(predict(params, x).argmax(1) == y)
 """,
             """
+@partial(jax.jit, donate_argnums=0)
+def counting_step(params, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    hits = (predict(params, x).argmax(1) == y).sum()
+    return sgd(params, grads), loss, hits
+""",
+            """
 def per_device(params, x, y):
     def mean(p):
         return jax.lax.pmean(loss_fn(p, x, y), "data")
@@ -158,7 +195,37 @@ counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
     hits = 8 * (predict(params, x).argmax(1) == y).sum()
     return sgd(params, grads), loss, hits
 """,
-                "[2]:",
+                "hits",
+            ),
+            (  # the hits of one batch, by heart
+                STEP + "    return sgd(params, grads), loss, jnp.int32(26)\n",
+                "hits",
+            ),
+            (STEP + "    return sgd(params, grads), loss\n", "2 things came back"),
+            (  # out of the trap and still sent twice
+                """
+def per_device(params, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    grads = jax.tree.map(lambda g: g / 8, grads)
+    hits = (predict(params, x).argmax(1) == y).sum()
+    return sgd(params, grads), loss, jax.lax.psum(hits, "data")
+
+counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
+""",
+                "the budget is 1,628,208",
+            ),
+            (  # a helper redefined: another rate
+                """
+def step(params, x, y, rate=0.1):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    return sgd(params, grads, rate), loss
+
+@jax.jit
+def counting_step(params, x, y):
+    return *step(params, x, y), (predict(params, x).argmax(1) == y).sum()
+""",
+                "['params']",
             ),
             (  # everything on every device
                 """
@@ -177,7 +244,7 @@ def counting_step(params, x, y):
     hits = (predict(params, x).argmax(1) == y).mean()
     return sgd(params, grads), loss, hits
 """,
-                "[2]:",
+                "hits",
             ),
             (
                 STEP
@@ -186,7 +253,7 @@ def counting_step(params, x, y):
     hits = (predict(params, x).argmax(1) == y).sum()
     return params, loss, hits
 """,
-                "[2]:",
+                "hits",
             ),
         ],
     ),
@@ -226,6 +293,13 @@ def body(params, x, y):
     return sgd(params, jax.tree.map(lambda g: g / 8, grads)), loss
 """,
                 "the budget is 1,628,204",
+            ),
+            (  # the names of the check: one batch for all
+                """
+def body(params, x, y):
+    return step(params, train_x[rows], train_y[rows])
+""",
+                "not yet",
             ),
             (
                 BODY
@@ -300,6 +374,18 @@ def body(params, x, y):
                 + COUNT
                 + "    return predict(params, x).argmax(axis=1) == y\n",
                 "shape (2000,)",
+            ),
+            (  # ignores what it is given
+                PLACE + "split)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,
+                "['hits']",
+            ),
+            (
+                PLACE
+                + "split)\n"
+                + COUNT
+                + "    guesses = predict(jit_params, x).argmax(axis=1)\n"
+                + "    return (guesses == y).sum()\n",
+                "['hits']",
             ),
             (
                 PLACE
