@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,7 @@ PACKAGE = ROOT / "src" / "spmd_helpers"
 # those below; `__init__` hands out names and may import all of them.
 FLOORS = {
     4: {"_exercise", "_data"},
-    3: {"_draw", "_checks"},
+    3: {"_draw", "_checks", "_budgets"},
     2: {"_xray", "_xray_view", "_devices"},
     1: {
         *("_picture", "_scene", "_svg", "_facts"),
@@ -137,7 +138,7 @@ def tracked() -> list[Path]:
     names = done.stdout.splitlines() if done.returncode == 0 else []
     paths = [ROOT / name for name in names]
     if not paths:  # a copy without git
-        built = re.compile(r"\.(?!ci|github|git[ia])|_build$|__pycache__$|dist$")
+        built = re.compile(r"\.(?!ci|github|git[ia])|_build$|__pycache__$|dist$|work$")
         paths = [
             path
             for path in ROOT.rglob("*")
@@ -295,6 +296,15 @@ def test_a_python_that_does_not_run(tmp_path):
     assert "is: none that runs." in done.stderr
 
 
+def test_a_python_that_is_not_there():
+    done = require_python("nosuchpython")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "This book needs Python 3.11 or newer, and nosuchpython was not found.\n"
+        "Point at another one:  PYTHON=python3.12 make book\n"
+    )
+
+
 def test_a_python_without_venv(tmp_path):
     split = 'case "$2" in *venv*) exit 1 ;; *print*) echo 3.11.2 ;; esac'
     done = require_python(stand_in(tmp_path, split))
@@ -306,3 +316,159 @@ def test_a_python_without_venv(tmp_path):
 def test_this_python_is_good_enough():
     done = require_python(sys.executable)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# A Python in a shell: it says its version, makes an environment that is a copy of
+# itself, and its pip is content.
+SHELL_PYTHON = """\
+case "$1 $2" in
+    *print*) echo {major}.{minor}.0 ;;
+    "-c "*) case "$2" in
+        *"< (3, "*) want=${{2##*< (3, }}; exit $(({minor} < ${{want%%)*}})) ;;
+        esac ;;
+    "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+esac"""
+
+
+def shell_python(folder: Path, minor: int) -> str:
+    folder.mkdir(exist_ok=True)
+    return stand_in(folder, SHELL_PYTHON.format(major=3, minor=minor))
+
+
+def test_a_python_that_was_not_tried_is_said(tmp_path):
+    done = require_python(shell_python(tmp_path, 14))
+    assert done.returncode == 0
+    assert "were tried on Python 3.11 to 3.13" in done.stderr
+    assert "3.14.0. If it fails:" in done.stderr
+    assert require_python(shell_python(tmp_path, 13)).stderr == ""
+
+
+def test_a_newer_python_that_was_tried_comes_first(tmp_path):
+    def found() -> str:
+        done = subprocess.run(
+            ["/bin/bash", "-c", "source tools/python.sh; find_newer_python"],
+            cwd=ROOT,
+            env={"PATH": f"{tmp_path}:/nowhere", "PYENV_ROOT": str(tmp_path / "none")},
+            capture_output=True,
+            text=True,
+        )
+        return Path(done.stdout.strip()).name
+
+    assert found() == ""
+    for name, minor, first in (
+        ("python3", 14, "python3"),
+        ("python3.14", 14, "python3.14"),
+        ("python3.12", 12, "python3.12"),
+        ("python3.13", 13, "python3.13"),
+    ):
+        Path(shell_python(tmp_path, minor)).rename(tmp_path / name)
+        assert found() == first
+
+
+@pytest.fixture
+def small_checkout(tmp_path):
+    """The tools, a lock of three lines and two packages, and a notebook."""
+    root = tmp_path / "checkout"
+    shutil.copytree(ROOT / "tools", root / "tools")
+    (root / "requirements.txt").write_text("a==1 ; x\na==2 ; y\nb==1\n")
+    (root / "pyproject.toml").write_text("")
+    (root / "notebooks").mkdir()
+    (root / "notebooks" / "01_x.ipynb").write_text("as generated")
+    return root
+
+
+def make_environment(root: Path, python: str) -> str:
+    done = subprocess.run(
+        ["bash", "tools/environment.sh", ".venv", python],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_environment_is_made_once(small_checkout, tmp_path):
+    python = shell_python(tmp_path, 11)
+    assert "installing 2 pinned packages" in make_environment(small_checkout, python)
+    assert make_environment(small_checkout, python) == ""
+    (small_checkout / "pyproject.toml").write_text("# changed")
+    said = make_environment(small_checkout, python)
+    assert "installing" in said
+    assert "making it again" not in said
+
+
+def test_an_environment_that_moved_is_made_again(small_checkout, tmp_path):
+    python = shell_python(tmp_path, 11)
+    make_environment(small_checkout, python)
+    moved = tmp_path / "moved"
+    small_checkout.rename(moved)
+    (moved / ".venv" / "old").touch()
+    assert "making it again" in make_environment(moved, python)
+    assert not (moved / ".venv" / "old").exists()
+    assert make_environment(moved, python) == ""
+
+
+def test_an_environment_that_is_too_old_is_made_again(small_checkout, tmp_path):
+    python = shell_python(tmp_path, 11)
+    make_environment(small_checkout, python)
+    old = shell_python(tmp_path / "old", 10)
+    shutil.copy(old, small_checkout / ".venv" / "bin" / "python")
+    said = make_environment(small_checkout, python)
+    assert ".venv does not run Python 3.11 or newer: making it again" in said
+
+
+def test_lab_opens_copies_and_keeps_answers(small_checkout, tmp_path):
+    jupyter = tmp_path / "bin" / "jupyter"
+    jupyter.parent.mkdir()
+    jupyter.write_text('#!/bin/sh\necho "$@"\n')
+    jupyter.chmod(0o755)
+    command = ["bash", "tools/lab.sh", str(jupyter.parent), "--allow-root"]
+
+    def lab() -> str:
+        done = subprocess.run(
+            command, cwd=small_checkout, capture_output=True, text=True, check=True
+        )
+        assert re.search(r"^lab work .* --allow-root$", done.stdout, re.M)
+        return done.stdout
+
+    assert "1 notebooks copied, 0 kept" in lab()
+    mine = small_checkout / "work" / "01_x.ipynb"
+    assert mine.read_text() == "as generated"
+    mine.write_text("my answers")
+    assert "0 notebooks copied, 1 kept" in lab()
+    assert mine.read_text() == "my answers"
+
+
+def test_git_ignores_the_readers_copies():
+    assert "/work/" in (ROOT / ".gitignore").read_text("utf8").splitlines()
+
+
+def test_a_browser_that_is_named_must_be_there(tmp_path):
+    def browser(named: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, "tools/browser.py"],
+            cwd=ROOT,
+            env=dict(os.environ, CHROMIUM=named),
+            capture_output=True,
+            text=True,
+        )
+
+    there = stand_in(tmp_path, "exit 0")
+    assert browser(there).stdout.strip() == there
+    missing = browser(str(tmp_path / "nothing"))
+    assert missing.returncode == 1
+    assert "which is no program" in missing.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["src/spmd_helpers/_draw.py", "src/spmd_helpers/data/x.py", "book/x.md"]
+)
+def test_what_the_site_is_made_from(tmp_path, name):
+    sys.path.insert(0, str(ROOT / "tools"))
+    from build_site import digest
+
+    before = digest(tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("x")
+    assert digest(tmp_path) != before

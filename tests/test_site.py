@@ -10,7 +10,6 @@ import functools
 import http.server
 import os
 import re
-import shutil
 import sys
 import threading
 import warnings
@@ -18,15 +17,16 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+from browser import browser_path, no_browser  # noqa: E402
 from build_site import build  # noqa: E402
 
 SITE = ROOT / "_build" / "html"
 CODE_COLUMNS = 72
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def pages(site: Path) -> list[str]:
@@ -35,23 +35,25 @@ def pages(site: Path) -> list[str]:
     return sorted(n for n in found if n != "index.html" and not n.startswith("_"))
 
 
-PAGES = pages(SITE)
+def expected_pages() -> list[str]:
+    """The pages that the table of contents asks for, and the two of Sphinx."""
+    toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text("utf8"))
+    files = [toc["root"], *(c["file"] for p in toc["parts"] for c in p["chapters"])]
+    return sorted(f"{name}.html" for name in (*files, "genindex", "search"))
 
 
-def test_site_is_built():
-    assert (SITE / "book" / "index.html").exists(), "run `make book` first"
+PAGES = expected_pages()  # not what is there: without a site every test must fail
 
 
-def browser_path() -> str | None:
-    named = os.environ.get("CHROMIUM")
-    return named or next(filter(None, map(shutil.which, BROWSERS)), None)
+def test_site_is_built_and_whole():
+    assert pages(SITE) == PAGES, "run `make book` first"
 
 
 @pytest.fixture(scope="module")
 def browser():
     path = browser_path()
     if path is None:
-        said = "NO BROWSER: the site was not read in one (install chromium)"
+        said = no_browser()
         if os.environ.get("SPMD_BROWSER_REQUIRED") == "1":
             pytest.fail(said)
         pytest.skip(said)
@@ -110,7 +112,8 @@ class Reading:
     def go(self, name: str, theme: str = "light", width: int = 1280):
         self.errors.clear()
         self.page.set_viewport_size({"width": width, "height": 900})
-        self.page.goto(self.base + name, wait_until="load")
+        answer = self.page.goto(self.base + name, wait_until="load")
+        assert answer is None or answer.status in (0, 200), f"no page {name}"
         self.page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
         return self.page
 
@@ -190,7 +193,7 @@ HARD_TO_READ = """() => {
     return parse(getComputedStyle(document.body).backgroundColor);
   };
   return [...document.querySelectorAll(
-      '.bd-article p, .bd-article li, .bd-article pre, .bd-article h1, .bd-article h2')]
+      '.bd-article :is(p, li, pre, h1, h2, h3, th, td, caption, summary)')]
     .filter(e => e.textContent.trim() && e.offsetParent)
     .map(e => {
       const pair = [parse(getComputedStyle(e).color), behind(e)].map(light).sort();
@@ -206,6 +209,17 @@ HARD_TO_READ = """() => {
 def test_text_stands_out(over_http, name, theme):
     page = over_http.go(name, theme)
     assert page.evaluate(HARD_TO_READ) == []
+
+
+@pytest.mark.parametrize("name", [p for p in PAGES if p.startswith("notebooks/")])
+def test_what_the_package_shows_is_dark_in_the_dark(over_http, name):
+    page = over_http.go(name, "dark")
+    shown = page.locator(".cell_output .text_html:has(.spmd-xray)")
+    assert shown.count() > 0
+    grounds = shown.evaluate_all(
+        "all => all.map(e => getComputedStyle(e).backgroundColor)"
+    )
+    assert set(grounds) == {"rgba(0, 0, 0, 0)"}
 
 
 @pytest.mark.parametrize("name", [p for p in PAGES if "/" in p])
@@ -259,6 +273,53 @@ def test_notebook_page_says_its_versions(name):
     assert len(said) == 1
 
 
+@pytest.mark.parametrize("name", [p for p in PAGES if p.startswith("notebooks/")])
+def test_exercises_and_solutions_lead_to_each_other(name):
+    file = Path(name).name
+    for here, there, line in (
+        ("notebooks", "solutions", "Solutions: {}this chapter, solved</a>"),
+        ("solutions", "notebooks", "Exercises: {}this chapter, open</a>"),
+    ):
+        link = f'<a href="../{there}/{file}">'
+        text = (SITE / here / file).read_text("utf8")
+        assert text.count(line.format(link)) == 1
+
+
+def test_no_page_says_its_title_twice():
+    for name in PAGES:
+        text = (SITE / name).read_text("utf8")
+        (title,) = re.findall(r"<title>(.*?)</title>", text, re.S)
+        parts = [part.strip() for part in title.split("&#8212;")]
+        assert len(parts) == len(set(parts)), name
+        assert 'class="title logo__title"' in text
+
+
+def printed_is_cut(page) -> list[str]:
+    """The printed outputs that are wider than their place."""
+    return page.locator(".cell_output .stream pre").evaluate_all(
+        "all => all.filter(e => e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.textContent.slice(0, 80))"
+    )
+
+
+@pytest.mark.parametrize("name", [p for p in PAGES if p.startswith("notebooks/")])
+def test_what_was_printed_is_not_cut_on_a_phone(over_http, name):
+    page = over_http.go(name, width=390)
+    assert page.locator(".cell_output .stream pre").count() > 0
+    assert printed_is_cut(page) == []
+
+
+def test_the_search_icon_does_not_lie_on_the_text(over_http):
+    page = over_http.go("search.html")
+    field = page.locator(".bd-article-container, main").locator(".bd-search").first
+    glass = field.locator("svg, i").first.bounding_box()
+    text = field.locator("input").evaluate(
+        "e => e.getBoundingClientRect().left + parseFloat("
+        "getComputedStyle(e).paddingLeft)"
+    )
+    assert glass["x"] + glass["width"] <= text
+
+
 # The faults that these tests look for are seen when they are there.
 
 
@@ -285,6 +346,10 @@ def test_a_fault_is_seen(browser, tmp_path, fault, found):
         ("<svg></svg>", UNNAMED),
         ('<div style="width: 2000px">x</div>', WIDER),
         ('<p style="color: #ccc; background: #fff">faint</p>', HARD_TO_READ),
+        (
+            '<details><summary style="color: #bbb">faint</summary></details>',
+            HARD_TO_READ,
+        ),
     ],
 )
 def test_a_fault_of_the_look_is_seen(browser, tmp_path, fault, script):

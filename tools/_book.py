@@ -8,7 +8,6 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST_PYTHON = (3, 11)
 OUTPUT_PYTHON = (3, 11)  # the one Python whose outputs are stored
 
 
@@ -23,7 +22,6 @@ class Book:
     root: Path
     title: str
     repository: str  # public address, "" while it is not known
-    branch: str
     version: str  # of the package; the repository's tag is "v" + version
 
     @property
@@ -54,6 +52,5 @@ def read_book(root: Path = ROOT) -> Book:
         root=root,
         title=config["title"],
         repository=address,
-        branch=repository.get("branch") or "main",
         version=project["version"],
     )

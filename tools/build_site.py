@@ -1,7 +1,8 @@
 """Build the site into _build/html, warnings as errors, with no network.
 
 Does nothing when nothing that it is made from has changed since the last build
-that succeeded; --force builds anyway.
+that succeeded; --force builds anyway. The site shows the stored notebooks: if they
+are older than the chapters, it says so.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from _book import ROOT
 INPUTS = (
     *("_config.yml", "requirements.txt", "pyproject.toml", "tools/build_site.py"),
     *("book/**/*", "notebooks/*.ipynb", "solutions/*.ipynb"),
+    "src/spmd_helpers/**/*.py",  # the front page draws with it
 )
 
 
@@ -46,6 +48,16 @@ def build(root: Path, out: Path, config: Path | None = None, fresh: bool = True)
     return done.returncode
 
 
+def stale_notebooks(root: Path) -> str:
+    """A warning for each stored notebook that is not what its chapter says."""
+    command = [sys.executable, "tools/make_notebooks.py", "--check"]
+    done = subprocess.run(
+        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    said = done.stdout.strip().splitlines() if done.returncode else []
+    return "".join(f"warning: {sentence}\n" for sentence in said)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--force", action="store_true", help="build in any case")
@@ -54,6 +66,7 @@ def main() -> int:
     stamp = ROOT / "_build" / "made-from.txt"
     now = digest(ROOT)
     known = stamp.read_text("utf8") if stamp.exists() else ""
+    known, _, warnings = known.partition("\n")
     if options.force or known != now or not index.exists():
         begun = time.monotonic()
         print("== building the site ...", flush=True)
@@ -62,10 +75,12 @@ def main() -> int:
         if code:
             print("The site has warnings or errors (above).", file=sys.stderr)
             return code
-        stamp.write_text(now, "utf8")
+        warnings = stale_notebooks(ROOT)
+        stamp.write_text(f"{now}\n{warnings}", "utf8")
         print(f"== built in {time.monotonic() - begun:.0f} s")
     else:
         print("== the site is up to date")
+    print(warnings, end="")  # of the last build, whose inputs are still the same
     print(f"Open _build/html/index.html\n  or {index.as_uri()}")
     return 0
 

@@ -7,7 +7,9 @@ while IFS= read -r line; do
         count=$((count + 1))
         if ((count % 10 == 0)); then printf '.'; fi
         ;;
-    Installing\ collected*) printf ' unpacking' ;;
+    Installing\ collected*)
+        printf '\n   all are here; unpacking them takes pip half a minute without a word ...'
+        ;;
     Successfully\ installed*) printf ' done' ;;
     ERROR*) printf '\n%s' "$line" ;;
     esac

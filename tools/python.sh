@@ -13,9 +13,25 @@ python_version() {
         echo "none that runs"
 }
 
+# Say so if $1 is newer than the Pythons that the pinned versions were tried on.
+warn_if_untried() {
+    if python_is_good "$1" 3.14; then
+        echo "The versions in requirements.txt were tried on Python 3.11 to 3.13, and $1 is"
+        echo "$(python_version "$1"). If it fails:  rm -r .venv; PYTHON=python3.13 make ${GOAL:-book}"
+    fi
+}
+
 # Stop with a sentence unless $1 is a Python for this book.
 require_python() {
-    if python_is_good "$1" 3.11; then return; fi
+    if python_is_good "$1" 3.11; then
+        warn_if_untried "$1" >&2
+        return
+    fi
+    if ! command -v "$1" >/dev/null; then
+        echo "This book needs Python 3.11 or newer, and $1 was not found." >&2
+        echo "Point at another one:  PYTHON=python3.12 make ${GOAL:-book}" >&2
+        exit 1
+    fi
     local have
     have=$(python_version "$1")
     if "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -28,12 +44,12 @@ require_python() {
     exit 1
 }
 
-# Print a Python of 3.12 or newer that runs here; nothing if there is none.
+# Print a Python of 3.12 or newer that runs here; nothing if there is none. One that
+# the versions were tried on comes first.
 find_newer_python() {
-    local candidate
-    for candidate in python3.13 python3.12 python3.14 python3 \
-        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[3-9]*/bin/python \
-        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.12*/bin/python; do
+    local candidate all="${PYENV_ROOT:-$HOME/.pyenv}/versions"
+    for candidate in python3.13 python3.12 "$all"/3.13*/bin/python \
+        "$all"/3.12*/bin/python python3.14 python3; do
         if python_is_good "$candidate" 3.12; then
             command -v "$candidate"
             return

@@ -2,7 +2,8 @@
 
 - pages load no script from elsewhere, and none that they do not use;
 - buttons for Colab and the repository appear once _config.yml has its address;
-- a notebook's page says which versions made its outputs;
+- a notebook's page says which versions made its outputs, and leads to its twin:
+  from the exercises to the solved chapter and back;
 - exercises and takeaways can be told at a glance;
 - a page that is no notebook can show a sharding, drawn when the site is built.
 """
@@ -19,6 +20,11 @@ from sphinx.util import logging
 
 LOGGER = logging.getLogger(__name__)
 UNUSED = ("thebe", "mathjax")
+# Folder of a notebook's page: the folder of its twin, and what to say of that one.
+TWINS = {
+    "notebooks": ("solutions", "Solutions", "this chapter, solved"),
+    "solutions": ("notebooks", "Exercises", "this chapter, open"),
+}
 LIVE_CODE = re.compile(
     r'<script type="text/x-thebe-config">.*?</script>\s*'
     r"<script>kernelName = .*?</script>",
@@ -30,6 +36,7 @@ def set_buttons(app, config):
     """Colab, repository and edit buttons, where there is something to open."""
     options = config.html_theme_options
     options.setdefault("navbar_persistent", [])  # search is in the sidebar already
+    options.setdefault("logo", {}).setdefault("text", config.html_title)
     if not options.get("repository_url"):
         options.pop("repository_url", None)
         return
@@ -98,11 +105,33 @@ def say_versions(app, pagename, templatename, context, doctree):
         context["body"] += f'<p class="spmd-made-with">{html.escape(line)}</p>'
 
 
+def lead_to_twin(app, pagename, templatename, context, doctree):
+    """Add a line that leads to the same chapter, solved or open."""
+    folder, _, name = pagename.partition("/")
+    if folder not in TWINS:
+        return
+    other, word, what = TWINS[folder]
+    twin = f"{other}/{name}"
+    if twin in app.env.all_docs:
+        address = html.escape(app.builder.get_relative_uri(pagename, twin))
+        link = f'<a href="{address}">{what}</a>'
+        context["body"] += f'<p class="spmd-twin">{word}: {link}</p>'
+
+
+def say_title_once(app, pagename, templatename, context, doctree):
+    """The front page's <title> is the book's, and not followed by it again."""
+    title = html.unescape(context.get("title") or "")
+    if pagename == app.config.root_doc and title == context.get("docstitle"):
+        context["docstitle"] = ""
+
+
 def setup(app):
     app.add_directive("sharding", Sharding)
     app.connect("config-inited", set_buttons, priority=100)
     app.connect("doctree-read", mark_sections)
     app.connect("html-page-context", trim_scripts, priority=900)
+    app.connect("html-page-context", lead_to_twin, priority=900)
     app.connect("html-page-context", say_versions, priority=900)
+    app.connect("html-page-context", say_title_once, priority=900)
     app.add_css_file("book.css")
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
