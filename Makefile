@@ -17,7 +17,7 @@ book: environment ## build the site into _build/html and say where it is
 test: environment ## prove everything that the book says (ONLY_FIRST=1: one Python)
 	@$(BIN)/python tools/run_tests.py
 
-lab: environment ## open your own copies of the notebooks (work/) in JupyterLab
+lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
 	@bash tools/lab.sh $(BIN) $(LAB)
 
 notebooks: environment ## make notebooks/ and solutions/ again from book/chapters/
@@ -42,7 +42,7 @@ lint: environment ## check format and style, change nothing
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 
-clean: ## remove what was built (neither .venv nor work/)
+clean: ## remove what was built (neither .venv nor my-notebooks/)
 	rm -rf _build dist .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path "./.venv*" -prune -exec rm -rf {} +
 

@@ -429,11 +429,11 @@ def test_lab_opens_copies_and_keeps_answers(small_checkout, tmp_path):
         done = subprocess.run(
             command, cwd=small_checkout, capture_output=True, text=True, check=True
         )
-        assert re.search(r"^lab work .* --allow-root$", done.stdout, re.M)
+        assert re.search(r"^lab my-notebooks .* --allow-root$", done.stdout, re.M)
         return done.stdout
 
     assert "1 notebooks copied, 0 kept" in lab()
-    mine = small_checkout / "work" / "01_x.ipynb"
+    mine = small_checkout / "my-notebooks" / "01_x.ipynb"
     assert mine.read_text() == "as generated"
     mine.write_text("my answers")
     assert "0 notebooks copied, 1 kept" in lab()
@@ -441,7 +441,7 @@ def test_lab_opens_copies_and_keeps_answers(small_checkout, tmp_path):
 
 
 def test_git_ignores_the_readers_copies():
-    assert "/work/" in (ROOT / ".gitignore").read_text("utf8").splitlines()
+    assert "/my-notebooks/" in (ROOT / ".gitignore").read_text("utf8").splitlines()
 
 
 def test_a_browser_that_is_named_must_be_there(tmp_path):

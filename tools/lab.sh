@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # lab.sh BIN [OPTIONS OF JUPYTER LAB]
-# Open JupyterLab on the reader's own copies of the notebooks, in work/. git ignores
+# Open JupyterLab on the reader's own copies of the notebooks, in my-notebooks/. git ignores
 # them, so answers neither make `make check` red nor are lost by `make notebooks`.
 set -euo pipefail
 bin=$(cd "$1" && pwd)
 shift
 cd "$(dirname "$0")/.."
 
-mkdir -p work
+mkdir -p my-notebooks
 copied=0 kept=0
 for notebook in notebooks/*.ipynb; do
-    if [[ -e work/${notebook##*/} ]]; then
+    if [[ -e my-notebooks/${notebook##*/} ]]; then
         kept=$((kept + 1))
     else
-        cp "$notebook" work/
+        cp "$notebook" my-notebooks/
         copied=$((copied + 1))
     fi
 done
-echo "== work/: $copied notebooks copied, $kept kept as they were (delete one to get it anew)"
+echo "== my-notebooks/: $copied notebooks copied, $kept kept as they were (delete one to get it anew)"
 
 # What nbgrader adds is for a course's teacher; here it would only warn of a missing
 # configuration.
@@ -27,4 +27,4 @@ for name in formgrader validate_assignment assignment_list course_list; do
 done
 quiet=$(IFS=,; echo "{${off[*]}}")
 export PATH=$bin:$PATH
-exec jupyter lab work --ServerApp.jpserver_extensions="$quiet" "$@"
+exec jupyter lab my-notebooks --ServerApp.jpserver_extensions="$quiet" "$@"
