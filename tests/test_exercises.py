@@ -40,9 +40,21 @@ def _run(source: str, names: dict, what: str):
     exec(compile(code, f"<{what}>", "exec"), names)
 
 
-@functools.cache
 def _stages(chapter: str) -> dict[str, tuple[dict, str, str, str]]:
     """Exercise -> (names before it, its check, its solution, its stub)."""
+    stages, problem = _played(chapter)
+    if problem:
+        raise AssertionError(f"solutions/{chapter}: {problem}")
+    return stages
+
+
+@functools.cache
+def _played(chapter: str):
+    """The stages of a solved notebook, and what stopped it if something did.
+
+    A notebook that stops is run once too: its error is kept, not tried again by
+    every test that needs the chapter.
+    """
     names: dict = {"__name__": "__main__"}
     stubs = {_grade_id(c): c.source for c in _read("notebooks", chapter)}
     stages, before, solution = {}, {}, ""
@@ -56,9 +68,12 @@ def _stages(chapter: str) -> dict[str, tuple[dict, str, str, str]]:
             stages[number] = (before, cell.source, solution, stub)
         elif grade_id:
             before, solution = dict(names), cell.source
-        with contextlib.redirect_stdout(io.StringIO()):
-            _run(cell.source, names, f"{chapter} {cell.id}")
-    return stages
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                _run(cell.source, names, f"{chapter} {cell.id}")
+        except Exception as error:
+            return stages, f"cell {cell.id} stopped: {type(error).__name__}: {error}"
+    return stages, ""
 
 
 def _judge(number: str, answer: str | None, check: str | None = None):
