@@ -23,6 +23,8 @@ from spmd_helpers._picture import layout_picture
 from spmd_helpers._scene import WIDE, Rect, Text, scene, text_width
 from spmd_helpers._svg import DARK, INK, LIGHT, PAPER, PHONE, tint_opacity
 
+from .stand_ins import guarded
+
 SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {"data": 4, "model": 2}
 
@@ -475,16 +477,7 @@ def test_contrast_of_text(hues, paper, ink):
 
 
 def test_data_is_never_touched(mesh):
-    class Guarded:
-        shape, dtype = (8, 4), np.dtype("float32")
-        sharding = NamedSharding(mesh, P("data"))
-
-        def __array__(self, *args, **kwargs):
-            raise AssertionError("data was read")
-
-        __getitem__ = __iter__ = __len__ = __array__
-
-    drawing = draw(Guarded())
+    drawing = draw(guarded(mesh))
     assert drawing.svg
     assert page(drawing)
     assert drawing.figure

@@ -6,18 +6,11 @@ import pytest
 
 from spmd_helpers._hlo import read_hlo
 
+from .stand_ins import one
+
 DATA = Path(__file__).parent / "data" / "hlo"
 D, M = ("data",), ("model",)
 M42 = {"data": 4, "model": 2}
-
-
-def one(op, devices=8, header=None, shape="f32[2,16]"):
-    header = f", num_partitions={devices}" if header is None else header
-    return (
-        f"HloModule jit_f{header}\n\nENTRY %main (p: {shape}) -> {shape} {{\n"
-        f"  %p = {shape}{{1,0}} parameter(0)\n"
-        f"  ROOT %r = {shape}{{1,0}} {op}\n}}\n"
-    )
 
 
 SUM = """

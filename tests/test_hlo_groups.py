@@ -9,16 +9,9 @@ from hypothesis import strategies as st
 
 from spmd_helpers._hlo import read_hlo
 
+from .stand_ins import one
+
 D, M, DM = ("data",), ("model",), ("data", "model")
-
-
-def one(op, devices=8, header=None, shape="f32[2,16]"):
-    header = f", num_partitions={devices}" if header is None else header
-    return (
-        f"HloModule jit_f{header}\n\nENTRY %main (p: {shape}) -> {shape} {{\n"
-        f"  %p = {shape}{{1,0}} parameter(0)\n"
-        f"  ROOT %r = {shape}{{1,0}} {op}\n}}\n"
-    )
 
 
 def axes(groups, mesh, devices=8):

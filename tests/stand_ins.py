@@ -1,0 +1,30 @@
+"""Stand-ins that several test files share."""
+
+import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+
+def guarded(mesh):
+    """What looks like an array of [8, 4] cut along data, and raises if it is read."""
+
+    class Guarded:
+        shape, dtype = (8, 4), np.dtype("float32")
+        sharding = NamedSharding(mesh, P("data"))
+
+        def __array__(self, *args, **kwargs):
+            raise AssertionError("data was read")
+
+        __getitem__ = __iter__ = __len__ = __array__
+
+    return Guarded()
+
+
+def one(op, devices=8, header=None, shape="f32[2,16]"):
+    """A program of one instruction, as the compiler prints it."""
+    header = f", num_partitions={devices}" if header is None else header
+    return (
+        f"HloModule jit_f{header}\n\nENTRY %main (p: {shape}) -> {shape} {{\n"
+        f"  %p = {shape}{{1,0}} parameter(0)\n"
+        f"  ROOT %r = {shape}{{1,0}} {op}\n}}\n"
+    )
