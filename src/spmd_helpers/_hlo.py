@@ -3,13 +3,14 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
 from ._errors import MeshMismatch, NotUnderstood
+from ._hlo_gather import is_gathered
+from ._hlo_input import check_cover, check_size, read_mesh_shape, read_module
 from ._hlo_labels import phase, place_name, source
 from ._hlo_scatter import is_scattered
-from ._hlo_text import Instruction, Module, dtype_word, parse, shapes
+from ._hlo_text import Instruction, Module, dtype_word, shapes
 from ._hlo_values import Place, Unknown, trips
 from ._replica_groups import (
     Groups,
@@ -18,7 +19,6 @@ from ._replica_groups import (
     parse_groups,
     parse_pairs,
 )
-from ._text import count_words
 
 # What each kind sends per device, as a multiple of the bytes V named with it, for
 # a group of n devices: ring algorithms, as in Patarasuk and Yuan, "Bandwidth
@@ -35,6 +35,8 @@ _WIRE: dict[str, tuple[str, Callable[[int], tuple[int, int]]]] = {
 KINDS = tuple(_WIRE)  # what a collective can be
 _BRANCHES = ("branch_computations", "true_computation", "false_computation")
 _CALLS = ("calls", "called_computations")
+_CUT, _LAID = "all-reduce + dynamic-slice", "dynamic-update-slice + all-reduce"
+_Parts = list[tuple[Place, Instruction]]  # where one collective is printed
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,13 @@ class Collective:
         wire_bytes: what one device sends, for one execution, by the ring formulas
             (Patarasuk and Yuan, 2009): of V bytes, (n - 1)/n · V in a group of n,
             twice that for an all-reduce, V for a permute. It is that of the lowering:
-            an all-reduce that a slice makes a reduce-scatter sends what it always does.
+            an all-reduce that a slice makes a reduce-scatter, or zeros an all-gather,
+            sends what it always does.
         source: the line of the reader's own code, 'train.py:12'. None if unknown.
         phase: 'forward', 'backward', 'recompute', or None outside differentiation.
-        lowered_as: how the compiler wrote it where that differs from `kind`:
-            'all-reduce + dynamic-slice' or 'fusion'. Otherwise None.
+        lowered_as: how the compiler wrote it where that differs from `kind`: of a
+            reduce-scatter 'all-reduce + dynamic-slice' or 'fusion', of an all-gather
+            'dynamic-update-slice + all-reduce'. Otherwise None.
         at_most: it stands in a branch of a conditional, which may not be taken.
         groups: the positions in `mesh.devices.flat` that exchange with each other;
             of a collective-permute, the pairs (from, to).
@@ -118,7 +122,7 @@ def read_hlo(text: str, mesh_shape: Mapping[str, int]) -> tuple[Collective, ...]
     Used in the chapter on `jit` and shardings, through `xray`.
     """
     try:
-        return collectives(text, mesh_shape, place_name)
+        return collectives_of(read_module(text), mesh_shape, place_name)
     except (MeshMismatch, NotUnderstood) as error:
         raise error.with_traceback(None) from None
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -128,86 +132,24 @@ def read_hlo(text: str, mesh_shape: Mapping[str, int]) -> tuple[Collective, ...]
         ) from error
 
 
-def collectives(
-    text: str, mesh_shape: Any, named: Callable[[str, int], str]
+def collectives_of(
+    module: Module, mesh_shape: Any, named: Callable[[str, int], str]
 ) -> tuple[Collective, ...]:
     """What `read_hlo` returns; `named` says how a (file, line) is written."""
-    module = _module(text)
-    mesh = _mesh(mesh_shape)
-    size = prod(mesh.values())
-    devices = module.devices
-    if devices is not None and devices != size:
-        raise MeshMismatch(
-            _mismatch(mesh, f"was compiled for {count_words(devices, 'device')}")
-        )
-    found: list[Collective] = []
-    started: dict[tuple[str, int | None, str], list[Place]] = {}
+    mesh = read_mesh_shape(mesh_shape)
+    size = check_size(module, mesh)
+    found: list[tuple[_Parts, int | None, bool, Groups]] = []
+    started: dict[tuple[str, int | None, str], dict[Place, _Parts]] = {}
     for place, i, count, at_most in _visit(module, Place(module.entry), 1, False):
-        if _goes_on(place, i, started):
+        parts = [(place, i)]
+        if _goes_on(parts, started):
             continue
         groups = _groups(i, size)
-        if devices is None:
-            _check_cover(i, groups, mesh)
+        if module.devices is None:
+            check_cover(i, groups, mesh)
         if _moves(i, groups):
-            found.append(
-                _collective(module, place, i, count, at_most, groups, mesh, named)
-            )
-    return tuple(found)
-
-
-def _module(text: str) -> Module:
-    if not isinstance(text, str):
-        raise NotUnderstood(
-            f"text={type(text).__name__} object is not the text of a compiled "
-            "program: give compiled.as_text()"
-        )
-    if not text.strip():
-        raise NotUnderstood("text='' is empty: give compiled.as_text()")
-    if len(re.findall(r"^HloModule", text, re.M)) > 1:
-        raise NotUnderstood("text holds several HloModules: give one at a time")
-    module = parse(text)
-    if module is None:
-        start = text.strip().splitlines()[0][:60]
-        why = "is not HLO"
-        if re.match(r"(#loc|module @|module \{)", start):
-            why = "is StableHLO, from before the compiler added the collectives"
-        if start.startswith("HloModule"):
-            why = "is cut short: it has no whole ENTRY computation"
-        raise NotUnderstood(
-            f"text={start!r}… {why}: give compiled.as_text(), where "
-            "compiled = jax.jit(f).lower(*args).compile()"
-        )
-    return module
-
-
-def _mesh(mesh_shape: Any) -> dict[str, int]:
-    shape = getattr(mesh_shape, "shape", mesh_shape)
-    if not isinstance(shape, Mapping) or not all(
-        isinstance(n, int) and n > 0 for n in shape.values()
-    ):
-        raise NotUnderstood(
-            f"mesh_shape={mesh_shape!r} is not a dict of axis name → size: "
-            "give for example {'data': 4, 'model': 2}"
-        )
-    return dict(shape)
-
-
-def _mismatch(mesh: dict[str, int], program: str) -> str:
-    sizes = " × ".join(f"{name}={size}" for name, size in mesh.items()) or "no axis"
-    have = count_words(prod(mesh.values()), "device")
-    return (
-        f"mesh_shape has {have} ({sizes}), but the program {program}: "
-        "give the shape of the mesh that it was compiled for"
-    )
-
-
-def _check_cover(i: Instruction, groups: Groups, mesh: dict[str, int]) -> None:
-    """The groups of a text whose header doesn't say how many devices it is for."""
-    size, named = prod(mesh.values()), [p for group in groups for p in group]
-    if "permute" not in i.opcode and len(named) != size:
-        raise MeshMismatch(_mismatch(mesh, f"groups {len(named)} devices"))
-    if max(named, default=0) >= size:
-        raise MeshMismatch(_mismatch(mesh, f"has a device {max(named)}"))
+            found.append((parts, count, at_most, groups))
+    return tuple(_collective(module, *each, mesh, named) for each in found)
 
 
 def _visit(
@@ -242,26 +184,27 @@ def _visit(
 
 
 def _goes_on(
-    place: Place,
-    i: Instruction,
-    started: dict[tuple[str, int | None, str], list[Place]],
+    parts: _Parts, started: dict[tuple[str, int | None, str], dict[Place, _Parts]]
 ) -> bool:
     """Whether this is one more part of an asynchronous collective that has started.
 
     TPU prints such a collective in each fusion that it overlaps: where it starts,
     then beside other work, in a loop too, then where it ends. They share a chain.
+    What goes on is added to the parts of what has started.
     """
+    ((place, i),) = parts
     chain = i.quoted("chain_id")
     if chain is None:
         return False
     outside = place.parent or place
-    before = started.setdefault((i.opcode, i.number(r"channel_id=(\d+)"), chain), [])
+    before = started.setdefault((i.opcode, i.number(r"channel_id=(\d+)"), chain), {})
     around: Place | None = outside
     while around is not None:
         if around in before:
+            before[around] += parts
             return True
         around = around.parent
-    before.append(outside)
+    before[outside] = parts
     return False
 
 
@@ -286,14 +229,14 @@ def _moves(i: Instruction, groups: Groups) -> bool:
 
 def _collective(
     module: Module,
-    place: Place,
-    i: Instruction,
+    parts: _Parts,
     count: int | None,
     at_most: bool,
     groups: Groups,
     mesh: dict[str, int],
     named: Callable[[str, int], str],
 ) -> Collective:
+    (place, i), end = parts[0], parts[-1]
     kind, lowered_as = i.opcode.removesuffix("-start"), None
     n = max(len(group) for group in groups)
     operands = [
@@ -304,16 +247,19 @@ def _collective(
     ]
     results = _results(place, i, len(operands))
     given, got = sum(s.nbytes for s in operands), sum(s.nbytes for s in results)
+    put = given
     if kind == "all-reduce" and _scattered(module, place, i, groups):
         kind, got = "reduce-scatter", given // n
         fused = place.caller is not None and place.caller.opcode.startswith("fusion")
-        lowered_as = "fusion" if fused else "all-reduce + dynamic-slice"
-    sent = "all-reduce" if lowered_as == "all-reduce + dynamic-slice" else kind
+        lowered_as = "fusion" if fused else _CUT
+    elif kind == "all-reduce" and is_gathered(module, place, i, groups):
+        kind, given, lowered_as = "all-gather", got // n, _LAID
+    sent = "all-reduce" if lowered_as in (_CUT, _LAID) else kind
     of, factor = _WIRE[sent]
     over, under = factor(n)
     permute = kind == "collective-permute"
     axes = axes_of_pairs(groups, mesh) if permute else axes_of_groups(groups, mesh)
-    file_line = source(module, place, i)
+    file_line = source(module, *end)  # what uses it stands where it ends
     return Collective(
         kind=kind,
         axes=axes or (),
@@ -321,9 +267,9 @@ def _collective(
         dtype=" + ".join(dict.fromkeys(dtype_word(s.dtype) for s in results)),
         operand_bytes=given,
         result_bytes=got,
-        wire_bytes=round((given if of == "operand" else got) * over / under),
+        wire_bytes=round((put if of == "operand" else got) * over / under),
         source=named(*file_line) if file_line else None,
-        phase=phase(place, i),
+        phase=phase(*end),
         lowered_as=lowered_as,
         at_most=at_most,
         groups=groups,

@@ -34,26 +34,38 @@ def _labels(place: Place, i: Instruction) -> Iterator[Instruction]:
     yield from _around(i, lambda near: [named[n] for n in near.operands if n in named])
     if place.parent and place.caller:
         yield from _labels(place.parent, place.caller)
+    else:  # for want of a better one, of a loop that uses it, or from farther away
+        yield from _around(i, lambda near: users.get(near.name, []), (), 2 * _NEAR)
 
 
 def _around(
-    i: Instruction, step: Callable[[Instruction], list[Instruction]]
+    i: Instruction,
+    step: Callable[[Instruction], list[Instruction]],
+    unlabeled: tuple[str, ...] = _UNLABELED,
+    steps: int = _NEAR,
 ) -> Iterator[Instruction]:
     near, seen = [i], {i.name}
-    for _ in range(_NEAR):
+    for _ in range(steps):
         near = [
             found
             for instruction in near
             for found in step(instruction)
-            if found.name not in seen and found.opcode not in _UNLABELED
+            if found.name not in seen and found.opcode not in unlabeled
         ]
         seen.update(found.name for found in near)
         yield from near
 
 
+def _applied(module: Module, i: Instruction) -> Iterator[Instruction]:
+    """The addition (or maximum, …) of a reduction, which keeps its label longer."""
+    for name in i.called("to_apply"):
+        if name in module.computations:
+            yield module.computations[name].root
+
+
 def source(module: Module, place: Place, i: Instruction) -> tuple[str, int] | None:
     """The (file, line) of the reader's own code nearest to an instruction."""
-    for instruction in _labels(place, i):
+    for instruction in (i, *_applied(module, i), *_labels(place, i)):
         for file, line in module.frames(instruction):
             if not _FOREIGN.search(file.replace("\\", "/")):
                 return file, line

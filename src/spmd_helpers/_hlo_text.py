@@ -142,6 +142,13 @@ class Module:
         """Partitions × replicas, None where the header tells neither."""
         return header_devices(self.header)
 
+    @cached_property
+    def own_number(self) -> str:
+        """The instruction that tells a device its number: 'partition-id' mostly."""
+        replicas = re.search(r"\breplica_count=(\d+)", self.header)
+        many = replicas is not None and int(replicas.group(1)) > 1
+        return "replica-id" if many else "partition-id"
+
     def frames(self, instruction: Instruction) -> list[tuple[str, int]]:
         """(file, line) from where an instruction was made outwards, leaf first."""
         frame = instruction.number(r"\bstack_frame_id=(\d+)")

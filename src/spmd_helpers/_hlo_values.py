@@ -25,7 +25,7 @@ def _divide(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if a * b >= 0 else -1)
 
 
-_BINARY: dict[str, Callable[[int, int], int]] = {
+BINARY: dict[str, Callable[[int, int], int]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
     "divide": _divide, "remainder": lambda a, b: a - b * _divide(a, b),
     "minimum": min, "maximum": max, "and": operator.and_, "or": operator.or_,
@@ -33,7 +33,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
     "shift-right-logical": operator.rshift,
 }  # fmt: skip
 # Only orderings: with them a loop over a counter ends once and stays ended.
-_ORDER: dict[str, Callable[[int, int], bool]] = {
+ORDER: dict[str, Callable[[int, int], bool]] = {
     "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
 
@@ -100,25 +100,27 @@ class Reader:
 
     def _value(self, place: Place, i: Instruction) -> int | tuple[int, ...]:
         if i.opcode == "constant":
-            return _constant(i.inside)
-        if i.opcode == "partition-id":
+            return integer_constant(i.inside)
+        if i.opcode in ("partition-id", "replica-id"):
+            if i.opcode != self.module.own_number:
+                return 0  # there is one replica, or one partition
             if self.device is None:
                 raise Unknown
             return self.device
         if i.opcode in _SAME:
             return self.value(place, i.operands[0])
-        if i.opcode in _BINARY:
+        if i.opcode in BINARY:
             left, right = (self.scalar(place, name) for name in i.operands)
             if right == 0 and i.opcode in ("divide", "remainder"):
                 raise Unknown
             if "shift" in i.opcode and not 0 <= right < 64:
                 raise Unknown
-            return _BINARY[i.opcode](left, right)
+            return BINARY[i.opcode](left, right)
         if i.opcode == "compare":
             order = (i.attribute("direction") or "")[:2]
-            if order not in _ORDER:
+            if order not in ORDER:
                 raise Unknown
-            return int(_ORDER[order](*(self.scalar(place, n) for n in i.operands)))
+            return int(ORDER[order](*(self.scalar(place, n) for n in i.operands)))
         if i.opcode == "select":
             which = i.operands[1 if self.scalar(place, i.operands[0]) else 2]
             return self.value(place, which)
@@ -244,7 +246,7 @@ def _elements_used(test: Computation) -> set[int]:
     return used
 
 
-def _constant(text: str) -> int | tuple[int, ...]:
+def integer_constant(text: str) -> int | tuple[int, ...]:
     text = text.strip()
     words = {"true": 1, "false": 0}
     try:
