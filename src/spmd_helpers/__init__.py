@@ -18,8 +18,22 @@ _HOMES = {
     "Drawing": "_draw",
     "xray": "_xray",
     "XRay": "_xray",
+    "Finding": "_findings",
     "read_hlo": "_hlo",
     "Collective": "_hlo",
+    "memory": "_memory",
+    "Memory": "_memory",
+    "Transformer": "_transformer",
+    "MLP": "_transformer",
+    "MODELS": "_models",
+    "Chip": "_hardware",
+    "HARDWARE": "_hardware",
+    "training_memory": "_training_memory",
+    "TrainingMemory": "_training_memory",
+    "explain": "_explain",
+    "Explanation": "_explain",
+    "tpu_mesh": "_tpu",
+    "DoesNotFit": "_tpu_memory",
     "exercise": "_exercise",
     "assert_sharding": "_checks",
     "assert_close": "_checks",
@@ -35,6 +49,9 @@ _HOMES = {
     "NotDivisible": "_errors",
     "MeshMismatch": "_errors",
     "NotUnderstood": "_errors",
+    "NotOnTorus": "_errors",
+    "UnknownTopology": "_errors",
+    "NoTpuCompiler": "_errors",
     "NoJax": "_errors",
     "OldJax": "_errors",
     "BackendStarted": "_errors",
@@ -44,11 +61,18 @@ _HOMES = {
 
 __all__ = list(_HOMES)
 
+# What IPython looks for at `%load_ext spmd_helpers`; no reader calls it.
+_HOOKS = {
+    "load_ipython_extension": "_extension",
+    "unload_ipython_extension": "_extension",
+}
+
 
 def __getattr__(name: str):
-    if name not in _HOMES:
+    home = _HOMES.get(name) or _HOOKS.get(name)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(import_module(f".{home}", __name__), name)
     globals()[name] = value
     return value
 

@@ -6,6 +6,7 @@ import os
 
 from ._errors import BackendStarted
 from ._jax_version import require_jax
+from ._libtpu import quiet_libtpu
 
 _RESTART = (
     "Restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
@@ -78,7 +79,7 @@ def use_devices(n=8, at_least=None):
             f"at_least={least} is more than n={n}, and use_devices never returns more"
             f" than n: write use_devices({least}, at_least={least})."
         )
-    with _threads_for(n):
+    with _threads_for(n), quiet_libtpu():
         return _choose(jax, n, least)
 
 

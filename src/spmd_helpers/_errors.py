@@ -32,12 +32,24 @@ class MeshMismatch(ValueError):
     """A mesh that does not match the devices, or the program, it came with."""
 
 
+class NotOnTorus(MeshMismatch):
+    """A mesh whose axes do not lie along the wires of a TPU slice."""
+
+
+class UnknownTopology(ValueError):
+    """No TPU slice has this name."""
+
+
 class NotUnderstood(ValueError):
     """An argument that is not of a kind the function can read."""
 
 
 class NoJax(_OneSentence, RuntimeError):
     """JAX is needed and is not installed."""
+
+
+class NoTpuCompiler(_OneSentence, RuntimeError):
+    """The TPU compiler, libtpu, is not installed or does not start."""
 
 
 class OldJax(_OneSentence, RuntimeError):

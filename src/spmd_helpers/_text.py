@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
+_THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -45,6 +46,24 @@ def _three_digits(value: float) -> str:
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     words = f"{value:.{decimals}f}"
     return words.rstrip("0").rstrip(".") if decimals else words
+
+
+def flops_words(n: int) -> str:
+    """Say a number of floating point operations in powers of 1000.
+
+    >>> flops_words(144), flops_words(26_400_000_000_000)
+    ('144 FLOPs', '26.4 TFLOPs')
+
+    Args:
+      n: a number of operations, 0 or more.
+
+    Returns:
+      The number, with at most three digits, and its unit, a space between them.
+    """
+    unit, value = 0, n
+    while value >= 999.5 and unit < len(_THOUSANDS) - 1:
+        unit, value = unit + 1, value / 1000
+    return f"{_three_digits(value)} {_THOUSANDS[unit]}FLOPs"
 
 
 def device_list(ids: Iterable[int], limit: int = 4) -> str:

@@ -2,20 +2,26 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import permutations
-from math import prod
 from typing import Any
 
 from . import _xray_view as view
-from ._errors import MeshMismatch, NotUnderstood
-from ._from_jax import layout, read_mesh
-from ._hlo import Collective, collectives
+from ._compile import Program, compile_it
+from ._evidence import Evidence
+from ._findings import Finding, find
+from ._from_jax import read_mesh
+from ._hlo import Collective, collectives_of, read_module
+from ._hlo_flow import work
 from ._hlo_labels import place_name
-from ._hlo_text import header_devices
 from ._jax_version import require_jax
-from ._layout import Layout
+from ._leaves import input_leaves, output_leaves, pairs, varying
+from ._program_layouts import (
+    find_mesh,
+    layouts_like,
+    shardings_in,
+    shardings_of_args,
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -25,6 +31,15 @@ class XRay:
     Attributes:
         name: the function's name.
         collectives: every exchange between devices, in program order.
+        flops_per_device: floating point operations of the matrix products and
+            convolutions that one device does, loops multiplied, 2 for each
+            multiply and add. None where a loop's trips are unknown.
+        redundancy: devices × flops_per_device over the FLOPs of the products that
+            are different: 1.0 if no product is computed twice, 8.0 if eight devices
+            all compute the same. None if there is no matrix product.
+        idle_axes: the mesh axes along which all devices compute the same products.
+        findings: what looks like a mistake that runs without an error, each with a
+            code, a sentence and a remedy.
         peak_memory: bytes that one device needs at once: arguments, results and
             what lies between. None where the backend doesn't say.
         lowered_for: the platform it was compiled for: 'cpu', 'gpu', 'tpu'.
@@ -38,6 +53,10 @@ class XRay:
 
     name: str
     collectives: tuple[Collective, ...]
+    flops_per_device: int | None
+    redundancy: float | None
+    idle_axes: tuple[str, ...]
+    findings: tuple[Finding, ...]
     peak_memory: int | None
     lowered_for: str
     input_layouts: tuple[Any, ...]
@@ -47,11 +66,18 @@ class XRay:
 
     def _view(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
         doubled = any("float32" in c.dtype for c in self.collectives)
+        idle = {axis: self.mesh_shape[axis] for axis in self.idle_axes}
         doubled = doubled and self.lowered_for == "cpu" and "bf16[" in self.hlo
         return (
             view.title(self.name, self.lowered_for, self.mesh_shape),
             view.rows(self.collectives),
-            view.notes(self.collectives, self.peak_memory, doubled),
+            [
+                *view.notes(self.collectives, doubled),
+                *view.work_notes(
+                    self.flops_per_device, self.redundancy, idle, self.peak_memory
+                ),
+                *(f"finding: {finding}" for finding in self.findings),
+            ],
         )
 
     def __repr__(self) -> str:
@@ -66,6 +92,7 @@ def xray(
     *args: Any,
     mesh: Any = None,
     jit: Mapping[str, Any] | None = None,
+    carry: Mapping[int, int] | int | None = None,
     **kwargs: Any,
 ) -> XRay:
     """Compile a function without running it, and say what devices exchange and hold.
@@ -80,6 +107,11 @@ def xray(
         [('all-reduce', ('data',), 1)]
         >>> seen.collectives[0].result_bytes  # a sum of 6 floats of 4 bytes
         24
+        >>> seen = xray(lambda x: x.T @ x, x)
+        >>> seen.flops_per_device  # 2 · 6 · 2 · 6: each device has 16/8 = 2 rows
+        144
+        >>> seen.redundancy, seen.idle_axes, seen.findings
+        (1.0, (), ())
 
     Args:
         f: a function, plain, jitted or pmapped, or one already lowered or compiled
@@ -89,205 +121,118 @@ def xray(
         mesh: the Mesh whose axes to name; only needed where neither the arguments
             nor the program tell.
         jit: options for `jax.jit` if f is plain: {'donate_argnums': 0}.
+        carry: which outputs are the arguments of the next step, to find those whose
+            layout drifts, so that the second step compiles again: {0: 0, 1: 1} says
+            that result[0] becomes the first argument and result[1] the second; 2
+            says the same.
         kwargs: f's keyword arguments, likewise.
 
     Returns:
         An `XRay`. `peak_memory` is XLA's own figure, except on CPU, where that one
         leaves out temporaries: there it is arguments + results - aliases +
-        temporaries, which is an upper bound.
+        temporaries, which is an upper bound; on TPU it is the smaller of the two.
+        Findings are fullest for a function: of one that is already lowered or
+        compiled, what was asked for is not known.
 
     Raises:
-        NotUnderstood: f is not a function, or `jit` can't be applied to it.
+        NotUnderstood: f is not a function, or `jit` can't be applied to it, or
+            `carry` names outputs or arguments that there are not.
         MeshMismatch: the program runs on another number of devices than `mesh`.
+        DoesNotFit: the compiler says that the program needs more memory than the
+            device has.
         What JAX raises where f doesn't trace or compile, with a note.
 
     Used in the chapters on `pmap` and on `jit`.
     """
     jax = require_jax()
-    compiled, name = _compile(jax, f, args, kwargs, jit)
-    text = compiled.as_text()
-    # Flax's compiled functions hold JAX's.
-    compiled = getattr(compiled, "compiled", compiled)
-    name = name or _module_name(text)
-    known = [*_shardings(jax, compiled.input_shardings)]
-    known += _shardings(jax, compiled.output_shardings)
-    found = _find_mesh(jax, text, mesh, [*_of_args(jax, args, kwargs), *known])
-    shape = read_mesh(found).shape if found is not None else {}
-    platform = next(
-        (device.platform for s in known for device in s.device_set),
-        None,
-    )
-    platform = platform or jax.default_backend()
-    positional, named = _layouts(
+    program = compile_it(jax, f, args, kwargs, jit)
+    compiled = program.compiled
+    known = [*shardings_in(jax, compiled.input_shardings)]
+    known += shardings_in(jax, compiled.output_shardings)
+    given = [*shardings_of_args(jax, args, kwargs), *known]
+    found = find_mesh(jax, program.text, mesh, given)
+    platform = next((d.platform for s in known for d in s.device_set), None)
+    positional, named = layouts_like(
         jax, compiled.in_avals, compiled.input_shardings, found
     )
+    seen = _Seen(
+        program=program,
+        args=args,
+        kwargs=kwargs,
+        mesh_shape=dict(read_mesh(found).shape) if found is not None else {},
+        platform=platform or jax.default_backend(),
+        inputs=(positional, named),
+        outputs=layouts_like(jax, compiled.out_info, compiled.output_shardings, found),
+    )
+    return _report(jax, seen, carry)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    program: Program
+    args: tuple
+    kwargs: dict
+    mesh_shape: dict[str, int]
+    platform: str
+    inputs: tuple[Any, Any]  # layouts of the positional and of the named arguments
+    outputs: Any
+
+
+def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
+    program, shape = seen.program, seen.mesh_shape
+    module = read_module(program.text)
+    moved = collectives_of(module, shape, _place)
+    inputs = input_leaves(jax, program, seen.inputs, seen.args, seen.kwargs)
+    outputs = output_leaves(jax, program, seen.outputs)
+    done = work(module, shape, varying(jax, program, inputs))
+    memory = program.compiled.memory_analysis()
+    evidence = Evidence(
+        inputs=inputs,
+        outputs=outputs,
+        jaxpr=getattr(program.traced, "jaxpr", None),
+        module=module,
+        collectives=moved,
+        mesh_shape=shape,
+        work=done,
+        alias_bytes=getattr(memory, "alias_size_in_bytes", None),
+        carry=pairs(jax, program, carry),
+        platform=seen.platform,
+    )
+    positional, named = seen.inputs
     return XRay(
-        name=name,
-        collectives=collectives(text, shape, _place),
-        peak_memory=_peak(compiled, platform),
-        lowered_for=platform,
+        name=program.name,
+        collectives=moved,
+        flops_per_device=done.flops,
+        redundancy=done.redundancy,
+        idle_axes=done.idle_axes,
+        findings=find(evidence),
+        peak_memory=_peak(memory, seen.platform),
+        lowered_for=seen.platform,
         input_layouts=(*positional, named) if named else tuple(positional),
-        output_layouts=_layouts(
-            jax, compiled.out_info, compiled.output_shardings, found
-        ),
-        mesh_shape=dict(shape),
-        hlo=text,
+        output_layouts=seen.outputs,
+        mesh_shape=shape,
+        hlo=program.text,
     )
 
 
-def _compile(
-    jax: Any, f: Any, args: tuple, kwargs: dict, jit: Mapping[str, Any] | None
-) -> tuple[Any, str | None]:
-    """The compiled program, and the function's name where it has one."""
-    if isinstance(f, str):
-        raise NotUnderstood(
-            f"f={_short(f)} is a text: read_hlo(text, mesh_shape) reads those"
-        )
-    traced = isinstance(f, jax.stages.Traced)
-    staged = traced or hasattr(f, "as_text")
-    if not staged and not callable(f):
-        raise NotUnderstood(
-            f"f={_short(f)} is not a function: give the function itself, "
-            "xray(f, x), and not its result, xray(f(x))"
-        )
-    if jit is not None and not isinstance(jit, Mapping):
-        raise NotUnderstood(
-            f"jit={_short(jit)} is not a dict of options for jax.jit: "
-            "give for example jit={'donate_argnums': 0}"
-        )
-    if jit is not None and (staged or hasattr(f, "lower")):
-        raise NotUnderstood(
-            f"jit={_short(jit)} is of no use: f is already jitted. Give the plain "
-            "function, or give these options where it was jitted"
-        )
-    name = None if staged else getattr(f, "__name__", type(f).__name__)
-    try:
-        if hasattr(f, "memory_analysis"):
-            return f, name
-        if not staged:
-            jitted = f if hasattr(f, "lower") else jax.jit(f, **(jit or {}))
-            f = jitted.lower(*args, **kwargs)
-        elif traced:
-            f = f.lower()
-        return f.compile(), name
-    except Exception as error:
-        error.add_note(f"xray was tracing and compiling {name or 'f'}, not running it.")
-        raise
+def _peak(memory: Any, platform: str) -> int | None:
+    """The bytes a device needs at once, by the field that is right on this platform.
 
-
-def _short(x: Any) -> str:
-    words = " ".join(repr(x).split())
-    return words if len(words) <= 60 else words[:57] + "…"
-
-
-def _module_name(text: str) -> str:
-    match = re.match(r"HloModule (?:jit_|pmap_)?([^\s,]+)", text)
-    return match.group(1) if match else "f"
-
-
-def _shardings(jax: Any, tree: Any) -> Iterator[Any]:
-    for leaf in jax.tree.leaves(tree):
-        if isinstance(leaf, jax.sharding.Sharding):
-            yield leaf
-
-
-def _of_args(jax: Any, args: tuple, kwargs: dict) -> Iterator[Any]:
-    for leaf in jax.tree.leaves((args, kwargs)):
-        yield from _shardings(jax, getattr(leaf, "sharding", None))
-
-
-def _find_mesh(jax: Any, text: str, mesh: Any, shardings: list[Any]) -> Any:
-    """The mesh whose axes name the program's groups; None for one device."""
-    devices = header_devices(text.partition("\n")[0]) or 1
-    if mesh is not None:
-        size = read_mesh(mesh).size
-        if size != devices:
-            raise MeshMismatch(
-                f"mesh={read_mesh(mesh).shape} has {size} devices, but the program "
-                f"was compiled for {devices}: give arguments that lie on this mesh, "
-                "such as jax.ShapeDtypeStruct(shape, dtype, "
-                "sharding=NamedSharding(mesh, spec))"
-            )
-        return mesh
-    named = [s.mesh for s in shardings if isinstance(s, jax.sharding.NamedSharding)]
-    for found in (*named, jax.sharding.get_abstract_mesh()):
-        if prod(found.shape.values()) == devices and found.shape:
-            return found
-    if devices == 1:
-        return None
-    raise MeshMismatch(
-        f"mesh=None, and nothing tells the axes of the {devices} devices that the "
-        "program was compiled for: give mesh=, the Mesh that f uses"
-    )
-
-
-def _layouts(jax: Any, avals: Any, shardings: Any, mesh: Any) -> Any:
-    """A tree like `avals`, of Layouts, None where the program has no such array."""
-    leaves, tree = jax.tree.flatten(avals)
-    return tree.unflatten(
-        _layout(jax, aval, sharding, mesh)
-        for aval, sharding in zip(leaves, tree.flatten_up_to(shardings), strict=True)
-    )
-
-
-def _layout(jax: Any, aval: Any, sharding: Any, mesh: Any) -> Layout | None:
-    known = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
-    if not isinstance(sharding, known):
-        sharding = _name_sharding(jax, sharding, aval.shape, mesh)
-    if sharding is None:
-        return None
-    return layout(tuple(aval.shape), sharding, dtype=str(aval.dtype))
-
-
-def _name_sharding(jax: Any, sharding: Any, shape: tuple[int, ...], mesh: Any) -> Any:
-    """The NamedSharding on `mesh` that cuts the same blocks, None if there is none.
-
-    The compiler reports some shardings without the names of the axes. An axis cuts
-    a dimension if moving along it changes the block.
+    On CPU XLA's peak leaves out the temporaries. On TPU it counts the chip's vector
+    memory too, which shows in small programs: there the sum of all is the smaller.
     """
-    if not isinstance(sharding, jax.sharding.Sharding) or not hasattr(mesh, "devices"):
-        return None
-    blocks = sharding.devices_indices_map(shape)
-    home = blocks.get(mesh.devices.flat[0])
-    if home is None:
-        return None
-    entries: list[list[str]] = [[] for _ in shape]
-    for number, axis in enumerate(mesh.axis_names):
-        if mesh.shape[axis] > 1:
-            at = [0] * mesh.devices.ndim
-            at[number] = 1
-            other = blocks[mesh.devices[tuple(at)]]
-            for entry, here, there in zip(entries, home, other, strict=True):
-                if here != there:
-                    entry.append(axis)
-    for spec in _orders(entries):
-        named = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
-        if named.is_equivalent_to(sharding, len(shape)):
-            return named
-    return None
-
-
-def _orders(entries: list[list[str]]) -> Iterator[tuple[tuple[str, ...], ...]]:
-    if not entries:
-        yield ()
-        return
-    for first in permutations(entries[0]):
-        for rest in _orders(entries[1:]):
-            yield (first, *rest)
-
-
-def _peak(compiled: Any, platform: str) -> int | None:
-    memory = compiled.memory_analysis()
     if memory is None:
         return None
-    if platform == "cpu":
-        return (
-            memory.argument_size_in_bytes
-            + memory.output_size_in_bytes
-            - memory.alias_size_in_bytes
-            + memory.temp_size_in_bytes
-        )
-    return getattr(memory, "peak_memory_in_bytes", None)
+    held = (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+    )
+    peak = getattr(memory, "peak_memory_in_bytes", None)
+    if platform == "cpu" or peak is None:
+        return held if platform == "cpu" else None
+    return min(peak, held) if platform == "tpu" else peak
 
 
 def _place(file: str, line: int) -> str:

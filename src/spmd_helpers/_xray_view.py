@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Mapping
 from html import escape
+from textwrap import fill
 
 from ._hlo import Collective
-from ._text import bytes_words, table
+from ._text import bytes_words, flops_words, table
 
 HEAD = ("collective", "over", "times", "dtype", "result", "sends", "where")
 _NUMBERS = (2, 4, 5)
@@ -41,10 +42,8 @@ def rows(collectives: Iterable[Collective]) -> list[tuple[str, ...]]:
     ]
 
 
-def notes(
-    collectives: tuple[Collective, ...], peak_memory: int | None, half_on_cpu: bool
-) -> list[str]:
-    """What stands under the table, a sentence each."""
+def notes(collectives: tuple[Collective, ...], half_on_cpu: bool) -> list[str]:
+    """What explains the table's signs, a sentence each."""
     found = []
     for how in dict.fromkeys(c.lowered_as for c in collectives if c.lowered_as):
         found.append(f"* written by the compiler as {how}")
@@ -56,15 +55,38 @@ def notes(
         found.append("(no axis) its groups follow no axis of this mesh: see .groups")
     if half_on_cpu:
         found.append(CPU_FLOATS)
+    return found
+
+
+def work_notes(
+    flops: int | None,
+    redundancy: float | None,
+    idle: Mapping[str, int],
+    peak_memory: int | None,
+) -> list[str]:
+    """What one device computes and holds, a sentence each."""
+    found = []
+    if redundancy is not None:
+        many = "an unknown number of" if flops is None else flops_words(flops)
+        found.append(f"matrix products: {many} per device, {_repeats(redundancy)}")
+    for axis, size in idle.items():
+        found.append(f"idle axis: {axis} ({size}), along it all compute the same")
     if peak_memory is not None:
         found.append(f"peak memory: {bytes_words(peak_memory)} per device")
     return found
 
 
+def _repeats(redundancy: float) -> str:
+    if redundancy < 1.02:
+        return "none of them repeated on another"
+    return f"redundancy {redundancy:.3g}"
+
+
 def as_text(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
     """The aligned table between its heading and its notes."""
     middle = table([HEAD, *body], right=_NUMBERS) if body else NOTHING
-    return "\n".join([heading, middle, *below])
+    notes = [fill(note, 78, subsequent_indent="  ") for note in below]
+    return "\n".join([heading, middle, *notes])
 
 
 def as_html(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
