@@ -1,4 +1,8 @@
-"""The physics of the tests: eight CPU devices, whatever the machine has."""
+"""The physics of the tests: eight CPU devices, whatever the machine has.
+
+SPMD_TEST_DEVICES asks for another number: `make test` runs the exercises with 64,
+because a chapter compiles for a pod.
+"""
 
 import os
 
@@ -10,7 +14,8 @@ import jax
 # many devices as threads, devices that wait in a collective leave no thread for
 # the others' work, and on two cores that is a deadlock. Kernels that tests start
 # must not inherit it: `use_devices` has to see to it by itself.
-os.environ["NPROC"] = "32"
-jax.config.update("jax_num_cpu_devices", 8)
+devices = int(os.environ.get("SPMD_TEST_DEVICES", 8))
+os.environ["NPROC"] = str(4 * devices)
+jax.config.update("jax_num_cpu_devices", devices)
 jax.devices()
 del os.environ["NPROC"]

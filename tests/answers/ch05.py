@@ -1,0 +1,191 @@
+"""Chapter 05: right and wrong answers."""
+
+from . import Answers
+from .ch01 import YES
+
+MLP = "def mlp(x, w1, w2):\n    h = jax.nn.relu(x @ w1)\n"
+BODY = "def body(x, w):\n"
+DROP = "def dropout(key, x):\n"
+KEEP = "    return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), 2 * x, 0)"
+
+ANSWERS = {
+    "5.1": Answers(
+        right=[
+            'turned, plus = P("model", "data"), P("data", "model")\n'
+            'columns, split = P(("model",)), P("model")',
+            "turned = P(*jax.typeof(xe.T).sharding.spec)\n"
+            "plus = jax.typeof(xe).sharding.spec\n"
+            "columns = jax.typeof(xe.max(axis=0)).sharding.spec\n"
+            'split = P("model", None)',
+        ],
+        wrong=[
+            (
+                'turned = plus = P("data", "model")\n'
+                'columns, split = P("model"), P("model")',
+                "look again at turned",
+            ),
+            (  # the whole argument wins?
+                'turned, plus = P("model", "data"), P()\n'
+                'columns, split = P("model"), P("model")',
+                "look again at plus",
+            ),
+            (  # the axis that was summed over is kept?
+                'turned, plus = P("model", "data"), P("data", "model")\n'
+                'columns, split = P("data"), P("model")',
+                "look again at columns",
+            ),
+            (
+                'turned, plus = P("model", "data"), P("data", "model")\n'
+                'columns, split = P("model"), P(None, "model")',
+                "look again at split",
+            ),
+            ("turned = plus = columns = split = P()", "turned, plus, columns, split"),
+            (
+                'turned, plus = ("model", "data"), P("data", "model")\n'
+                'columns, split = P("model"), P("model")',
+                "is not a P(...)",
+            ),
+            (YES + "turned = plus = columns = split = Yes()", "is not a P(...)"),
+        ],
+    ),
+    "5.2": Answers(
+        right=[
+            MLP + '    return jnp.matmul(h, w2, out_sharding=P("data", None))',
+            MLP + '    return jnp.einsum("bf,fd->bd", h, w2,\n'
+            '                      out_sharding=on(explicit, "data"))',
+            MLP + "    product = jax.sharding.auto_axes(lambda h, w: h @ w,\n"
+            '        out_sharding=on(explicit, "data"))\n'
+            "    return product(h, w2)",
+            "def mlp(x, w1, w2):\n"
+            "    def each(x, w1, w2):\n"
+            '        return lax.psum(jax.nn.relu(x @ w1) @ w2, "model")\n'
+            "    return jax.shard_map(each, mesh=explicit,\n"
+            '        in_specs=(P("data", None), P(None, "model"), P("model", None)),\n'
+            '        out_specs=P("data", None))(x, w1, w2)',
+        ],
+        wrong=[
+            (MLP + "    return h @ w2", "ShardingTypeError"),
+            (
+                MLP + '    return jnp.matmul(h, w2, out_sharding=P("data", "model"))',
+                "P('data', 'model')",
+            ),
+            (  # replicate everything first
+                MLP + "    h, w2 = jax.reshard((h, w2), on(explicit))\n"
+                '    return jax.reshard(h @ w2, on(explicit, "data"))',
+                "all-gather",
+            ),
+            (  # gather the hidden layer: case 3 in place of case 2
+                MLP + '    h = jax.reshard(h, on(explicit, "data"))\n'
+                "    w2 = jax.reshard(w2, on(explicit))\n"
+                "    return h @ w2",
+                "all-gather",
+            ),
+            (MLP + "    return jnp.matmul(h, w2, out_sharding=P())", "result"),
+            (  # no relu
+                "def mlp(x, w1, w2):\n"
+                '    return jnp.matmul(x @ w1, w2, out_sharding=P("data", None))',
+                "result",
+            ),
+        ],
+    ),
+    "5.3": Answers(
+        right=[
+            BODY + "    part = x @ w\n"
+            "    return lax.psum_scatter(part, axis_name='model',\n"
+            "                            scatter_dimension=part.ndim - 1, tiled=True)",
+            BODY + "    part = (x @ w).reshape(x.shape[0], 2, -1)\n"
+            '    return lax.psum_scatter(part, "model", scatter_dimension=1)',
+        ],
+        wrong=[
+            (  # the whole sum on everybody, then a slice of it
+                BODY + '    full = lax.psum(x @ w, "model")\n'
+                '    i, n = lax.axis_index("model"), full.shape[1] // 2\n'
+                "    return lax.dynamic_slice_in_dim(full, i * n, n, 1)",
+                "the whole sum travels",
+            ),
+            (BODY + '    return lax.psum(x @ w, "model")', "result|shape"),
+            (BODY + "    return x @ w", "result|shape"),
+            (  # not tiled
+                BODY + '    return lax.psum_scatter(x @ w, "model", '
+                "scatter_dimension=1)",
+                "ValueError",
+            ),
+            (  # rows in place of columns
+                BODY + '    return lax.psum_scatter(x @ w, "model", tiled=True)',
+                "result|shape",
+            ),
+            (  # gather w and x: no sum left
+                BODY + '    x = lax.all_gather(x, "model", axis=1, tiled=True)\n'
+                '    w = lax.all_gather(w, "model", tiled=True)\n'
+                '    i, n = lax.axis_index("model"), w.shape[1] // 2\n'
+                "    return x @ lax.dynamic_slice_in_dim(w, i * n, n, 1)",
+                "all-gather",
+            ),
+        ],
+    ),
+    "5.4": Answers(
+        right=[
+            'a = e = "manual"\nb = c = "explicit"\nd = "auto"',
+            'a = e = "Manual"\nb = c = "Explicit"\nd = "Auto"',
+        ],
+        wrong=[
+            ('a = b = c = d = e = "auto"', "look again at a, b, c, e"),
+            (
+                'a = b = c = "explicit"\nd = "auto"\ne = "manual"',
+                "look again at a",
+            ),
+            (
+                'a = e = "manual"\nb = "explicit"\nc = d = "auto"',
+                "look again at c",
+            ),
+            (
+                'a = e = "manual"\nb = c = d = "explicit"',
+                "look again at d",
+            ),
+            (YES + "a = b = c = d = e = Yes()", "look again at"),
+        ],
+    ),
+    "5.5": Answers(
+        right=[
+            DROP + '    for axis in ("data", "model"):\n'
+            "        key = jax.random.fold_in(key, lax.axis_index(axis))\n" + KEEP,
+            DROP + '    place = lax.axis_index("data") * 2 + lax.axis_index("model")\n'
+            "    key = jax.random.split(key, 8)[place]\n"
+            "    keep = jax.random.uniform(key, x.shape) < 0.5\n"
+            "    return 2 * x * keep",
+        ],
+        wrong=[
+            (DROP + KEEP, "has the mask of the one at"),
+            (  # only along data
+                DROP
+                + '    key = jax.random.fold_in(key, lax.axis_index("data"))\n'
+                + KEEP,
+                "has the mask of the one at",
+            ),
+            (  # i + j: two places share a sum
+                DROP + '    place = lax.axis_index("data") + lax.axis_index("model")\n'
+                "    key = jax.random.fold_in(key, place)\n" + KEEP,
+                "has the mask of the one at",
+            ),
+            (  # not doubled
+                DROP
+                + '    key = jax.random.fold_in(key, lax.axis_index(("data", "model")))'
+                "\n    return jnp.where(jax.random.bernoulli(key, 0.5, x.shape), x, 0)",
+                "only 0 and 2",
+            ),
+            (  # the key is ignored
+                DROP + "    key = jax.random.fold_in(jax.random.key(0),"
+                ' lax.axis_index(("data", "model")))\n' + KEEP,
+                "has the mask of the one at",
+            ),
+            (  # keeps nine of ten
+                DROP
+                + '    key = jax.random.fold_in(key, lax.axis_index(("data", "model")))'
+                "\n    return jnp.where(jax.random.bernoulli(key, 0.9, x.shape),"
+                " 2 * x, 0)",
+                "half should be",
+            ),
+            (DROP + "    return x", "only 0 and 2"),
+        ],
+    ),
+}

@@ -1,0 +1,122 @@
+"""Chapter 06: right and wrong answers."""
+
+from . import Answers
+from .ch01 import YES
+
+BODY = "def body(x, w):\n"
+
+ANSWERS = {
+    "6.1": Answers(
+        right=[
+            "gathered_bytes, flops = 40960, 2 * 24 * 160 * 64",
+            "gathered_bytes = spmd.layout((160, 64), P(), mesh=mesh).bytes_per_device\n"
+            "flops = 491520",
+        ],
+        wrong=[
+            ("gathered_bytes, flops = 10240, 491520", "the whole array|all of it"),
+            ("gathered_bytes, flops = 30720, 491520", "all of it is there"),
+            (  # the work shared by all eight
+                "gathered_bytes, flops = 40960, 2 * 96 * 160 * 64 // 8",
+                "which rows of x",
+            ),
+            ("gathered_bytes, flops = 40960, 24 * 160 * 64", "which rows of x"),
+            ("gathered_bytes, flops = 40960, 2 * 96 * 160 * 64", "which rows of x"),
+            (YES + "gathered_bytes = flops = Yes()", "TypeError"),
+        ],
+    ),
+    "6.2": Answers(
+        right=[
+            'w_spec = P(("data",), ("model",))',
+            "w_spec = P(*jax.sharding.PartitionSpec('data', 'model'))",
+        ],
+        wrong=[
+            ('w_spec = P("data", None)', "in 2 copies"),
+            ('w_spec = P(None, "model")', "in 4 copies"),
+            ("w_spec = P()", "in 8 copies"),
+            ('w_spec = P(("data", "model"))', "all-gather|each product|exchanged"),
+            ('w_spec = P("model", "data")', "all-gather|exchanged|budget"),
+            ('w_spec = P(None, ("data", "model"))', "exchanged|budget|each product"),
+            ('w_spec = ("data", "model")', "is not a P(...)"),
+        ],
+    ),
+    "6.3": Answers(
+        right=[
+            'a = c = "wasteful"\nb = d = "fine"',
+            'a, b, c, d = "wasteful fine wasteful fine".split()',
+        ],
+        wrong=[
+            ('a = b = d = "fine"\nc = "wrong"', "look again at a, c"),
+            ('a = "fine"\nb = c = d = "wrong"', "look again at a, b, c, d"),
+            ('a = b = d = "fine"\nc = "wasteful"', "look again at a"),
+            ('a = c = d = "wasteful"\nb = "fine"', "look again at d"),
+            ('a = b = c = d = "broken"', "not one of"),
+            (YES + "a = b = c = d = Yes()", "not one of"),
+        ],
+    ),
+    "6.4": Answers(
+        right=[
+            BODY + '    w = lax.all_gather(w, "data", axis=0, tiled=True)\n'
+            "    return jnp.maximum(jnp.dot(x, w), 0)",
+            BODY + '    parts = lax.all_gather(w, "data")\n'
+            "    return jax.nn.relu(x @ parts.reshape(-1, w.shape[1]))",
+        ],
+        wrong=[
+            (BODY + "    return jax.nn.relu(x @ w)", "TypeError"),
+            (  # untiled: one dimension too many
+                BODY + '    w = lax.all_gather(w, "data")\n'
+                "    return jax.nn.relu(x @ w)",
+                "TypeError",
+            ),
+            (  # the other axis too
+                BODY + '    w = lax.all_gather(w, "data", tiled=True)\n'
+                '    w = lax.all_gather(w, "model", axis=1, tiled=True)\n'
+                '    n, j = 12, lax.axis_index("model")\n'
+                "    return jax.nn.relu(x @ w)[:, :12] * 0 + lax.dynamic_slice_in_dim("
+                "jax.nn.relu(x @ w), j * n, n, 1)",
+                "all-gather",
+            ),
+            (  # partial sums put together by an all-reduce of the wrong rows
+                BODY + '    n, i = w.shape[0], lax.axis_index("data")\n'
+                "    part = lax.dynamic_slice_in_dim(x, i * n, n, 1) @ w\n"
+                '    return jax.nn.relu(lax.psum(part, "data")) + 0 * x[:, :1]',
+                "result",
+            ),
+            (  # no relu
+                BODY + '    return x @ lax.all_gather(w, "data", tiled=True)',
+                "result",
+            ),
+            (  # relu of each block is not the point: the gathered axis is
+                BODY + '    w = lax.all_gather(w, "data", axis=1, tiled=True)\n'
+                "    return jax.nn.relu(x @ w)",
+                "TypeError",
+            ),
+        ],
+    ),
+    "6.5": Answers(
+        right=[
+            'step_specs = {"w1": P("data", "model"), "w2": P(("model",), ("data",))}',
+            'step_specs = dict(w2=P("model", "data"), w1=P("data", "model"))',
+        ],
+        wrong=[
+            ('step_specs = {"w1": P(), "w2": P()}', "a device holds"),
+            ('step_specs = {"w1": P("data"), "w2": P("data")}', "a device holds"),
+            (
+                'step_specs = {"w1": P(None, "model"), "w2": P("model")}',
+                "a device holds",
+            ),
+            (
+                'step_specs = {"w1": P("data", "model"), "w2": P("data", "model")}',
+                "where does the hidden layer want",
+            ),
+            (
+                'step_specs = {"w1": P("model", "data"), "w2": P("data", "model")}',
+                "the step runs|each product",
+            ),
+            (
+                'step_specs = {"w1": P(("data", "model")), "w2": P(("data", "model"))}',
+                "the step runs|each product",
+            ),
+            ('step_specs = {"w1": P("data", "model")}', "KeyError"),
+        ],
+    ),
+}

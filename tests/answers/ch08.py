@@ -1,0 +1,267 @@
+"""Chapter 08: right and wrong answers."""
+
+from . import Answers
+from .ch01 import YES
+
+PLACE = "def place(params):\n"
+MAKE = "def make(params):\n"
+HELD = """
+    def held_loss(params, x):
+        def layer(h, w):
+            h = h + jnp.tanh(h @ w) @ params["out"]
+            return lax.with_sharding_constraint(h, on("data")), None
+        return (lax.scan(layer, x, params["stack"])[0] ** 2).mean()
+"""
+STEP = """
+    def step(params, moments, x):
+        grads = jax.grad(held_loss)(params, x)
+        moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, moments), moments
+"""
+PUT = """    params = jax.device_put(params, places)
+    moments = jax.tree.map(jnp.zeros_like, params)
+"""
+PLACES = '    places = {"stack": on(None, "data"), "out": on("data")}\n'
+JIT = (
+    "    step = jax.jit(step, donate_argnums=(0, 1),"
+    " out_shardings=(places, places))\n"
+    "    return params, moments, step"
+)
+HEALTHY = "def assert_healthy(step, *args, carry=None):\n"
+SETTLE = "def settle(start):\n"
+
+ANSWERS = {
+    "8.1": Answers(
+        right=[
+            'a, b = "padded-constraint", "summed-twice"\n'
+            'c, d = "replicated-output", "dropped-constraint"',
+            "a = spmd.xray(uneven, abstract((10,))).findings[0].code\n"
+            'b = "summed-twice"\n'
+            'c = "replicated-output"\n'
+            'd = spmd.xray(passed_over, abstract((16, 24), "data")).findings[0].code',
+        ],
+        wrong=[
+            (
+                'a = b = c = d = "summed-twice"',
+                "look again at a, c, d",
+            ),
+            (
+                'a, b = "dropped-constraint", "summed-twice"\n'
+                'c, d = "replicated-output", "padded-constraint"',
+                "look again at a, d",
+            ),
+            (
+                'a, b = "padded-constraint", "replicated-output"\n'
+                'c, d = "summed-twice", "dropped-constraint"',
+                "look again at b, c",
+            ),
+            ("a, b, c, d = 2, 1, 3, 2", "look again at a, b, c, d"),
+            (YES + "a = b = c = d = Yes()", "look again at a, b, c, d"),
+        ],
+    ),
+    "8.2": Answers(
+        right=[
+            PLACE + "    def cut(leaf, first):\n"
+            "        best = None\n"
+            "        for d in range(first, len(leaf.shape)):\n"
+            "            n = leaf.shape[d]\n"
+            "            if n % 8 == 0 and (best is None or n > leaf.shape[best]):\n"
+            "                best = d\n"
+            "        return on() if best is None else on(*[None] * best, 'data')\n"
+            "    return {name: jax.tree.map(\n"
+            "        lambda leaf: cut(leaf, int(name == 'layers')), part)\n"
+            "        for name, part in params.items()}",
+            PLACE + "    def spec(path, leaf):\n"
+            "        name = jax.tree_util.keystr(path, simple=True, separator='/')\n"
+            "        dims = [d for d, n in enumerate(leaf.shape) if n % 8 == 0]\n"
+            "        if name.startswith('layers/'):\n"
+            "            dims = [d for d in dims if d > 0]\n"
+            "        entries = [None] * len(leaf.shape)\n"
+            "        if dims:\n"
+            "            entries[max(dims, key=lambda d: leaf.shape[d])] = 'data'\n"
+            "        return NamedSharding(mesh, P(*entries))\n"
+            "    return jax.tree_util.tree_map_with_path(spec, params)",
+        ],
+        wrong=[
+            (PLACE + "    return jax.tree.map(lambda leaf: on(), params)", "embed"),
+            (
+                PLACE + '    return jax.tree.map(lambda leaf: on("data"), params)',
+                "Error|divide|norm",
+            ),
+            (  # stacks are forgotten
+                PLACE + "    def spec(leaf):\n"
+                "        fits = [n if n % 8 == 0 else 0 for n in leaf.shape]\n"
+                "        if not any(fits):\n"
+                "            return on()\n"
+                "        return on(*[None] * fits.index(max(fits)), 'data')\n"
+                "    return jax.tree.map(spec, params)",
+                "odd",
+            ),
+            (  # by the beginning of the name: layers_norm is no stack
+                PLACE + "    def spec(path, leaf):\n"
+                "        name = jax.tree_util.keystr(path, simple=True)\n"
+                "        first = int(name.startswith('layers'))\n"
+                "        fits = [n if n % 8 == 0 else 0 for n in leaf.shape[first:]]\n"
+                "        if not any(fits):\n"
+                "            return on()\n"
+                "        return on(*[None] * (first + fits.index(max(fits))), 'data')\n"
+                "    return jax.tree_util.tree_map_with_path(spec, params)",
+                "layers_norm",
+            ),
+            (  # the last of equal or any, not the largest
+                PLACE + "    def spec(path, leaf):\n"
+                "        first = int(getattr(path[0], 'key', '') == 'layers')\n"
+                "        for d in reversed(range(first, len(leaf.shape))):\n"
+                "            if leaf.shape[d] % 8 == 0:\n"
+                "                return on(*[None] * d, 'data')\n"
+                "        return on()\n"
+                "    return jax.tree_util.tree_map_with_path(spec, params)",
+                "embed",
+            ),
+        ],
+    ),
+    "8.3": Answers(
+        right=[
+            MAKE + '    places = {"out": on(None, "data"),\n'
+            '        "stack": on(None, None, "data")}\n' + PUT + HELD + STEP + JIT,
+            MAKE
+            + PLACES
+            + PUT
+            + HELD
+            + "    @partial(jax.jit, donate_argnums=(0, 1))\n"
+            + STEP.lstrip("\n").replace(
+                "        return jax.tree.map(lambda p, m: p - 0.1 * m, params,"
+                " moments), moments\n",
+                "        new = jax.tree.map(\n"
+                "            lambda p, m: p - 0.1 * m, params, moments)\n"
+                "        return lax.with_sharding_constraint(\n"
+                "            (new, moments), (places, places))\n",
+            )
+            + "    return params, moments, step",
+            # on this model the compiler finds the layouts by itself
+            MAKE
+            + PLACES
+            + PUT
+            + "    return params, moments, jax.jit(plain_step, donate_argnums=(0, 1))",
+        ],
+        wrong=[
+            (  # the stack along its layers
+                MAKE
+                + PLACES.replace('on(None, "data")', 'on("data")')
+                + PUT
+                + HELD
+                + STEP
+                + JIT,
+                "a finding is left",
+            ),
+            (  # everything replicated
+                MAKE
+                + '    places = {"stack": on(), "out": on()}\n'
+                + PUT
+                + HELD
+                + STEP
+                + JIT,
+                "lie on one device",
+            ),
+            (  # moments left on one device
+                MAKE
+                + PLACES
+                + PUT.replace(
+                    "jax.tree.map(jnp.zeros_like, params)",
+                    "jax.tree.map(lambda p: jnp.zeros(p.shape), params)",
+                )
+                + HELD
+                + STEP
+                + JIT,
+                "a finding is left|donated buffers",
+            ),
+            (  # not donated
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP
+                + JIT.replace(" donate_argnums=(0, 1),", ""),
+                "not donated",
+            ),
+            (  # another step
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP.replace("0.1 * m", "0.1 * 8 * m")
+                + JIT,
+                "stack|out",
+            ),
+        ],
+    ),
+    "8.4": Answers(
+        right=[
+            HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
+            "    codes = ', '.join(f.code for f in seen.findings)\n"
+            "    assert not codes, codes + ' redundancy'\n"
+            "    many = seen.redundancy\n"
+            "    assert many is None or many <= 1.05, 'redundancy'",
+        ],
+        wrong=[
+            (HEALTHY + "    return None", "and passed"),
+            (HEALTHY + "    raise AssertionError('unhealthy')", "no 'padded"),
+            (  # carry is forgotten
+                HEALTHY + "    seen = spmd.xray(step, *args)\n"
+                "    codes = [f.code for f in seen.findings]\n"
+                "    codes += ['redundancy'] * ((seen.redundancy or 1) > 1.05)\n"
+                "    assert not codes, codes",
+                "has sharding-drift, and passed",
+            ),
+            (  # only findings
+                HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
+                "    assert not seen.findings, [f.code for f in seen.findings]",
+                "no 'redundancy'",
+            ),
+            (  # every code there is
+                HEALTHY
+                + "    raise AssertionError('padded-constraint dropped-constraint"
+                " sharding-drift gathered-stack redundancy')",
+                "AssertionError",
+            ),
+            (  # refuses a good one: 1.05 is a limit, not a wish
+                HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
+                "    codes = [f.code for f in seen.findings] + ['redundancy']\n"
+                "    assert seen.redundancy is None and not seen.findings, codes",
+                "AssertionError",
+            ),
+        ],
+    ),
+    "8.5": Answers(
+        right=[
+            SETTLE + "    ema, count, rows = jax.device_put(\n"
+            '        (start["ema"], start["count"], start["rows"]),\n'
+            '        (on(None), on(), on("data", None)))\n'
+            '    return {"ema": ema, "count": count, "rows": rows}',
+        ],
+        wrong=[
+            (SETTLE + "    return start", "as P"),
+            (
+                SETTLE + "    return jax.device_put(start, on())",
+                "as P|rows are",
+            ),
+            (
+                SETTLE
+                + '    return {**start, "ema": jax.device_put(start["ema"], on()),'
+                '\n            "rows": jax.device_put(start["rows"], on("data"))}',
+                "as P",
+            ),
+            (
+                SETTLE + "    return jax.device_put(start, devices[0])",
+                "as P|ValueError",
+            ),
+            (  # other values
+                SETTLE
+                + '    places = {"ema": on(), "count": on(), "rows": on("data")}\n'
+                "    zeros = jax.tree.map(jnp.zeros_like, start)\n"
+                "    return jax.device_put(zeros, places)",
+                "count|ema|rows",
+            ),
+        ],
+    ),
+}

@@ -1,0 +1,98 @@
+"""Make the pages of the site that follow from something else, or check that they do.
+
+`book/errors.md`: what JAX's sharding errors mean, from the rules of `spmd.explain`.
+"""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from _book import ROOT
+
+sys.path.insert(0, str(ROOT / "src"))
+
+from spmd_helpers._explain_rules import BOTH, records  # noqa: E402
+
+ERRORS_HEAD = """\
+# What the errors mean
+
+Most of JAX's sharding errors are clear once one knows what they speak of. Here is each
+that a reader of this book meets, as it is worded (with CAPITALS for what varies), what
+it means, and what to write. The same comes up by itself under an error's traceback after
+
+    %load_ext spmd_helpers
+
+and `spmd.explain()` says it for the last error, or for one that you hand over. A browser's
+search finds a message here by a few of its words.
+"""
+# The rules' order is that in which they are tried; a reader looks by subject.
+SUBJECTS = {
+    "01_pmap_mnist": "Devices and pmap",
+    "02_jit_sharding": "From pmap to jit",
+    "03_mesh_and_partitionspec": "Meshes and specs",
+    "04_computation_follows_data": "Where data lie",
+    "05_three_modes": "Auto, Explicit and Manual",
+}
+LATER = "Training, memory and whole runs"
+
+
+def errors_page() -> str:
+    """The text of `book/errors.md`."""
+    parts = [ERRORS_HEAD]
+    groups: dict[str, list[dict[str, str]]] = {s: [] for s in SUBJECTS.values()}
+    groups[LATER] = []
+    for record in records():
+        groups[SUBJECTS.get(record["chapter"], LATER)].append(record)
+    for subject, found in groups.items():
+        if found:
+            parts.append(f"## {subject}\n")
+            parts += [_entry(record) for record in found]
+    return "\n".join(parts)
+
+
+def _entry(record: dict[str, str]) -> str:
+    versions = record["versions"]
+    seen = "" if versions == BOTH else f" Seen in {versions}."
+    return (
+        f"### {record['code'].replace('-', ' ')}\n\n"
+        f"`{record['raised']}`: {_escaped(record['says'])}\n\n"
+        f"{_escaped(record['means'])}{seen} ({_chapter(record['chapter'])})\n\n"
+        f"```python\n{record['instead']}\n```\n"
+    )
+
+
+def _escaped(text: str) -> str:
+    """Words as Markdown shows them: what looks like markup is not."""
+    return re.sub(r"([\\`*_<>\[\]{}$])", r"\\\1", text)
+
+
+def _chapter(slug: str) -> str:
+    number = f"chapter {int(slug[:2])}"
+    master = ROOT / "book" / "chapters" / f"{slug}.md"
+    return f"[{number}](../notebooks/{slug}.ipynb)" if master.exists() else number
+
+
+PAGES = {ROOT / "book" / "errors.md": errors_page}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    check = parser.parse_args().check
+    stale = []
+    for path, make in PAGES.items():
+        text = make()
+        if path.exists() and path.read_text("utf8") == text:
+            continue
+        stale.append(path.relative_to(ROOT).as_posix())
+        if not check:
+            path.write_text(text, "utf8")
+            print(f"{stale[-1]} made")
+    if check and stale:
+        print(f"stale: {', '.join(stale)}; run  make notebooks")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
