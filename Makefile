@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks check wheel lock format lint clean
+.PHONY: help book test lab notebooks check bench tpu wheel lock format lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -20,11 +20,20 @@ test: environment ## prove everything that the book says (ONLY_FIRST=1: one Pyth
 lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
 	@bash tools/lab.sh $(BIN) $(LAB)
 
-notebooks: environment ## make notebooks/ and solutions/ again from book/chapters/
+notebooks: environment ## make notebooks/, solutions/ and the generated pages again
 	@$(BIN)/python tools/make_notebooks.py
+	@$(BIN)/python tools/make_pages.py
 
-check: environment ## say which notebooks are stale, change nothing
+check: environment ## say which notebooks and pages are stale, change nothing
 	@$(BIN)/python tools/make_notebooks.py --check
+	@$(BIN)/python tools/make_pages.py --check
+
+bench: environment ## compare speed and answers with what others make (PART=drawing)
+	@$(BIN)/python tools/bench.py $(PART)
+
+tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
+	@bash tools/tpu.sh $(VENV)-tpu "$(PYTHON)"
+	@$(VENV)-tpu/bin/python tools/truth/measure.py --tpu $(PROGRAMS)
 
 wheel: environment ## write the package's wheel into dist/
 	@rm -rf dist

@@ -1,6 +1,7 @@
 """The house: one place for each fact, arrows that never point up, a full lock."""
 
 import ast
+import lzma
 import os
 import re
 import shutil
@@ -18,17 +19,32 @@ PACKAGE = ROOT / "src" / "spmd_helpers"
 # Which module stands on which floor. It may import from its own floor and from
 # those below; `__init__` hands out names and may import all of them.
 FLOORS = {
-    4: {"_exercise", "_data"},
-    3: {"_draw", "_checks", "_budgets"},
-    2: {"_xray", "_xray_view", "_devices"},
+    4: {"_exercise", "_data", "_extension"},
+    3: {"_draw", "_checks", "_budgets", "_explain"},
+    2: {
+        *("_xray", "_xray_view", "_compile", "_leaves", "_program_layouts"),
+        *("_findings", "_devices", "_tpu"),
+    },
     1: {
         *("_picture", "_scene", "_svg", "_facts"),
-        *("_compare", "_from_jax", "_jax_version"),
+        *("_compare", "_from_jax", "_jax_version", "_libtpu"),
+        *("_memory", "_memory_view"),
+        *("_evidence", "_traced", "_mapped", "_asked", "_finding"),
+        *("_findings_asked", "_findings_hlo", "_findings_layouts", "_findings_whole"),
     },
     0: {
-        *("_errors", "_text", "_layout"),
-        *("_hlo", "_hlo_text", "_hlo_values", "_hlo_labels", "_hlo_scatter"),
-        "_replica_groups",
+        *("_errors", "_text", "_layout", "_by_name"),
+        *("_hlo", "_hlo_input", "_hlo_text", "_hlo_values", "_hlo_labels"),
+        *("_hlo_scatter", "_hlo_gather", "_hlo_uses", "_replica_groups"),
+        *("_hlo_flops", "_hlo_flow", "_hlo_varying", "_hlo_classes", "_hlo_integers"),
+        *("_transformer", "_models", "_hardware", "_activations"),
+        *("_training_memory", "_training_setup", "_training_state"),
+        *("_training_work", "_training_view"),
+        *("_tpu_topology", "_tpu_memory"),
+        *("_explain_rules", "_explain_fields", "_explain_text"),
+        *("_explain_rules_names", "_explain_rules_mesh", "_explain_rules_placing"),
+        *("_explain_rules_manual", "_explain_rules_varying"),
+        *("_explain_rules_explicit", "_explain_rules_running"),
     },
 }
 FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
@@ -149,8 +165,11 @@ def tracked() -> list[Path]:
 
 def texts():
     for path in tracked():
-        if path.suffix not in {".npz", ".png", ".woff2", ".gz"}:
-            yield path.relative_to(ROOT).as_posix(), path.read_text("utf8")
+        if path.suffix in {".npz", ".png", ".woff2", ".gz"}:
+            continue
+        data = path.read_bytes()
+        data = lzma.decompress(data) if path.suffix == ".xz" else data
+        yield path.relative_to(ROOT).as_posix(), data.decode("utf8")
 
 
 def config():
@@ -178,7 +197,7 @@ def test_title_and_address_stand_in_the_config_only():
 
 
 LEAKS = re.compile(
-    r"(?<![\w.])/(?!home/reader\b|tmp/ipykernel_)(?:home|Users|root|work|tmp|opt)/\w+"
+    r"(?<![\w.])/(?!home/reader\b|tmp/ipykernel_|tmp/tpu_logs\b)(?:home|Users|root|work|tmp|opt)/\w+"
     r"|\.pyenv/versions/\d+\.\d+\.\d+"
 )
 # Lines that hold such a word on purpose: what they forbid, or a search path.

@@ -23,6 +23,7 @@ NEXT = ROOT / ".venv-next"
 AT_A_TIME = min(2, os.cpu_count() or 1)
 # tests/test_<name>.py that are steps of their own; all others are the package's.
 SITE, HOUSE, COLAB = ("site",), ("notebooks", "house"), ("colab",)
+EXERCISES = ("exercises",)
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
 
@@ -80,7 +81,7 @@ def _last_count(text: str) -> str:
 
 
 def package_tests(python: Path) -> list[object]:
-    apart = (*SITE, *HOUSE, *COLAB)
+    apart = (*SITE, *HOUSE, *COLAB, *EXERCISES)
     left_out = [f"--ignore=tests/test_{name}.py" for name in apart]
     pytest = [python, "-m", "pytest", "-q"]
     return [*pytest, "--doctest-modules", "src", "tests", *left_out]
@@ -91,6 +92,11 @@ def tests_of(python: Path, names: tuple[str, ...]) -> list[object]:
     return [python, "-m", "pytest", "-q", "-rs", *files]
 
 
+def exercise_tests(python: Path) -> list[object]:
+    """With as many devices as the chapter that needs most of them."""
+    return ["env", "SPMD_TEST_DEVICES=64", *tests_of(python, EXERCISES)]
+
+
 def first(steps: Steps) -> None:
     """.venv: all of it."""
     python = Path(sys.executable)
@@ -98,12 +104,14 @@ def first(steps: Steps) -> None:
     steps.run("format", ruff, "format", "--check", ".")
     steps.run("style", ruff, "check", ".")
     steps.run("stored notebooks fresh", python, "tools/make_notebooks.py", "--check")
+    steps.run("generated pages fresh", python, "tools/make_pages.py", "--check")
     built = steps.run("site, warnings are errors", python, "tools/build_site.py")
     lax = [] if sys.version_info[:2] == OUTPUT_PYTHON else ["--lax"]
     how = "outputs not compared on this Python" if lax else "outputs compared"
     together = {
         f"every notebook, {how}": [python, "tools/check_notebooks.py", *lax],
-        "package, its examples, exercises": package_tests(python),
+        "exercises, right and wrong answers": exercise_tests(python),
+        "package and its examples": package_tests(python),
         "notebooks where nothing is installed": tests_of(python, COLAB),
         "generator and house": tests_of(python, HOUSE),
     }
@@ -136,7 +144,8 @@ def second(steps: Steps) -> str:
         steps.run_together(
             {
                 "second environment: every notebook, outputs not compared": notebooks,
-                "second environment: package, exercises": package_tests(python),
+                "second environment: exercises": exercise_tests(python),
+                "second environment: package": package_tests(python),
             }
         )
     return words
