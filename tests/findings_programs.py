@@ -880,6 +880,46 @@ def transposed(devices):
 
 
 @good
+def transposed_in_a_tree(devices):
+    mesh = auto(devices, data=8)
+    return lambda tree: {"w": tree["w"].T * 2}, ({"w": on(mesh, (F, F), "data")},)
+
+
+@good
+def moved_by_a_constraint_and_changed(devices):
+    mesh = auto(devices, data=8)
+
+    def f(tree):
+        return {"w": pin(tree["w"], mesh, None, "data") * 2}
+
+    return f, ({"w": on(mesh, (D, F), "data")},)
+
+
+@good
+def left_to_the_compiler(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x):
+        return pin(x * 2, mesh, "data", P.UNCONSTRAINED, "model").sum(0)
+
+    return f, (on(mesh, (B, 10, F), "data", None, "model"),)
+
+
+@good
+def product_put_where_it_lies(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x, w: jax.device_put(x @ w, to(mesh, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, D), "data"), on(mesh, (D, F)))
+
+
+@good
+def moved_by_one_of_two_results_of_a_jit_inside(devices):
+    mesh = auto(devices, data=8)
+    inner = jax.jit(lambda x: (x * 2, x + 1), out_shardings=(None, to(mesh)))
+    return lambda x: inner(x), (on(mesh, (B, F), "data"),)
+
+
+@good
 def resharded_on_explicit_axes(devices):
     mesh = explicit(devices, data=8)
 
@@ -1255,6 +1295,13 @@ def fsdp_gradients_not_asked_for(devices):
     return jax.grad(loss), args
 
 
+@bad("replicated-output", also=("moved-output",))
+def fsdp_gradients_with_activations_pinned_only(devices):
+    mesh = auto(devices, data=8)
+    args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
+    return jax.grad(pinned_loss(mesh, "data")), args
+
+
 @bad("replicated-output")
 def fsdp_gradients_in_two_dimensions(devices):
     mesh = auto(devices, data=4, model=2)
@@ -1469,6 +1516,28 @@ def nine_rows_returned(devices):
 def device_put_in_jit(devices):
     mesh = auto(devices, data=8)
     f = lambda x: jax.device_put(x * 2, to(mesh, None, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@bad("dropped-constraint")
+def device_put_of_a_product(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x, w: jax.device_put(x @ w, to(mesh, None, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, D), "data"), on(mesh, (D, F)))
+
+
+@bad("dropped-constraint")
+def device_put_in_a_branch(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.cond(
+            x.sum() > 0,
+            lambda x: jax.device_put(x, to(mesh, None, "data")),
+            lambda x: x * 2,
+            x,
+        )
+
     return f, (on(mesh, (B, F), "data"),)
 
 

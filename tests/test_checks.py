@@ -1,5 +1,6 @@
 """The asserts and the exercise's verdict: what passes, what fails, in which words."""
 
+import contextlib
 import dataclasses
 
 import jax
@@ -501,3 +502,19 @@ def test_open_is_failed_while_nbgrader_runs(monkeypatch):
 def test_exercise_numbers_have_a_chapter(number):
     with pytest.raises(spmd.NotUnderstood, match=r'like exercise\("2\.1"\)'):
         spmd.exercise(number)
+
+
+def test_what_a_check_names_is_gone_after_it():
+    code = (
+        "with spmd.exercise('1.1'):\n"
+        "    want, kept = answer, 2\n"
+        "    def helper():\n"
+        "        return want\n"
+        "    assert helper() == {}, 'no'\n"
+    )
+    for right in (3, 4):
+        names = {"spmd": spmd, "answer": 3, "kept": 1}
+        with contextlib.suppress(spmd.CheckFailed):
+            exec(code.format(right), names)
+        assert names["kept"] == 1
+        assert not {"want", "helper"} & set(names)

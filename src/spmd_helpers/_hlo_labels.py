@@ -16,6 +16,11 @@ _UNLABELED = ("parameter", "tuple", "while")  # their labels are of something el
 _NEAR = 4  # how many instructions away a label is still taken to belong
 
 
+def is_foreign(file: str) -> bool:
+    """Whether a file is not the reader's own: a library, Python, this package."""
+    return bool(_FOREIGN.search(file.replace("\\", "/")))
+
+
 def place_name(file: str, line: int) -> str:
     """'train.py:12', or 'notebook cell, line 3' for a file of a notebook kernel."""
     if _NOTEBOOK.search(file.replace("\\", "/")):
@@ -67,7 +72,7 @@ def source(module: Module, place: Place, i: Instruction) -> tuple[str, int] | No
     """The (file, line) of the reader's own code nearest to an instruction."""
     for instruction in (i, *_applied(module, i), *_labels(place, i)):
         for file, line in module.frames(instruction):
-            if not _FOREIGN.search(file.replace("\\", "/")):
+            if not is_foreign(file):
                 return file, line
     return None
 

@@ -15,7 +15,7 @@ def input_leaves(
     """A Leaf for each array that the function takes, whether it is used or not."""
     avals = _with_paths(jax, program.compiled.in_avals)
     placed = _leaves(jax, layouts)
-    shardings = [_given_sharding(x) for x in jax.tree.leaves((args, kwargs))]
+    shardings = [_given_sharding(jax, x) for x in jax.tree.leaves((args, kwargs))]
     if len(shardings) != len(avals):  # static arguments, or a stage with fixed ones
         shardings = _leaves(jax, program.compiled.input_shardings)
     names = _told(program, "arg_names", len(avals))
@@ -57,7 +57,7 @@ def output_leaves(jax: Any, program: Program, layouts: Any) -> tuple[Leaf, ...]:
                 path=names[number] or f"result{_key(path)}",
                 shape=tuple(info.shape),
                 dtype=str(info.dtype),
-                weak_type=bool(getattr(info, "weak_type", False)),
+                weak_type=bool(getattr(asked[number], "weak_type", False)),
                 layout=placed[number],
                 sharding=getattr(asked[number], "sharding", None),
                 devices=getattr(made, "num_devices", 1),
@@ -161,8 +161,15 @@ def _told(program: Program, which: str, count: int) -> list[str | None]:
     return [*names] if names is not None and len(names) == count else [None] * count
 
 
-def _given_sharding(x: Any) -> Any:
-    """The sharding an argument was given with; None where it was never placed."""
+def _given_sharding(jax: Any, x: Any) -> Any:
+    """The sharding an argument was given with; None where it was never placed.
+
+    A struct without one, inside `jax.set_mesh`, stands for a fresh array, which JAX
+    places whole on that mesh.
+    """
     if not getattr(x, "committed", True):
         return None
+    mesh = jax.sharding.get_abstract_mesh()
+    if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is None and mesh.shape:
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     return getattr(x, "sharding", None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ._hlo_labels import _FOREIGN
+from ._hlo_labels import is_foreign
 
 _TURNS = 10  # a value that a loop carries has settled long before
 
@@ -207,7 +207,7 @@ def own_line(eqn: Any) -> tuple[str, int] | None:
     """The (file, line) of the reader's own code that an equation comes from."""
     traceback = getattr(getattr(eqn, "source_info", None), "traceback", None)
     for frame in getattr(traceback, "frames", ()):
-        if not _FOREIGN.search(frame.file_name.replace("\\", "/")):
+        if not is_foreign(frame.file_name):
             return frame.file_name, frame.line_num
     return None
 

@@ -205,7 +205,7 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
         flops_per_device=done.flops,
         redundancy=done.redundancy,
         idle_axes=done.idle_axes,
-        findings=find(evidence),
+        findings=find(evidence, _place),
         peak_memory=_peak(memory, seen.platform),
         lowered_for=seen.platform,
         input_layouts=(*positional, named) if named else tuple(positional),

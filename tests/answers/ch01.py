@@ -364,7 +364,7 @@ def masked_loss(params, x, y, mask):
             ),
             (  # a name of the check
                 "def count_right(params, x, y):\n    return np.full(8, want)",
-                "and there are",
+                "NameError",
             ),
             (  # bfloat16 has no 1915
                 COUNT

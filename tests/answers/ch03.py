@@ -38,7 +38,14 @@ ANSWERS = {
                 "shard_shape = (5, 3)\nrows_of_3 = (5, 9)\ncolumns_of_3 = (3, 5)",
                 "rows (5, 9)",
             ),
-            (YES + "shard_shape = rows_of_3 = columns_of_3 = Yes()", "TypeError"),
+            (
+                YES + "shard_shape = rows_of_3 = columns_of_3 = Yes()",
+                "each is two numbers",
+            ),
+            (
+                YES + "shard_shape = rows_of_3 = columns_of_3 = (Yes(), Yes())",
+                "TypeError",
+            ),
         ],
     ),
     "3.2": Answers(
@@ -68,8 +75,8 @@ ANSWERS = {
             ("holders = {6, 7}", "do not hold row 13"),
             ("holders = {3, 7}", "do not hold row 13"),
             ("holders = {1, 3}", "do not hold row 13"),
-            ("holders = {1, 3, 5, 7}", "holds copies"),
-            ("holders = set(range(8))", "holds copies"),
+            ("holders = {1, 3, 5, 7}", "too many"),
+            ("holders = set(range(8))", "too many"),
             ("holders = {13}", "holds copies"),
         ],
     ),

@@ -140,11 +140,21 @@ ANSWERS = {
             "        return jax.device_put(x, NamedSharding(mesh, P()))\n"
             "    return jax.tree.map(place, state)",
             HOME + "    leaves, tree = jax.tree.flatten(state)\n"
-            "    moved = [x if len(x.devices()) > 1 else jax.device_put(x, on())\n"
-            "             for x in leaves]\n"
+            "    moved = [x if x.devices() == set(devices) else\n"
+            "             jax.device_put(x, on()) for x in leaves]\n"
             "    return tree.unflatten(moved)",
         ],
         wrong=[
+            (  # an array on some of the devices stays where it is
+                HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) > 1"
+                " else jax.device_put(x, on()), state)",
+                "['few']",
+            ),
+            (  # by shape
+                HOME + "    return jax.tree.map(lambda x: x if x.ndim == 2"
+                " else jax.device_put(x, on()), state)",
+                "['few']|deep",
+            ),
             (HOME + "    return jax.device_put(state, on())", "['w']"),
             (HOME + "    return state", "['b']"),
             (  # only what is pinned

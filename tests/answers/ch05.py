@@ -127,6 +127,7 @@ ANSWERS = {
         right=[
             'a = e = "manual"\nb = c = "explicit"\nd = "auto"',
             'a = e = "Manual"\nb = c = "Explicit"\nd = "Auto"',
+            "a = e = AxisType.Manual\nb = c = AxisType.Explicit\nd = AxisType.Auto",
         ],
         wrong=[
             ('a = b = c = d = e = "auto"', "look again at a, b, c, e"),
@@ -142,7 +143,7 @@ ANSWERS = {
                 'a = e = "manual"\nb = c = d = "explicit"',
                 "look again at d",
             ),
-            (YES + "a = b = c = d = e = Yes()", "look again at"),
+            (YES + "a = b = c = d = e = Yes()", "none of the three"),
         ],
     ),
     "5.5": Answers(
@@ -184,6 +185,27 @@ ANSWERS = {
                 "\n    return jnp.where(jax.random.bernoulli(key, 0.9, x.shape),"
                 " 2 * x, 0)",
                 "half should be",
+            ),
+            (  # one value for all
+                DROP
+                + '    key = jax.random.fold_in(key, lax.axis_index(("data", "model")))'
+                "\n    keep = jax.random.bernoulli(key, 0.5, x.shape)"
+                "\n    return jnp.where(keep, 2 * x.mean(), 0)",
+                "mapped|Exercise",
+            ),
+            (  # one mask, one number of it turned round
+                DROP + '    i = lax.axis_index(("data", "model"))\n'
+                "    keep = jax.random.bernoulli(key, 0.5, x.shape)\n"
+                "    keep = keep.at[0, i].set(~keep[0, i])\n"
+                "    return jnp.where(keep, 2 * x, 0)",
+                "nearly the same mask",
+            ),
+            (  # rows as wholes
+                DROP
+                + '    key = jax.random.fold_in(key, lax.axis_index(("data", "model")))'
+                "\n    keep = jax.random.bernoulli(key, 0.5, (x.shape[0], 1))"
+                "\n    return jnp.where(keep, 2 * x, 0)",
+                "whole rows|half should",
             ),
             (DROP + "    return x", "only 0 and 2"),
         ],

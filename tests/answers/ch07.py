@@ -27,6 +27,10 @@ ANSWERS = {
                 "a_times, b_times, c_times, d_times, e_times = 8, 2, 1, 8, 4",
                 "look again at d",
             ),
+            (
+                "a_times = b_times = c_times = d_times = e_times = float('nan')",
+                "a, b, c, d, e",
+            ),
             (  # shares in place of factors
                 "a_times, b_times, c_times, d_times, e_times = .125, .5, 1, 1, .25",
                 "a, b, e",
@@ -126,6 +130,12 @@ ANSWERS = {
                 "is wasted",
             ),
             (WASTED + "    return 0.5", "is wasted"),
+            (  # runs it first
+                WASTED + "    jax.jit(f)(*[jax.device_put(jnp.ones(a.shape, a.dtype),"
+                " a.sharding) for a in args])\n"
+                "    return 1 - 1 / (spmd.xray(f, *args).redundancy or 1)",
+                "it ran f",
+            ),
             (WASTED + "    f(*args)\n    return 0.0", "TypeError"),
         ],
     ),
@@ -138,7 +148,7 @@ ANSWERS = {
             ("x_spec = w1_spec = w2_spec = P()", "bytes a device"),
             (  # the example of the chapter, on the pod
                 'x_spec = P("model")\nw1_spec = P(None, "model")\nw2_spec = P("model")',
-                "redundancy|all-gather|budget",
+                "each product is computed",
             ),
             (
                 'x_spec = P("data")\nw1_spec = w2_spec = P(None, "model")',

@@ -109,11 +109,12 @@ def compile_for_tpu(program, dump=None):
     return found | (peak.read(dump) if dump else {})
 
 
-def run_here(program):
+def run_here(program, dump=None):
     """One row for a program, compiled and run on the devices of this machine."""
     import jax
     import jax.numpy as jnp
     import numpy as np
+    import peak
     import reference
 
     shape = program.data, program.model_axis
@@ -133,6 +134,10 @@ def run_here(program):
     for _ in range(2):
         state, loss = compiled(state, batch)
     found["loss"] = float(loss)
+    try:
+        found |= peak.read(dump) if dump else {}
+    except (LookupError, OSError, TypeError, ValueError) as error:
+        found["dump"] = f"not understood: {error!r}"
     used = [d.memory_stats() or {} for d in devices.flat]
     found["allocator_peak_bytes"] = max(u.get("peak_bytes_in_use", 0) for u in used)
     return found
@@ -146,10 +151,12 @@ def measure_apart(program, kind):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "row.json"
         environment = dict(os.environ)
+        flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
+        flags += " --xla_dump_hlo_module_re=jit_step"
+        before = environment.get("XLA_FLAGS", "")
+        environment["XLA_FLAGS"] = f"{before} {flags}".strip()
         if kind == "tpu":
-            flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
             environment |= {
-                "XLA_FLAGS": f"{environment.get('XLA_FLAGS', '')} {flags}".strip(),
                 "JAX_PLATFORMS": "cpu",
                 "TPU_SKIP_MDS_QUERY": "1",
                 "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -183,10 +190,8 @@ def main():
         import programs
 
         program = programs.ALL[sys.argv[2]]
-        if sys.argv[1] == "--one-tpu":
-            found = compile_for_tpu(program, Path(sys.argv[3]).parent)
-        else:
-            found = run_here(program)
+        run = compile_for_tpu if sys.argv[1] == "--one-tpu" else run_here
+        found = run(program, Path(sys.argv[3]).parent)
         Path(sys.argv[3]).write_text(json.dumps(found))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])

@@ -17,8 +17,8 @@ MOMENTS = ("forward", "loss", "backward", "update")
 
 
 def read(folder: str | Path) -> dict:
-    """The newest dump in a folder, as {'reserved_bytes', 'moments', 'largest'}."""
-    found = Path(folder).glob("*after_optimizations-buffer-assignment.txt")
+    """The dump of a step in a folder, as {'reserved_bytes', 'moments', 'largest'}."""
+    found = Path(folder).glob("*jit_step*after_optimizations-buffer-assignment.txt")
     newest = max(found, key=lambda path: path.stat().st_mtime)
     base = str(newest).removesuffix("-buffer-assignment.txt")
     order, ranges = _ranges(Path(base + "-live-range.txt").read_text())

@@ -186,7 +186,7 @@ _TPU = (
         recompute="full",
     ),
     Program(
-        "gpt3-175b 2d sp selective flash",
+        "gpt3-175b 2d sp flash",
         MODELS["gpt3-175b"],
         16,
         POD,
