@@ -54,16 +54,34 @@ def _entry(record: dict[str, str]) -> str:
     versions = record["versions"]
     seen = "" if versions == BOTH else f" Seen in {versions}."
     return (
-        f"### {record['code'].replace('-', ' ')}\n\n"
-        f"`{record['raised']}`: {_escaped(record['says'])}\n\n"
+        f"### {heading(record['code'])}\n\n"
+        f"`{record['raised']}`: {_code(record['says'])}\n\n"
         f"{_escaped(record['means'])}{seen} ({_chapter(record['chapter'])})\n\n"
         f"```python\n{record['instead']}\n```\n"
     )
 
 
+def heading(code: str) -> str:
+    """'no-such-backend' to 'No such backend'."""
+    words = code.replace("-", " ")
+    return words[0].upper() + words[1:]
+
+
+def _code(text: str) -> str:
+    """As code, whatever backticks are in it."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"
+
+
 def _escaped(text: str) -> str:
-    """Words as Markdown shows them: what looks like markup is not."""
-    return re.sub(r"([\\`*_<>\[\]{}$])", r"\\\1", text)
+    """Words as Markdown shows them: what looks like markup, or like an address, is
+    not, and dotted names are code."""
+    parts = re.split(r"(\b[a-z]\w*(?:\.\w+)+(?:\(\))?)", text)
+    marks = re.compile(r"([\\`*_<>\[\]{}$])")
+    return "".join(
+        f"`{part}`" if number % 2 else marks.sub(r"\\\1", part)
+        for number, part in enumerate(parts)
+    )
 
 
 def _chapter(slug: str) -> str:
