@@ -33,7 +33,7 @@ FLOORS = {
         *("_findings_asked", "_findings_hlo", "_findings_layouts", "_findings_whole"),
     },
     0: {
-        *("_errors", "_text", "_layout", "_by_name"),
+        *("_errors", "_text", "_tables", "_layout", "_by_name"),
         *("_hlo", "_hlo_input", "_hlo_text", "_hlo_values", "_hlo_labels"),
         *("_hlo_scatter", "_hlo_gather", "_hlo_uses", "_replica_groups"),
         *("_hlo_flops", "_hlo_flow", "_hlo_varying", "_hlo_classes", "_hlo_integers"),

@@ -95,10 +95,10 @@ class Memory:
         return sum(line.total_bytes for line in self.lines if line.where == HOST)
 
     def __repr__(self) -> str:
-        return view.as_text(*view.words(self))
+        return view.shown(self).text()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict:
-        return {"text/plain": repr(self), "text/html": view.as_html(*view.words(self))}
+        return view.shown(self).bundle()
 
 
 def memory(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Memory:

@@ -2,22 +2,22 @@
 
 import re
 from collections.abc import Sequence
-from html import escape
 
-from ._text import bytes_words, count_words, device_list, join_words, table
+from ._tables import Table
+from ._text import bytes_words, count_words, device_list, join_words
 
 HEAD = ("leaf", "array", "spec", "per device", "copies", "devices")
 NUMBERS = (3, 4)
 ROWS = 24
-_CELL = "padding: 0.2em 0.7em; white-space: nowrap; text-align: left"
-_RIGHT = "; text-align: right"
-_CAPTION = "caption-side: top; text-align: left"
 NOTHING = "no leaf"
 
 
-def words(held) -> tuple[str, list[tuple[str, ...]], list[str]]:
-    """Heading, rows and notes of a Memory."""
-    return heading(held), rows(held.lines), [*held.notes, *spread(held.per_device)]
+def shown(held) -> Table:
+    """The report of a Memory."""
+    notes = [*held.notes, *spread(held.per_device)]
+    return Table(
+        "memory", heading(held), HEAD, rows(held.lines), notes, NUMBERS, NOTHING
+    )
 
 
 def heading(held) -> str:
@@ -175,39 +175,3 @@ def _some(group) -> str:
     if len(group) > 3:
         return f"{', '.join(paths)} and {len(group) - 3} more"
     return join_words(paths)
-
-
-def as_text(title: str, body: list[tuple[str, ...]], below: list[str]) -> str:
-    """The aligned table between its heading and its notes."""
-    middle = table([HEAD, *body], right=NUMBERS) if body else NOTHING
-    return "\n".join([title, middle, *below])
-
-
-def as_html(title: str, body: list[tuple[str, ...]], below: list[str]) -> str:
-    """The same words as a table that a screen reader can read."""
-    name = escape(title)
-    parts = [
-        f'<div role="region" tabindex="0" aria-label="{name}" style="overflow-x: auto">'
-        f'<table class="spmd-memory"><caption style="{_CAPTION}">{name}</caption>'
-    ]
-    if body:
-        styles = [_CELL + (_RIGHT if i in NUMBERS else "") for i in range(len(HEAD))]
-        parts.append(f"<thead><tr>{_cells('th', HEAD, styles, 'col')}</tr></thead>")
-        parts.append("<tbody>")
-        for first, *rest in body:
-            head = _cells("th", [first], styles, "row")
-            parts.append(f"<tr>{head}{_cells('td', rest, styles[1:])}</tr>")
-        parts.append("</tbody>")
-    else:
-        parts.append(f"<tbody><tr><td>{escape(NOTHING)}</td></tr></tbody>")
-    parts.append("</table></div>")
-    parts += [f'<p class="spmd-memory-note">{escape(note)}</p>' for note in below]
-    return "\n".join(parts)
-
-
-def _cells(tag: str, cells, styles, scope: str = "") -> str:
-    kind = f' scope="{scope}"' if scope else ""
-    return "".join(
-        f'<{tag}{kind} style="{style}">{escape(cell)}</{tag}>'
-        for cell, style in zip(cells, styles, strict=False)
-    )

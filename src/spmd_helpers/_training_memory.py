@@ -71,7 +71,7 @@ class TrainingMemory:
             raise error.with_traceback(None) from None
 
     def __str__(self) -> str:
-        return view.as_text(*view.words(self))
+        return view.shown(self).text()
 
     def __repr__(self) -> str:
         total = bytes_words(self.total_bytes)
@@ -80,7 +80,7 @@ class TrainingMemory:
         )
 
     def _repr_html_(self) -> str:
-        return view.as_html(*view.words(self))
+        return view.shown(self).html()
 
 
 def training_memory(

@@ -64,11 +64,11 @@ class XRay:
     mesh_shape: Mapping[str, int]
     hlo: str = field(repr=False)
 
-    def _view(self) -> tuple[str, list[tuple[str, ...]], list[str]]:
+    def _shown(self) -> view.Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
         idle = {axis: self.mesh_shape[axis] for axis in self.idle_axes}
         doubled = doubled and self.lowered_for == "cpu" and "bf16[" in self.hlo
-        return (
+        return view.shown(
             view.title(self.name, self.lowered_for, self.mesh_shape),
             view.rows(self.collectives),
             [
@@ -81,10 +81,10 @@ class XRay:
         )
 
     def __repr__(self) -> str:
-        return view.as_text(*self._view())
+        return self._shown().text()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict:
-        return {"text/plain": repr(self), "text/html": view.as_html(*self._view())}
+        return self._shown().bundle()
 
 
 def xray(

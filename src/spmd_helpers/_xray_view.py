@@ -1,18 +1,14 @@
 """An X-ray as words: one list of rows, from which text and HTML are both made."""
 
 import re
-from collections.abc import Iterable, Mapping
-from html import escape
-from textwrap import fill
+from collections.abc import Iterable, Mapping, Sequence
 
 from ._hlo import Collective
-from ._text import bytes_words, flops_words, table
+from ._tables import Table
+from ._text import bytes_words, flops_words
 
 HEAD = ("collective", "over", "times", "dtype", "result", "sends", "where")
 _NUMBERS = (2, 4, 5)
-_CELL = "padding: 0.2em 0.7em; white-space: nowrap; text-align: left"
-_RIGHT = "; text-align: right"
-_CAPTION = "caption-side: top; text-align: left"
 NOTHING = "no collective: no device waits for another"
 CPU_FLOATS = (
     "The CPU compiler moves bfloat16 as float32: elsewhere such bytes are half."
@@ -82,41 +78,9 @@ def _repeats(redundancy: float) -> str:
     return f"redundancy {redundancy:.3g}"
 
 
-def as_text(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
-    """The aligned table between its heading and its notes."""
-    middle = table([HEAD, *body], right=_NUMBERS) if body else NOTHING
-    notes = [fill(note, 78, subsequent_indent="  ") for note in below]
-    return "\n".join([heading, middle, *notes])
-
-
-def as_html(heading: str, body: list[tuple[str, ...]], below: list[str]) -> str:
-    """The same words as a table that a screen reader can read."""
-    name = escape(heading)
-    parts = [
-        f'<div role="region" tabindex="0" aria-label="{name}" style="overflow-x: auto">'
-        f'<table class="spmd-xray"><caption style="{_CAPTION}">{name}</caption>'
-    ]
-    if body:
-        styles = [_CELL + (_RIGHT if i in _NUMBERS else "") for i in range(len(HEAD))]
-        heads = "".join(
-            f'<th scope="col" style="{style}">{escape(word)}</th>'
-            for style, word in zip(styles, HEAD, strict=True)
-        )
-        parts.append(f"<thead><tr>{heads}</tr></thead>")
-        parts.append("<tbody>")
-        for kind, *cells in body:
-            line = "".join(
-                f'<td style="{style}">{escape(cell)}</td>'
-                for style, cell in zip(styles[1:], cells, strict=True)
-            )
-            first = f'<th scope="row" style="{_CELL}">{escape(kind)}</th>'
-            parts.append(f"<tr>{first}{line}</tr>")
-        parts.append("</tbody>")
-    else:
-        parts.append(f"<tbody><tr><td>{escape(NOTHING)}</td></tr></tbody>")
-    parts.append("</table></div>")
-    parts += [f'<p class="spmd-xray-note">{escape(note)}</p>' for note in below]
-    return "\n".join(parts)
+def shown(heading: str, body: list[tuple[str, ...]], below: Sequence[str]) -> Table:
+    """The whole report."""
+    return Table("xray", heading, HEAD, body, below, _NUMBERS, NOTHING)
 
 
 def _where(source: str | None) -> str:
