@@ -246,6 +246,23 @@ def fsdp_gradients_asked_for(devices):
 
 
 @good
+def fsdp_with_biases(devices):
+    """A bias that is cut is gathered for use, as the weights are."""
+    mesh = auto(devices, data=8)
+    places = {"w1": to(mesh, "data"), "b1": to(mesh, "data"), "w2": to(mesh, "data")}
+
+    def biased(params, x):
+        h = jax.nn.relu(x @ params["w1"] + params["b1"])
+        h = pin(h, mesh, "data")
+        return (pin(h @ params["w2"], mesh, "data") ** 2).mean()
+
+    shapes = {"w1": (D, 2048), "b1": (2048,), "w2": (2048, D)}
+    params = {n: on(mesh, s, "data") for n, s in shapes.items()}
+    step = jax.jit(jax.grad(biased), out_shardings=places)
+    return step, (params, on(mesh, (B, D), "data"))
+
+
+@good
 def fsdp_explicit(devices):
     mesh = explicit(devices, data=8)
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
@@ -1443,7 +1460,19 @@ def features_to_batch_over_more_axes(devices):
     return f, args
 
 
-@bad("gathered-reshape")
+@bad("redundant-work", also=("gathered-reshape", "gathered-output"))
+def query_heads_cut_in_parts(devices):
+    """Six heads on eight devices: groups of devices do the same scores."""
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        q = x.reshape(16, 32, 6, -1)
+        return jnp.einsum("bshd,bthd->bhst", q, q)
+
+    return f, (on(mesh, (16, 32, 96), None, None, "data"),)
+
+
+@bad("gathered-reshape", also=("redundant-work",))
 def heads_that_do_not_divide_inside(devices):
     mesh = auto(devices, data=2, model=4)
 

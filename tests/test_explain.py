@@ -542,3 +542,10 @@ def test_no_jax_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_does_not_fit_says_so_itself():
+    error = spmd.DoesNotFit(20 * 2**30, 16 * 2**30, chip="v5e", largest=(), text="")
+    found = spmd.explain(error)
+    assert found.found
+    assert found.means == str(error)

@@ -393,7 +393,7 @@ WORDS = {
     ),
     ("batch_over_one_of_two_axes", "idle-axis"): (
         "idle-axis: Along model (2 devices) all devices compute the same matrix "
-        "products: 50% of the machine's work is done for nothing (redundancy 2). Cut "
+        "products: 50% of that work is done for nothing (redundancy 2). Cut "
         "something over model too, such as a weight, P(None, 'model'), or the batch, "
         "P(('data', 'model')); or leave it out of the mesh. (chapter 07)"
     ),
@@ -845,6 +845,7 @@ EAGER = [
     eager(_findings_whole, "_detour", always(True), "fsdp_constrained"),
     eager(_findings_whole, "_fits", always(True), "fsdp_attention"),
     eager(_findings, "_REPEATED", 1.1, "half_of_the_products_cut"),
+    eager(_findings, "_PARTLY", 9.0, "query_heads_cut_in_parts"),
 ]
 
 

@@ -581,3 +581,51 @@ def test_jax_errors_come_through_with_a_note():
     assert caught.value.__notes__[-1] == (
         "xray was tracing and compiling broken, not running it."
     )
+
+
+# --- What a first user met -------------------------------------------------------
+
+
+def test_none_among_the_arguments():
+    f = jax.jit(lambda p, x, mask=None: x @ p["w"])
+    x = on(M42, (64, 16), "data")
+    for params in (
+        {"b": None, "w": on(M42, (16, 8), None, "model")},
+        {"w": on(M42, (16, 8), None, "model"), "z": None},
+    ):
+        for more in ({}, {"mask": None}):
+            seen = xray(f, params, x, **more)
+            assert seen.redundancy == 1.0
+            assert seen.input_layouts[1].shard_shape == (16, 16)
+            assert seen.input_layouts[0]["w"].shard_shape == (16, 4)
+    state = {"a": on(M42, (8,), "data"), "none": None}
+    seen = xray(lambda s: {"a": s["a"] * 2, "none": None}, state, carry={0: 0})
+    assert seen.findings == ()
+
+
+def test_a_branch_is_counted_as_at_most():
+    def f(t, x, w):
+        return lax.cond(t, lambda: x @ w, lambda: x @ w @ w)
+
+    seen = xray(f, jnp.array(True), jnp.ones((8, 8)), jnp.ones((8, 8)))
+    assert seen.at_most
+    assert seen.flops_per_device == 2 * 2 * 8**3
+    assert "at most 2.05 kFLOPs per device" in repr(seen)
+
+
+def test_a_product_that_is_next_to_nothing_is_no_finding():
+    def f(x, u):
+        return x * jnp.vdot(u, u)
+
+    assert xray(f, on(M42, (512, 64), "data"), on(M42, (3,))).findings == ()
+
+
+def test_a_part_of_an_axis_that_repeats_is_told():
+    def f(x):
+        q = x.reshape(16, 32, 6, -1)
+        return jnp.einsum("bshd,bthd->bhst", q, q)
+
+    mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
+    seen = xray(f, on(mesh, (16, 32, 96), None, None, "data"))
+    assert seen.redundancy > 1.5
+    assert "redundant-work" in [found.code for found in seen.findings]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
-from . import _errors
 from ._explain_fields import CHECKS, placeholders, readable
 from ._explain_rules import ANY_MESSAGE, RULES, Rule
 from ._explain_text import OWN, Raised, frame_line, one_line, read_text
@@ -156,12 +155,17 @@ def _explain_text(text: object) -> Explanation:
 
 def _explain_exception(error: BaseException) -> Explanation:
     for one in _chain(error):
-        if type(one).__module__ == _errors.__name__:
+        if is_own(one):
             return _own_words(type(one).__name__, _message(one))
         found = _explain(_read(one))
         if found:
             return found
     return _not_known(type(error).__name__, _message(error))
+
+
+def is_own(error: BaseException) -> bool:
+    """Whether an error is of this package, and so explains itself."""
+    return type(error).__module__.split(".")[0] == __package__
 
 
 def _own_words(kind: str, message: str) -> Explanation:

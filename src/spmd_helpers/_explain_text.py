@@ -8,12 +8,12 @@ from . import _errors
 
 LONGEST = 8_000  # of a message, from its start
 LONGEST_TEXT = 200_000  # of a pasted traceback, up to its end
-# The names of this package's own errors.
+# The names of this package's own errors; DoesNotFit brings a table, and its own file.
 OWN = frozenset(
     name
     for name, kind in vars(_errors).items()
     if isinstance(kind, type) and not name.startswith("_")
-)
+) | {"DoesNotFit"}
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _JAX_NOTE = re.compile(r"\n?-{20}\nFor simplicity, JAX has removed .*", re.DOTALL)

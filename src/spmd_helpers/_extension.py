@@ -2,8 +2,7 @@
 
 import contextlib
 
-from . import _errors
-from ._explain import explain
+from ._explain import explain, is_own
 
 
 def load_ipython_extension(shell) -> None:
@@ -40,7 +39,7 @@ def _after_cell(result) -> None:
         error = result.error_in_exec
         if not isinstance(error, Exception) or isinstance(error, SyntaxError):
             return
-        if type(error).__module__ == _errors.__name__ or _is_expected():
+        if is_own(error) or _is_expected():
             return
         explanation = explain(error)
         if explanation.found:

@@ -6,13 +6,14 @@ text. A detector stays silent where what it sees may also be meant.
 """
 
 from collections.abc import Iterator
+from math import prod
 
 from . import _findings_asked as requests
 from . import _findings_hlo as hlo
 from . import _findings_layouts as layouts
 from . import _findings_whole as gathered
 from ._asked import asked_by
-from ._evidence import Evidence
+from ._evidence import Evidence, Leaf
 from ._finding import Finding, Named, array_words, axes_words
 from ._hlo_labels import place_name
 from ._mapped import Drawn, Sum, Unchecked, mapped_by
@@ -22,6 +23,8 @@ __all__ = ["Finding", "find"]
 # The share of the matrix products that may be repeated along an axis before it is
 # told: a small product that is repeated, such as a head's, is no mistake.
 _REPEATED = 0.2
+# The redundancy from which it is told where no whole axis repeats, but parts of one.
+_PARTLY = 1.25
 
 
 def find(seen: Evidence, named: Named = place_name) -> tuple[Finding, ...]:
@@ -135,19 +138,29 @@ def _at(line: tuple[str, int] | None, named: Named) -> str | None:
 def _work(seen: Evidence) -> Iterator[Finding]:
     """`idle-axis` and `redundant-work`: the same products on several devices."""
     work, sizes = seen.work, dict(seen.mesh_shape)
+    if work.flops is not None and work.flops < _touched(seen):
+        return  # what is repeated is less than looking at the arrays
+    told = 0
     for axis in work.idle_axes:
+        told += 1
+        cut = any(_is_cut(leaf, axis) for leaf in seen.inputs)
+        share = work.redundant_over.get(axis, 1.0) * (1 - 1 / sizes[axis])
         yield Finding(
             "idle-axis",
             f"Along {axes_words([axis], sizes)} all devices compute the same matrix "
-            f"products: {1 - 1 / sizes[axis]:.0%} of the machine's work is done for "
-            f"nothing{_redundancy(seen)}.",
-            f"Cut something over {axis} too, such as a weight, P(None, {axis!r}), or "
-            f"the batch, P({_with_others(axis, work.idle_axes, sizes)}); or leave it "
-            "out of the mesh.",
+            f"products: {share:.0%} of that work is done for nothing"
+            f"{_redundancy(seen)}.",
+            f"Something is cut over {axis}, but not what is multiplied: find the large "
+            f"products, and cut their batch or their weights over it."
+            if cut
+            else f"Cut something over {axis} too, such as a weight, P(None, {axis!r}), "
+            f"or the batch, P({_with_others(axis, work.idle_axes, sizes)}); or leave "
+            "it out of the mesh.",
             "07_redundant_compute",
         )
     for axis, share in work.redundant_over.items():
         if axis not in work.idle_axes and share >= _REPEATED:
+            told += 1
             yield Finding(
                 "redundant-work",
                 f"Along {axes_words([axis], sizes)} {share:.0%} of the work of the "
@@ -156,6 +169,30 @@ def _work(seen: Evidence) -> Iterator[Finding]:
                 "its weight over it.",
                 "07_redundant_compute",
             )
+
+    if not told and not work.redundant_over and (work.redundancy or 1) >= _PARTLY:
+        yield Finding(
+            "redundant-work",
+            "Groups of devices, parts of an axis, compute the same matrix products"
+            f"{_redundancy(seen)}.",
+            "Look for an array whose cut does not fit the product, such as heads that "
+            "do not divide by the devices.",
+            "07_redundant_compute",
+        )
+
+
+def _touched(seen: Evidence) -> int:
+    """How many elements one device takes and gives back."""
+    return sum(
+        prod(leaf.layout.shard_shape)
+        for leaf in (*seen.inputs, *seen.outputs)
+        if leaf.layout is not None
+    )
+
+
+def _is_cut(leaf: Leaf, axis: str) -> bool:
+    layout = leaf.layout
+    return layout is not None and any(axis in entry for entry in layout.entries)
 
 
 def _with_others(axis: str, idle: tuple[str, ...], sizes: dict[str, int]) -> str:

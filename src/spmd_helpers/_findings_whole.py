@@ -237,6 +237,9 @@ def _why_gathered(seen: Evidence, each: Gathered, reshape: Reshape) -> str | Non
     """Why a gather is this reshape's: which dimension could not stay cut."""
     size = prod(seen.mesh_shape.get(whole_axis(axis), 1) for axis in each.axes)
     for old, new in _groups(reshape.before, reshape.after):
+        # A dimension of 1, which broadcasting adds, splits nothing.
+        new = [n for n in new if reshape.after[n] > 1] or new
+        old = [n for n in old if reshape.before[n] > 1] or old
         split = _fits(each, reshape.before, old[0]) or _fits(
             each, reshape.after, new[0]
         )

@@ -14,10 +14,10 @@ def input_leaves(
 ) -> tuple[Leaf, ...]:
     """A Leaf for each array that the function takes, whether it is used or not."""
     avals = _with_paths(jax, program.compiled.in_avals)
-    placed = _leaves(jax, layouts)
+    placed = _flat(jax, program.compiled.in_avals, layouts)
     shardings = [_given_sharding(jax, x) for x in jax.tree.leaves((args, kwargs))]
     if len(shardings) != len(avals):  # static arguments, or a stage with fixed ones
-        shardings = _leaves(jax, program.compiled.input_shardings)
+        shardings = _input_shardings(jax, program)
     names = _told(program, "arg_names", len(avals))
     donated = [info.donated for info in jax.tree.leaves(program.infos)]
     if len(donated) != len(avals):
@@ -43,7 +43,7 @@ def input_leaves(
 def output_leaves(jax: Any, program: Program, layouts: Any) -> tuple[Leaf, ...]:
     """A Leaf for each array that comes out."""
     infos = _with_paths(jax, program.compiled.out_info)
-    placed = _leaves(jax, layouts)
+    placed = _flat(jax, program.compiled.out_info, layouts)
     asked = jax.tree.leaves(program.asked)
     if len(asked) != len(infos):
         asked = [info for _, info in infos]
@@ -74,7 +74,7 @@ def varying(
     The program's parameters are the arguments that it uses, in order. One whose
     sharding has no axis names is left out.
     """
-    shardings = _leaves(jax, program.compiled.input_shardings)
+    shardings = _input_shardings(jax, program)
     used = [
         leaf.layout
         for leaf, sharding in zip(inputs, shardings, strict=True)
@@ -106,8 +106,8 @@ def pairs(
         ):
             if n >= len(sizes):
                 raise NotUnderstood(
-                    f"carry={carry!r}: there is no number {n} among the {len(sizes)} "
-                    f"{word} of {program.name}, counted from 0"
+                    f"carry={carry!r}: there is no number {n} among the {word} of "
+                    f"{program.name}, of which there are {len(sizes)}, counted from 0"
                 )
         if sizes_out[out] != sizes_in[arg]:
             raise NotUnderstood(
@@ -135,9 +135,15 @@ def _positions(carry: Any) -> dict[int, int]:
     )
 
 
-def _leaves(jax: Any, tree: Any) -> list[Any]:
-    """The leaves, None among them."""
-    return jax.tree.leaves(tree, is_leaf=lambda x: x is None)
+def _flat(jax: Any, like: Any, tree: Any) -> list[Any]:
+    """The parts of `tree` that stand where `like` has leaves, None among them."""
+    return jax.tree.structure(like).flatten_up_to(tree)
+
+
+def _input_shardings(jax: Any, program: Program) -> list[Any]:
+    """One for each argument, None for one that the program does not use."""
+    compiled = program.compiled
+    return _flat(jax, compiled.in_avals, compiled.input_shardings)
 
 
 def _with_paths(jax: Any, tree: Any) -> list[tuple[Any, Any]]:

@@ -92,8 +92,15 @@ def setup(model, mesh, *, zero, batch, seq, params, compute, grads, moments, **w
     words = _checked_words(model, words)
     zero = _checked_zero(zero)
     batch, seq = _checked_batch(model, batch, seq, axes)
-    grads = grads if isinstance(grads, tuple | list) else (grads or params,)
-    moments = moments or ("float32" if words["master"] else params)
+    if grads == () or grads == []:
+        raise NotUnderstood(
+            f"grads={grads!r} holds no type; give one, such as 'float32', or two that "
+            "are kept beside each other."
+        )
+    if not isinstance(grads, tuple | list):
+        grads = (params if grads is None else grads,)
+    if moments is None:
+        moments = "float32" if words["master"] else params
     made = Setup(
         model=model,
         data=axes["data"],
@@ -123,7 +130,8 @@ def choice(key: str, value, choices) -> str:
     """
     if isinstance(value, str) and value in choices:
         return value
-    close = difflib.get_close_matches(str(value).lower(), choices, n=1, cutoff=0.5)
+    word = value.lower() if isinstance(value, str) else ""
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
     guess = f" Did you mean {close[0]!r}?" if close else ""
     *most, last = map(repr, choices)
     words = f"{', '.join(most)} or {last}"

@@ -33,11 +33,13 @@ class XRay:
         collectives: every exchange between devices, in program order.
         flops_per_device: floating point operations of the matrix products and
             convolutions that one device does, loops multiplied, 2 for each
-            multiply and add. None where a loop's trips are unknown.
+            multiply and add; of a conditional the branch with the most, see
+            `at_most`. None where a loop's trips are unknown.
         redundancy: devices × flops_per_device over the FLOPs of the products that
             are different: 1.0 if no product is computed twice, 8.0 if eight devices
             all compute the same. None if there is no matrix product.
-        idle_axes: the mesh axes along which all devices compute the same products.
+        idle_axes: the mesh axes along which all devices compute the same products, 99 %
+            of them or more.
         findings: what looks like a mistake that runs without an error, each with a
             code, a sentence and a remedy.
         peak_memory: bytes that one device needs at once: arguments, results and
@@ -49,6 +51,7 @@ class XRay:
         output_layouts: a tree like the result, of Layouts.
         mesh_shape: axis name → size, in mesh order; {} for one device.
         hlo: the compiled program's text.
+        at_most: whether a conditional may do fewer FLOPs than are counted.
     """
 
     name: str
@@ -63,6 +66,7 @@ class XRay:
     output_layouts: Any
     mesh_shape: Mapping[str, int]
     hlo: str = field(repr=False)
+    at_most: bool = False
 
     def _shown(self) -> view.Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
@@ -74,7 +78,11 @@ class XRay:
             [
                 *view.notes(self.collectives, doubled),
                 *view.work_notes(
-                    self.flops_per_device, self.redundancy, idle, self.peak_memory
+                    self.flops_per_device,
+                    self.redundancy,
+                    idle,
+                    self.peak_memory,
+                    self.at_most,
                 ),
                 *(f"finding: {finding}" for finding in self.findings),
             ],
@@ -212,6 +220,7 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
         output_layouts=seen.outputs,
         mesh_shape=shape,
         hlo=program.text,
+        at_most=done.at_most,
     )
 
 

@@ -59,11 +59,13 @@ def work_notes(
     redundancy: float | None,
     idle: Mapping[str, int],
     peak_memory: int | None,
+    at_most: bool = False,
 ) -> list[str]:
     """What one device computes and holds, a sentence each."""
     found = []
     if redundancy is not None:
-        many = "an unknown number of" if flops is None else flops_words(flops)
+        many = "an unknown number of FLOPs" if flops is None else flops_words(flops)
+        many = f"at most {many}" if at_most else many
         found.append(f"matrix products: {many} per device, {_repeats(redundancy)}")
     for axis, size in idle.items():
         found.append(f"idle axis: {axis} ({size}), along it all compute the same")
