@@ -211,7 +211,19 @@ def test_text_stands_out(over_http, name, theme):
     assert page.evaluate(HARD_TO_READ) == []
 
 
-@pytest.mark.parametrize("name", [p for p in PAGES if p.startswith("notebooks/")])
+WITH_TABLES = [
+    name
+    for name in PAGES
+    if name.startswith("notebooks/")
+    and "spmd-xray" in (ROOT / name).with_suffix(".ipynb").read_text("utf8")
+]
+
+
+def test_tables_are_shown():
+    assert len(WITH_TABLES) >= 2
+
+
+@pytest.mark.parametrize("name", WITH_TABLES)
 def test_what_the_package_shows_is_dark_in_the_dark(over_http, name):
     page = over_http.go(name, "dark")
     shown = page.locator(".cell_output .text_html:has(.spmd-xray)")
