@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,8 @@ import pytest
 import spmd_helpers._hlo as hlo
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
 from spmd_helpers._hlo import read_hlo
+
+from .stand_ins import broken_package
 
 DATA = Path(__file__).parent / "data" / "hlo"
 PACKAGE = Path(hlo.__file__).parent
@@ -389,25 +389,11 @@ MUTANTS = [
 
 
 def broken(tmp_path, monkeypatch, number, module, old, new):
-    """A copy of the reader in which `old` is `new`, as a package of its own."""
+    """The reader of a copy of the package in which `old` is `new`."""
     name = f"mutant_{number}"
-    package = tmp_path / name
-    package.mkdir()
-    (package / "__init__.py").touch()
-    for path in [*PACKAGE.glob("_hlo*.py"), PACKAGE / "_replica_groups.py"]:
-        text = path.read_text()
-        if path.stem == module:
-            assert text.count(old) == 1, f"{old!r} no longer stands once in {module}"
-            text = text.replace(old, new)
-        (package / path.name).write_text(text)
-    for needed in ("_errors.py", "_text.py"):
-        (package / needed).write_text((PACKAGE / needed).read_text())
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        return importlib.import_module(f"{name}._hlo").read_hlo
-    finally:
-        for loaded in [m for m in sys.modules if m.startswith(name)]:
-            del sys.modules[loaded]
+    change = (name, module, old, new)
+    (reader,) = broken_package(tmp_path, monkeypatch, *change, "_hlo")
+    return reader.read_hlo
 
 
 def small(read, text):

@@ -2,8 +2,6 @@
 
 # ruff: noqa: E501
 
-import importlib
-import sys
 from itertools import product
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from jax import lax
 import spmd_helpers._hlo_flops as flops
 from spmd_helpers._hlo_flow import work
 from spmd_helpers._hlo_text import parse
+
+from .stand_ins import broken_package
 
 PACKAGE = Path(flops.__file__).parent
 F32 = jnp.float32
@@ -368,24 +368,10 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-def broken(tmp_path, monkeypatch, name, where, old, new):
-    """The modules of a copy of the package in which `old` is `new`, by name."""
-    package = tmp_path / name
-    package.mkdir()
-    for path in PACKAGE.glob("_*.py"):
-        text = path.read_text("utf8") if path.stem != "__init__" else ""
-        if path.stem == where:
-            assert text.count(old) == 1, f"{old!r} no longer stands once in {where}"
-            text = text.replace(old, new)
-        (package / path.name).write_text(text, "utf8")
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        importlib.import_module(f"{name}._hlo_flow")
-        loaded = {m: sys.modules[m] for m in sys.modules if m.startswith(f"{name}.")}
-        return {m.rpartition(".")[2]: module for m, module in loaded.items()}
-    finally:
-        for module in [m for m in sys.modules if m.partition(".")[0] == name]:
-            del sys.modules[module]
+def broken(tmp_path, monkeypatch, *change):
+    """What counts FLOPs, of a copy of the package in which `old` is `new`."""
+    (counting,) = broken_package(tmp_path, monkeypatch, *change, "_hlo_flops")
+    return counting
 
 
 def right(module):
@@ -414,9 +400,9 @@ def right(module):
 def test_a_broken_count_is_noticed(tmp_path, monkeypatch, number):
     name = f"flops_mutant_{number}"
     changed = broken(tmp_path, monkeypatch, name, "_hlo_flops", *MUTANTS[number])
-    assert not right(changed["_hlo_flops"])
+    assert not right(changed)
 
 
 def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
     copy = broken(tmp_path, monkeypatch, "flops_whole", "_hlo_flops", "2023", "2023")
-    assert right(copy["_hlo_flops"])
+    assert right(copy)

@@ -32,6 +32,8 @@ from spmd_helpers._hlo_text import dtype_word
 from spmd_helpers._tpu_memory import Buffer, explain_compile_error, hlo_dtype
 from spmd_helpers._tpu_topology import UnknownTopology, read_topology
 
+from .stand_ins import broken_package
+
 PACKAGE = Path(_tpu.__file__).parent
 OOM = Path(__file__).parent / "data" / "oom"
 VERSIONS = ("0.10.2", "0.12.0.1")
@@ -789,23 +791,10 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-def broken(tmp_path, monkeypatch, name, where, old, new):
+def broken(tmp_path, monkeypatch, *change):
     """The two modules of a copy of the package in which `old` is `new`."""
-    package = tmp_path / name
-    package.mkdir()
-    for path in PACKAGE.glob("_*.py"):
-        text = path.read_text("utf8") if path.stem != "__init__" else ""
-        if path.stem == where:
-            assert text.count(old) == 1, f"{old!r} no longer stands once in {where}"
-            text = text.replace(old, new)
-        (package / path.name).write_text(text, "utf8")
-    monkeypatch.syspath_prepend(tmp_path)
-    try:
-        names = ("_tpu_topology", "_tpu_memory")
-        return [importlib.import_module(f"{name}.{module}") for module in names]
-    finally:
-        for module in [m for m in sys.modules if m.partition(".")[0] == name]:
-            del sys.modules[module]
+    names = ("_tpu_topology", "_tpu_memory")
+    return broken_package(tmp_path, monkeypatch, *change, *names)
 
 
 def said(module, name):

@@ -119,7 +119,7 @@ def read_hlo(text: str, mesh_shape: Mapping[str, int]) -> tuple[Collective, ...]
         NotUnderstood: the text is not a compiled program.
         MeshMismatch: the mesh has not as many devices as the program.
 
-    Used in the chapter on `jit` and shardings, through `xray`.
+    Used from chapter 01 on, through `xray`.
     """
     try:
         return collectives_of(read_module(text), mesh_shape, place_name)

@@ -150,7 +150,7 @@ def xray(
             device has.
         What JAX raises where f doesn't trace or compile, with a note.
 
-    Used in the chapters on `pmap` and on `jit`.
+    Used from chapter 01 on.
     """
     jax = require_jax()
     program = compile_it(jax, f, args, kwargs, jit)
