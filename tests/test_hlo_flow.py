@@ -25,7 +25,7 @@ from spmd_helpers._hlo_integers import compute
 from spmd_helpers._hlo_text import parse
 from spmd_helpers._hlo_varying import Walk
 
-from .test_hlo_flops import broken
+from .stand_ins import broken_package
 
 DATA = Path(__file__).parent / "data" / "hlo"
 F32 = jnp.float32
@@ -1168,10 +1168,10 @@ CHECKS = [
 
 def right(monkeypatch, tmp_path, name, *change):
     """Whether a copy of the package with this change gives every answer."""
-    changed = broken(tmp_path, monkeypatch, name, *change)
+    (changed,) = broken_package(tmp_path, monkeypatch, name, *change, "_hlo_flow")
     here = sys.modules[__name__]
     for known in ("work", "varying_axes", "Work", "classes"):
-        monkeypatch.setattr(here, known, getattr(changed["_hlo_flow"], known))
+        monkeypatch.setattr(here, known, getattr(changed, known))
     try:
         for check, row in CHECKS:
             check(*row)
