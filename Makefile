@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks check bench tpu wheel lock format lint clean
+.PHONY: help book test lab notebooks check bench tpu hardware wheel lock format lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -34,6 +34,10 @@ bench: environment ## compare speed and answers with what others make (PART=draw
 tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
 	@bash tools/tpu.sh $(VENV)-tpu "$(PYTHON)"
 	@$(VENV)-tpu/bin/python tools/truth/measure.py --tpu $(PROGRAMS)
+
+hardware: environment ## measure the GPUs here (PYTHON: one with JAX for them), make their page
+	@"$(PYTHON)" tools/measure_gpu.py
+	@$(BIN)/python tools/make_pages.py
 
 wheel: environment ## write the package's wheel into dist/
 	@rm -rf dist

@@ -19,11 +19,11 @@ PACKAGE = ROOT / "src" / "spmd_helpers"
 # Which module stands on which floor. It may import from its own floor and from
 # those below; `__init__` hands out names and may import all of them.
 FLOORS = {
-    4: {"_exercise", "_data", "_extension"},
+    4: {"_exercise", "_data", "_prose", "_extension"},
     3: {"_draw", "_checks", "_budgets", "_explain"},
     2: {
         *("_xray", "_xray_view", "_compile", "_leaves", "_program_layouts"),
-        *("_findings", "_devices", "_tpu"),
+        *("_findings", "_devices", "_tpu", "_launch"),
     },
     1: {
         *("_picture", "_scene", "_svg", "_facts"),
@@ -37,7 +37,7 @@ FLOORS = {
         *("_hlo", "_hlo_input", "_hlo_text", "_hlo_values", "_hlo_labels"),
         *("_hlo_scatter", "_hlo_gather", "_hlo_uses", "_replica_groups"),
         *("_hlo_flops", "_hlo_flow", "_hlo_varying", "_hlo_classes", "_hlo_integers"),
-        *("_transformer", "_models", "_hardware", "_activations"),
+        *("_transformer", "_models", "_hardware", "_measured", "_activations"),
         *("_training_memory", "_training_setup", "_training_state"),
         *("_training_work", "_training_view"),
         *("_tpu_topology", "_tpu_memory"),

@@ -1,4 +1,4 @@
-"""`training_memory` against what compilers and allocators said: tests/data/truth.
+"""`training_memory` against what compilers and allocators said, stored in the package.
 
 Each row was measured by tools/truth/measure.py and is dated: a program of
 tools/truth/programs.py, compiled for TPUs that were not there, or run on GPUs.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._training_memory import training_memory
 from spmd_helpers._transformer import MLP, Transformer
 
@@ -22,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "truth
 import programs
 
 ROOT = Path(__file__).resolve().parent.parent
-STORED = sorted((ROOT / "tests" / "data" / "truth").glob("*.json"))
+DATA = ROOT / "src" / "spmd_helpers" / "data" / "measured"
+STORED = sorted(DATA.glob("memory_*.json"))
 TOLERANCE = 0.10
 # What is further off: between how much and how much, and why.
 MISSED = {
@@ -43,14 +45,16 @@ MEASURE = [sys.executable, str(ROOT / "tools" / "truth" / "measure.py")]
 
 
 def label(path, row):
-    return f"{path.stem}: {row['name']}"
+    return f"{path.stem.removeprefix('memory_')}: {row['name']}"
 
 
-ROWS = {
+ALL = {
     label(path, row): row
     for path in STORED
     for row in json.loads(path.read_text("utf8"))
 }
+ROWS = {name: row for name, row in ALL.items() if not row.get("refused")}
+REFUSED = {name: row for name, row in ALL.items() if row.get("refused")}
 
 
 def predicted(row):
@@ -63,9 +67,9 @@ def predicted(row):
     return training_memory(model, mesh=mesh, **how)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ALL)
 def test_the_state_is_exact(name):
-    row, found = ROWS[name], predicted(ROWS[name])
+    row, found = ALL[name], predicted(ALL[name])
     state = row["state"]
     assert found.params_bytes == state["params"]
     assert found.grads_bytes == state["grads"]
@@ -95,6 +99,37 @@ def test_the_peak_is_within_a_tenth(name):
     )
 
 
+# What the compiler refused. Its own word for what a program needs is then an estimate,
+# of all that it would have kept at once.
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_was_refused_does_not_fit(name):
+    row, found = REFUSED[name], predicted(REFUSED[name])
+    assert row["needed_bytes"] > row["available_bytes"]
+    assert found.total_bytes == pytest.approx(row["needed_bytes"], rel=TOLERANCE)
+    kind = row["program"]["topology"].partition(":")[0]
+    assert not found.fits(kind, margin=1.0)
+    usable = HARDWARE[kind].usable_bytes
+    assert row["available_bytes"] == pytest.approx(usable, abs=0.02 * 2**30)
+
+
+def test_refused_and_accepted_are_kept_apart():
+    for path in STORED:
+        rows = json.loads(path.read_text("utf8"))
+        assert {bool(r.get("refused")) for r in rows} == {"refused" in path.stem}
+    names = {row["name"] for row in REFUSED.values()}
+    assert names == set(programs.REFUSED)
+    assert not names & {row["name"] for row in ROWS.values()}
+
+
+@pytest.mark.parametrize("name", programs.REFUSED)
+def test_a_refused_program_is_an_accepted_one_with_one_thing_changed(name):
+    changed = dataclasses.asdict(programs.ALL[name])
+    fits = dataclasses.asdict(programs.ALL["gpt3-175b 2d full"])
+    assert len([k for k in fits if k != "name" and fits[k] != changed[k]]) == 1
+
+
 def test_the_programs_are_many_and_of_all_kinds():
     rows = [r for r in ROWS.values() if r["platform"] == "tpu"]
     programs = [r["program"] for r in rows]
@@ -112,10 +147,10 @@ def test_the_programs_are_many_and_of_all_kinds():
     assert max(sizes) > 600e9 > 2e9 > min(sizes)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_row_is_of_the_program_as_it_stands(name):
-    row = json.loads(json.dumps(dataclasses.asdict(programs.ALL[ROWS[name]["name"]])))
-    stored = dict(ROWS[name]["program"])
+    row = json.loads(json.dumps(dataclasses.asdict(programs.ALL[ALL[name]["name"]])))
+    stored = dict(ALL[name]["program"])
     assert _shapes(row) == _shapes(stored)
 
 
@@ -159,6 +194,7 @@ def test_the_allocator_agrees_with_the_compiler(name):
 # Measured again, where the TPU compiler is installed.
 
 AGAIN = ("mlp tp", "mlp 2d", "gpt3-medium zero1 master")
+AGAIN_REFUSED = "gpt3-175b replicated"
 
 
 @functools.cache
@@ -166,12 +202,16 @@ def measured_again(folder):
     pytest.importorskip("libtpu", reason="the TPU compiler, libtpu, is not installed")
     path = Path(folder) / "again.json"
     subprocess.run(
-        [*MEASURE, "--tpu", "--out", str(path), *AGAIN],
+        [*MEASURE, "--tpu", "--out", str(path), *AGAIN, AGAIN_REFUSED],
         check=True,
         capture_output=True,
         env={k: v for k, v in os.environ.items() if k != "XLA_FLAGS"},
     )
-    return {row["name"]: row for row in json.loads(path.read_text("utf8"))}
+    return {
+        row["name"]: row
+        for file in (path, path.with_name("again_refused.json"))
+        for row in json.loads(file.read_text("utf8"))
+    }
 
 
 @pytest.mark.parametrize("name", AGAIN)
@@ -186,3 +226,11 @@ def test_measured_again(name, tmp_path_factory):
     assert predicted(again).total_bytes == pytest.approx(
         again["peak_bytes"], rel=TOLERANCE
     )
+
+
+def test_refused_again(tmp_path_factory):
+    again = measured_again(str(tmp_path_factory.getbasetemp()))[AGAIN_REFUSED]
+    stored = REFUSED[f"tpu_refused: {AGAIN_REFUSED}"]
+    assert again["refused"]
+    assert again["state"] == stored["state"]
+    assert again["needed_bytes"] == pytest.approx(stored["needed_bytes"], rel=0.05)

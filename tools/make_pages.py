@@ -1,13 +1,17 @@
 """Make the pages of the site that follow from something else, or check that they do.
 
 `book/errors.md`: what JAX's sharding errors mean, from the rules of `spmd.explain`.
+`book/claims.md`: what one reads, and what tagged cells printed; words in claims.yml.
+`book/hardware.md`: what was measured on real cards, from the package's stored rows.
 """
 
 import argparse
 import re
 import sys
 
-from _book import ROOT
+from _book import ROOT, BookError
+from _claims import claims_page
+from _hardware_page import hardware_page
 
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -90,7 +94,11 @@ def _chapter(slug: str) -> str:
     return f"[{number}](../notebooks/{slug}.ipynb)" if master.exists() else number
 
 
-PAGES = {ROOT / "book" / "errors.md": errors_page}
+PAGES = {
+    ROOT / "book" / "errors.md": errors_page,
+    ROOT / "book" / "claims.md": lambda: claims_page(ROOT),
+    ROOT / "book" / "hardware.md": hardware_page,
+}
 
 
 def main() -> int:
@@ -99,7 +107,11 @@ def main() -> int:
     check = parser.parse_args().check
     stale = []
     for path, make in PAGES.items():
-        text = make()
+        try:
+            text = make()
+        except BookError as error:
+            print(error, file=sys.stderr)
+            return 1
         if path.exists() and path.read_text("utf8") == text:
             continue
         stale.append(path.relative_to(ROOT).as_posix())

@@ -60,6 +60,14 @@ class BackendStarted(_OneSentence, RuntimeError):
     """JAX already runs on fewer devices than were asked for."""
 
 
+class LaunchFailed(_OneSentence, RuntimeError):
+    """One of the processes that `launch` started raised, or died."""
+
+
+class LaunchTimedOut(_OneSentence, TimeoutError):
+    """The processes that `launch` started had not all ended in time."""
+
+
 class DownloadFailed(_OneSentence, RuntimeError):
     """A download did not arrive whole; nothing of it was kept."""
 

@@ -1,14 +1,14 @@
 """What a step needs for a while: the logits, and the inside of one layer.
 
 Read off what the TPU compiler keeps at the peak of each moment, for the programs in
-tests/data/truth: each line names the tensors that stood there.
+data/measured: each line names the tensors that stood there.
 """
 
 from ._activations import KEPT
 from ._training_setup import Setup
 from ._training_state import Line, layer_weights
 
-_SEEN = "TPU compiler's buffers at the peak, tests/data/truth"
+_SEEN = "TPU compiler's buffers at the peak, data/measured"
 
 
 def work(made: Setup) -> list[Line]:

@@ -5,9 +5,11 @@
     python tools/truth/measure.py --list
 
 `--tpu` needs libtpu and no TPU: it compiles, runs nothing, and writes one row for each
-program. `--gpu` compiles and runs two steps of each program that suits the number of
-devices here (also on CPU devices, to try it), each in its own process, and writes what
-the allocator had in use at its peak. Rows that FILE has already are replaced by name.
+program. A program that is refused, because a chip has too little memory, leaves its row
+in FILE's neighbor `…_refused.json`. `--gpu` compiles and runs two steps of each program
+that suits the number of devices here (also on CPU devices, to try it), each in its own
+process, and writes what the allocator had in use at its peak. Rows that FILE has
+already are replaced by name.
 """
 
 import argparse
@@ -25,7 +27,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-STORED = ROOT / "tests" / "data" / "truth" / "tpu.json"
+STORED = ROOT / "src" / "spmd_helpers" / "data" / "measured" / "memory_tpu.json"
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
 
@@ -40,14 +42,21 @@ def leaf_bytes(shape, sharding):
     return math.prod(sharding.shard_shape(shape.shape)) * shape.dtype.itemsize
 
 
-def state_bytes(program, compiled, mesh):
-    """Bytes a device of each part of the state, by the shardings that were compiled."""
+def state_bytes(program, mesh, compiled=None):
+    """Bytes a device of each part of the state, by the shardings that were compiled.
+
+    Of a program that was refused: by those that it asked for.
+    """
     import jax
     import reference
 
     state = reference.state_shapes(program, mesh)
     batch = reference.batch_shapes(program, mesh)
-    (state_in, batch_in), _ = compiled.input_shardings
+    if compiled is None:
+        shapes = (state, batch)
+        state_in, batch_in = jax.tree.map(lambda s: s.sharding, shapes)
+    else:
+        (state_in, batch_in), _ = compiled.input_shardings
 
     def total(tree, shardings):
         return sum(jax.tree.leaves(jax.tree.map(leaf_bytes, tree, shardings)))
@@ -63,11 +72,10 @@ def state_bytes(program, compiled, mesh):
     }
 
 
-def row(program, compiled, mesh, seconds):
-    """What is known of a compiled program."""
+def about(program, mesh, seconds, compiled=None):
+    """What a row says of a program, beside the compiler's figures."""
     import jax
 
-    memory = compiled.memory_analysis()
     return {
         "name": program.name,
         "program": dataclasses.asdict(program),
@@ -79,12 +87,36 @@ def row(program, compiled, mesh, seconds):
         "libtpu": version("libtpu"),
         "date": datetime.date.today().isoformat(),
         "compile_seconds": round(seconds),
-        "state": state_bytes(program, compiled, mesh),
+        "state": state_bytes(program, mesh, compiled),
+    }
+
+
+def row(program, compiled, mesh, seconds):
+    """What is known of a compiled program."""
+    memory = compiled.memory_analysis()
+    return about(program, mesh, seconds, compiled) | {
         "argument_bytes": memory.argument_size_in_bytes,
         "output_bytes": memory.output_size_in_bytes,
         "alias_bytes": memory.alias_size_in_bytes,
         "temp_bytes": memory.temp_size_in_bytes,
         "peak_bytes": memory.peak_memory_in_bytes,
+    }
+
+
+def refusal(program, mesh, seconds, error, shapes):
+    """What is known of a program that does not fit; None for another error."""
+    import jax
+
+    from spmd_helpers._tpu import does_not_fit
+
+    said = does_not_fit(jax, error, shapes)
+    if said is None:
+        return None
+    return about(program, mesh, seconds) | {
+        "refused": True,
+        "needed_bytes": said.needed_bytes,
+        "available_bytes": said.available_bytes,
+        "largest": [[b.bytes, b.shape, b.what] for b in said.largest],
     }
 
 
@@ -104,7 +136,13 @@ def compile_for_tpu(program, dump=None):
     mesh = jax.sharding.Mesh(np.array(topology.devices).reshape(shape), reference.AXES)
     began = time.time()
     step, state, batch = reference.train_step(program, mesh)
-    compiled = step.lower(state, batch).compile()
+    try:
+        compiled = step.lower(state, batch).compile()
+    except jax.errors.JaxRuntimeError as error:
+        found = refusal(program, mesh, time.time() - began, error, (state, batch))
+        if found is None:
+            raise
+        return found
     found = row(program, compiled, mesh, time.time() - began)
     return found | (peak.read(dump) if dump else {})
 
@@ -173,16 +211,29 @@ def measure_apart(program, kind):
 
 
 def store(path, found):
-    """Write a row into a file of rows, in the order of the programs."""
+    """Write a row into the file of its kind, and take it out of the other one."""
+    refused = path.with_name(f"{path.stem}_refused{path.suffix}")
+    here, there = (refused, path) if found.get("refused") else (path, refused)
+    if there.exists():
+        write(there, [r for r in stored(there) if r["name"] != found["name"]])
+    write(here, [r for r in stored(here) if r["name"] != found["name"]] + [found])
+
+
+def stored(path):
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def write(path, rows):
+    """Write rows, in the order of the programs."""
     import programs
 
-    rows = json.loads(path.read_text()) if path.exists() else []
-    rows = [r for r in rows if r["name"] != found["name"]] + [found]
     order = list(programs.ALL)
     rows.sort(key=lambda r: order.index(r["name"]) if r["name"] in order else -1)
     lines = ",\n".join(json.dumps(r) for r in rows)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"[\n{lines}\n]\n")
+    text = f"[\n{lines}\n]\n" if rows else "[]\n"
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
 
 
 def main():
@@ -219,8 +270,12 @@ def main():
             print(f"{name}: {found['error']}", flush=True)
             continue
         store(given.out, found)
-        peak = found["peak_bytes"] / 2**30
-        print(f"{name}: {peak:.3f} GiB, {found['compile_seconds']} s", flush=True)
+        if found.get("refused"):
+            sizes = found["needed_bytes"] / 2**30, found["available_bytes"] / 2**30
+            said = "refused, {:.2f} GiB needed and {:.2f} there".format(*sizes)
+        else:
+            said = f"{found['peak_bytes'] / 2**30:.3f} GiB"
+        print(f"{name}: {said}, {found['compile_seconds']} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -274,7 +274,31 @@ _HELD_OUT = (
     ),
 )
 HELD_OUT = tuple(program.name for program in _HELD_OUT)
-FOR_TPU = {program.name: program for program in (*_TPU, *_HELD_OUT)}
+# What the TPU compiler refuses: 'gpt3-175b 2d full', each time with one thing changed.
+_REFUSED = (
+    Program(
+        "gpt3-175b replicated",
+        MODELS["gpt3-175b"],
+        64,
+        POD,
+        data=8,
+        model_axis=8,
+        zero=0,
+        recompute="full",
+    ),
+    Program("gpt3-175b 2d", MODELS["gpt3-175b"], 64, POD, data=8, model_axis=8),
+    Program(
+        "gpt3-175b 2d full v5e",
+        MODELS["gpt3-175b"],
+        64,
+        "v5e:8x8",
+        data=8,
+        model_axis=8,
+        recompute="full",
+    ),
+)
+REFUSED = tuple(program.name for program in _REFUSED)
+FOR_TPU = {program.name: program for program in (*_TPU, *_HELD_OUT, *_REFUSED)}
 
 
 # For GPUs: the step of the MLP that was timed on two H100s, and small transformers.

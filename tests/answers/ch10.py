@@ -1,0 +1,299 @@
+"""Chapter 10: right and wrong answers."""
+
+from . import Answers
+from .ch01 import YES
+
+ROWS = '    rows = NamedSharding(mesh, P("data"))\n'
+HOLD = ROWS + "    hold = partial(lax.with_sharding_constraint, shardings=rows)\n"
+GRADS = "def make_grads(params):\n"
+SMALL = (
+    "    def loss(params, x):\n"
+    '        hidden = hold(jnp.tanh(x @ params["up"]))\n'
+    '        return ((hold(hidden @ params["down"]) - x) ** 2).mean()\n'
+)
+BARE = (
+    "    def loss(params, x):\n"
+    '        return ((jnp.tanh(x @ params["up"]) @ params["down"] - x) ** 2).mean()\n'
+)
+SURE = (
+    "    def loss(params, x):\n"
+    "        w = lax.with_sharding_constraint(params, NamedSharding(mesh, P()))\n"
+    '        return ((jnp.tanh(x @ w["up"]) @ w["down"] - x) ** 2).mean()\n'
+)
+STATE = "def init_state(optimizer, params):\n"
+LEAN = "def lean_loss(params, x):\n"
+LAYER = (
+    "    def layer(x, w):\n"
+    '        hidden = hold(jnp.tanh(x @ w["up"]))\n'
+    '        return hold(x + hidden @ w["down"]), None\n'
+)
+SCAN = "    return (lax.scan(layer, x, params)[0] ** 2).mean()"
+RUN = "def make_run(params):\n"
+CUT = (
+    '    cut = NamedSharding(mesh, P(None, "data"))\n'
+    '    places = {name: cut for name in ("gate", "up", "down")}\n'
+    '    places["head"] = NamedSharding(mesh, P("data"))\n'
+)
+TRACES = "    traces = (optax.TraceState(places), optax.EmptyState())\n"
+GATED = (
+    "    def loss(params, batch):\n"
+    '        h = batch["x"]\n'
+    "        for gate, up, down in zip(\n"
+    '                params["gate"], params["up"], params["down"]):\n'
+    "            hidden = hold(jax.nn.silu(h @ gate) * (h @ up))\n"
+    "            h = hold(h + hidden @ down)\n"
+    '        return ((hold(h @ params["head"]) - batch["y"]) ** 2).mean()\n'
+)
+GATED_SCAN = (
+    "    def loss(params, batch):\n"
+    "        def layer(h, w):\n"
+    '            hidden = hold(jax.nn.silu(h @ w["gate"]) * (h @ w["up"]))\n'
+    '            return hold(h + hidden @ w["down"]), None\n'
+    '        stack = {name: params[name] for name in ("gate", "up", "down")}\n'
+    '        h = lax.scan(layer, batch["x"], stack)[0]\n'
+    '        return ((hold(h @ params["head"]) - batch["y"]) ** 2).mean()\n'
+)
+JIT = (
+    "    step = jax.jit(partial(gated_step, loss=loss), donate_argnums=(0, 1),\n"
+    "                   out_shardings=(places, traces, None))\n"
+)
+GIVE = (
+    "    params = jax.device_put(params, places)\n"
+    "    state = jax.jit(momentum.init, out_shardings=traces)(params)\n"
+    "    return params, state, step"
+)
+
+ANSWERS = {
+    "10.1": Answers(
+        right=[
+            "leaves = [5 * 64 * 192, 5 * 192 * 64, 5 * 6]\n"
+            "whole_ = 4 * sum(leaves)\n"
+            "cut_ = leaves[0] + leaves[1] + 4 * leaves[2]\n"
+            "zero1, zero2, zero3 = whole_ + 2 * cut_, cut_, 3 * cut_",
+            "zero1, zero2, zero3 = 737640.0, 122_880 + 120, np.int64(369000)",
+        ],
+        wrong=[
+            (  # moments counted once
+                "zero1 = 491640 + 123000\nzero2 = 123000\nzero3 = 246000",
+                "look again at zero1, zero3",
+            ),
+            (  # scale cut as well
+                "zero1 = 491640 + 2 * 122910\nzero2 = 122910\nzero3 = 3 * 122910",
+                "look again at zero1, zero2, zero3",
+            ),
+            (  # eight devices
+                "zero1 = 491640 + 2 * 61560\nzero2 = 61560\nzero3 = 3 * 61560",
+                "look again at zero1, zero2, zero3",
+            ),
+            (  # all whole
+                "zero1 = zero3 = 3 * 491640\nzero2 = 491640",
+                "look again at zero1, zero2, zero3",
+            ),
+            (YES + "zero1 = zero2 = zero3 = Yes()", "TypeError|look again"),
+        ],
+    ),
+    "10.2": Answers(
+        right=["d, c, b, a = 2, 1, 0, 3"],
+        wrong=[
+            ("a, b, c, d = 0, 1, 2, 3", "look again at a, b, c, d"),
+            # the gather of stage 3 taken for the collection after an update
+            ("a, b, c, d = 2, 0, 1, 3", "look again at a, d"),
+            # whole gradients taken for parts
+            ("a, b, c, d = 3, 0, 2, 1", "look again at c, d"),
+            ("a = b = c = d = 3", "look again at b, c, d"),
+            (YES + "a = b = c = d = Yes()", "look again at a, b, c, d"),
+        ],
+    ),
+    "10.3": Answers(
+        right=[
+            # constraints on the gradients, inside
+            GRADS
+            + HOLD
+            + SMALL
+            + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+            "    return jax.jit(lambda p, x: lax.with_sharding_constraint(\n"
+            "        jax.grad(loss)(p, x), places))",
+            # by hand: parts of the sum, scattered
+            GRADS + SURE + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+            "    return jax.jit(jax.grad(loss), out_shardings=places)",
+        ],
+        wrong=[
+            (GRADS + SURE + "    return jax.jit(jax.grad(loss))", "as P"),
+            (GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss))", "as P"),
+            (  # results said, activations not
+                GRADS + BARE + "    places = jax.tree.map(lambda p: p.sharding, params)"
+                "\n    return jax.jit(jax.grad(loss), out_shardings=places)",
+                "where the activations lie",
+            ),
+            (  # always the first dimension
+                GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss),"
+                ' out_shardings=NamedSharding(mesh, P("data")))',
+                "up",
+            ),
+            (  # moved afterwards, outside of jit
+                GRADS
+                + HOLD
+                + SMALL.replace("mean()", "sum()")
+                + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    return jax.jit(jax.grad(loss), out_shardings=places)",
+                "up|down",
+            ),
+        ],
+    ),
+    "10.4": Answers(
+        right=[
+            # the plain call keeps the moments; what is on one device goes to all
+            STATE + "    whole = NamedSharding(mesh, P())\n"
+            "    return jax.tree.map(\n"
+            "        lambda leaf: leaf if leaf.sharding.device_set == whole.device_set"
+            " else jax.device_put(leaf, whole),\n"
+            "        optimizer.init(params))",
+            # optax's own map
+            STATE + "    whole = NamedSharding(mesh, P())\n"
+            "    places = optax.tree_utils.tree_map_params(\n"
+            "        optimizer, lambda _, p: p.sharding,\n"
+            "        jax.eval_shape(optimizer.init, params), params,\n"
+            "        transform_non_params=lambda _: whole)\n"
+            "    return jax.jit(optimizer.init, out_shardings=places)(params)",
+        ],
+        wrong=[
+            (STATE + "    return jax.jit(optimizer.init)(params)", "as P"),
+            (STATE + "    return optimizer.init(params)", "as P|count"),
+            (
+                STATE + "    return jax.jit(optimizer.init,"
+                " out_shardings=NamedSharding(mesh, P()))(params)",
+                "as P",
+            ),
+            (  # under an Auto set_mesh
+                STATE + "    with jax.set_mesh(mesh):\n"
+                "        return jax.jit(optimizer.init)(params)",
+                "as P",
+            ),
+            (  # always Adam
+                STATE + "    where = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    places = (optax.ScaleByAdamState(NamedSharding(mesh, P()),"
+                " where, where), optax.EmptyState())\n"
+                "    return jax.jit(optimizer.init, out_shardings=places)(params)",
+                "ValueError|Error",
+            ),
+        ],
+    ),
+    "10.5": Answers(
+        right=[
+            LEAN + HOLD + LAYER + SCAN.replace("(layer", "(jax.checkpoint(layer)"),
+            # gathered by hand, and not kept
+            LEAN + "    whole = NamedSharding(mesh, P())\n"
+            "    @jax.checkpoint\n"
+            "    def layer(x, w):\n"
+            "        w = lax.with_sharding_constraint(w, whole)\n"
+            '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
+        ],
+        wrong=[
+            (LEAN + "    return deep_loss(params, x)", "budget"),
+            (  # checkpoint alone does not help a loop that is written out
+                LEAN + HOLD + LAYER + "    layer = jax.checkpoint(layer)\n"
+                '    for i in range(params["up"].shape[0]):\n'
+                "        x = layer(x, jax.tree.map(lambda p: p[i], params))[0]\n"
+                "    return (x ** 2).mean()",
+                "budget",
+            ),
+            (  # gathered by hand, and kept
+                LEAN + "    whole = NamedSharding(mesh, P())\n"
+                "    def layer(x, w):\n"
+                "        w = lax.with_sharding_constraint(w, whole)\n"
+                '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
+                "budget",
+            ),
+            (  # activations left to the compiler
+                LEAN + "    def layer(x, w):\n"
+                '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
+                "all-to-alls that nobody asked for",
+            ),
+            (  # all layers first
+                LEAN + HOLD + LAYER + "    params = lax.with_sharding_constraint("
+                "params, NamedSharding(mesh, P()))\n" + SCAN,
+                "budget",
+            ),
+            (  # another residual
+                LEAN + HOLD + LAYER.replace("x + hidden", "hidden") + SCAN,
+                "loss",
+            ),
+        ],
+    ),
+    "10.6": Answers(
+        right=[
+            # one layer at a time, its third V included
+            RUN + CUT + TRACES + HOLD + GATED_SCAN + JIT + GIVE,
+            # another dimension; the plain init keeps the place of a momentum
+            RUN
+            + CUT.replace('P(None, "data")', 'P(None, None, "data")')
+            + TRACES
+            + HOLD
+            + GATED
+            + JIT
+            + "    params = jax.device_put(params, places)\n"
+            "    return params, momentum.init(params), step",
+        ],
+        wrong=[
+            (  # replicated
+                RUN
+                + CUT.replace('P(None, "data")', "P()").replace('P("data")', "P()")
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT
+                + GIVE,
+                "a device holds 1.00 of the parameters",
+            ),
+            (  # ZeRO-1: only the state
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT.replace("(places, traces", "(NamedSharding(mesh, P()), traces")
+                + GIVE.replace(
+                    "(params, places)", "(params, NamedSharding(mesh, P()))"
+                ),
+                "a device holds 1.00 of the parameters",
+            ),
+            (  # the state on one device
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT
+                + GIVE.replace(", out_shardings=traces)", ")"),
+                "a device holds 1.00 of the state",
+            ),
+            (  # nothing said about activations
+                RUN + CUT + TRACES + "    loss = gated_loss\n" + JIT + GIVE,
+                "a finding is left|all-to-all|more than 3 V",
+            ),
+            (  # both copies are held at once
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT.replace(" donate_argnums=(0, 1),", "")
+                + GIVE,
+                "not donated",
+            ),
+            (  # the updates for the parameters
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + "    def gated(params, state, batch):\n"
+                "        value, grads = jax.value_and_grad(loss)(params, batch)\n"
+                "        return *momentum.update(grads, state), value\n"
+                + JIT.replace("partial(gated_step, loss=loss)", "gated")
+                + GIVE,
+                "not close|\\[1\\]|1:",
+            ),
+        ],
+    ),
+}
