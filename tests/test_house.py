@@ -23,7 +23,7 @@ FLOORS = {
     3: {"_draw", "_checks", "_budgets", "_explain"},
     2: {
         *("_xray", "_xray_view", "_compile", "_leaves", "_program_layouts"),
-        *("_findings", "_devices", "_tpu", "_launch"),
+        *("_findings", "_devices", "_tpu", "_launch", "_launch_child"),
     },
     1: {
         *("_picture", "_scene", "_svg", "_facts"),
@@ -40,7 +40,7 @@ FLOORS = {
         *("_transformer", "_models", "_hardware", "_measured", "_activations"),
         *("_training_memory", "_training_setup", "_training_state"),
         *("_training_work", "_training_view"),
-        *("_tpu_topology", "_tpu_memory"),
+        *("_tpu_topology", "_tpu_memory", "_launch_text"),
         *("_explain_rules", "_explain_fields", "_explain_text"),
         *("_explain_rules_names", "_explain_rules_mesh", "_explain_rules_placing"),
         *("_explain_rules_manual", "_explain_rules_varying"),

@@ -103,7 +103,7 @@ def _entry(claim: dict, cells: list[tuple[int, str]], names: dict[int, str]) -> 
             shown.append(holders[0])
     verdict = claim["verdict"]
     text = (
-        f"(claim-{number})=\n## {number}. {claim['title']}\n\n"
+        f"## Claim {number}\n\n**{claim['title']}.**\n\n"
         f"> {claim['says']}\n\n"
         f"**{verdict[0].upper()}{verdict[1:]}.** {claim['holds'].strip()}"
         f" Taught in {_link(claim['chapter'], names)}.\n\n"

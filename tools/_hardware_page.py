@@ -15,8 +15,9 @@ HEAD = """\
 
 Every figure here was read on the card that its section names, by the command beside it.
 Times are medians; a call is repeated and queued eight at a time (a step three), so that
-what the host needs to start it counts little for large ones. `spmd.load_measured` gives the rows, and
-[chapter 14](../notebooks/14_roofline.ipynb) holds its predictions against them.
+what the host needs to start it counts little for large ones. `spmd.load_measured` gives
+the rows, and [chapter 14](../notebooks/14_roofline.ipynb) holds its predictions against
+them.
 
 To measure your own cards: `make hardware`, on the machine that has them.
 

@@ -60,6 +60,8 @@ _HOMES = {
     "OldJax": "_errors",
     "BackendStarted": "_errors",
     "DownloadFailed": "_errors",
+    "LaunchFailed": "_errors",
+    "LaunchTimedOut": "_errors",
     "CheckFailed": "_errors",
 }
 

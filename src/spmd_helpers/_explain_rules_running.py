@@ -245,8 +245,8 @@ RULES = (
         "patterns": (r"^Fetching value for 'jax\.Array' that spans non-addressable",),
         "says": "Fetching value for jax.Array that spans non-addressable devices is"
         " not possible",
-        "means": "Part of the array lies on devices of another process, and NumPy,"
-        " print and device_get need all of it here.",
+        "means": "Part of the array lies on devices of another process, and NumPy"
+        " and device_get need all of it here; print shows only shape and dtype.",
         "instead": "[s.data for s in x.addressable_shards]  # this process's part\n"
         "multihost_utils.process_allgather(x, tiled=True)  # all, in every process",
         "chapter": HOSTS,
