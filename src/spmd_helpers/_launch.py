@@ -20,6 +20,7 @@ from ._launch_child import EVENT, FILE, START_S
 from ._launch_text import text_of
 
 _TRIES = 3
+_NO_PORT = b"Failed to add port to server"  # gRPC's words
 # What a person, a cluster or this kernel has set, and a fresh CPU process must not see.
 _DROP = (
     *("JAX_", "XLA_", "LIBTPU_", "TPU_", "CLOUD_TPU_", "MEGASCALE_", "CUDA_", "NPROC"),
@@ -230,6 +231,9 @@ class _Cluster:
 
     def _blame(self, codes):
         """A process is gone, and none has said that it raised."""
+        # Instead of an error, jax 0.10.2 can crash where gRPC does not get its port.
+        if any(_NO_PORT in said for said in self.err) and len(self.ready) < len(codes):
+            raise _PortTaken
         rank = next(i for i, code in enumerate(codes) if code)
         how = f"ended with code {codes[rank]}"
         if codes[rank] < 0:
