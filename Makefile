@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks check bench tpu hardware wheel lock format lint clean
+.PHONY: help book test lab notebooks check bench tpu hardware course wheel lock format lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -38,6 +38,9 @@ tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 m
 hardware: environment ## measure the GPUs here (PYTHON: one with JAX for them), make their page
 	@"$(PYTHON)" tools/measure_gpu.py
 	@$(BIN)/python tools/make_pages.py
+
+course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)
+	@$(BIN)/python tools/make_course.py $(if $(COURSE),--to "$(COURSE)") $(CHAPTERS)
 
 wheel: environment ## write the package's wheel into dist/
 	@rm -rf dist

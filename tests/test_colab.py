@@ -24,9 +24,20 @@ sys.path.insert(0, str(ROOT / "tools"))
 from _book import read_book  # noqa: E402
 from _notebook import both_notebooks  # noqa: E402
 from _run import manager_class  # noqa: E402
+from _setup_cell import libraries, preamble  # noqa: E402
 
 BOOK = read_book(ROOT)
 READERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# What a library may look for to learn where it runs: Colab's module, VS Code's name.
+OTHER_PLACES = """\
+import sys, types
+__vsc_ipynb_file__ = "/nowhere/notebook.ipynb"
+colab = types.ModuleType("google.colab")
+colab.output = types.ModuleType("google.colab.output")
+colab.output.enable_custom_widget_manager = lambda *_: None
+sys.modules.update({"google.colab": colab, "google.colab.output": colab.output})
+del sys, types, colab
+"""
 IMPORTED_FROM = "import spmd_helpers; print('at', spmd_helpers.__file__)"
 
 
@@ -127,8 +138,9 @@ def require_one_sentence(error) -> None:
 
 @pytest.mark.parametrize("path", READERS, ids=lambda p: p.stem)
 def test_run_all_in_an_empty_folder(path, bare, unpacked, tmp_path):
-    """With the wheel only, and with XLA flags that the reader has set."""
+    """With the wheel only, XLA flags that the reader has set, and signs of others."""
     notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(OTHER_PLACES, id="places"))
     notebook.cells.append(nbformat.v4.new_code_cell(IMPORTED_FROM, id="where"))
     run(
         notebook,
@@ -175,6 +187,79 @@ def test_older_jax_is_one_sentence(bare, unpacked, tmp_path):
     assert not [line for line in error.traceback if "/jax/" in line]
 
 
+def test_jax_that_was_started_before_is_one_sentence(bare, unpacked, tmp_path):
+    notebook = run(
+        cells("import jax; jax.devices()", setup_source()),
+        bare,
+        tmp_path,
+        allow_errors=True,
+        PYTHONPATH=str(unpacked),
+    )
+    (error,) = errors(notebook)
+    assert error.ename == "BackendStarted"
+    assert "so restart the kernel" in error.evalue
+    require_one_sentence(error)
+    assert error.traceback == [f"BackendStarted: {error.evalue}"]
+
+
+def test_an_accelerator_that_does_not_start_is_done_without(bare, unpacked, tmp_path):
+    notebook = run(
+        cells(setup_source(), "print(len(devices), devices[0].platform)"),
+        bare,
+        tmp_path,
+        PYTHONPATH=str(unpacked),
+        JAX_PLATFORMS="nonesuch",
+    )
+    assert "using 8 CPU devices" in printed(notebook, 0)
+    assert "did not start" in printed(notebook, 0)
+    assert printed(notebook, 1) == "8 cpu\n"
+    assert not [o for c in notebook.cells for o in c.outputs if o.name == "stderr"]
+
+
+def test_missing_libraries_are_one_sentence(bare, unpacked, tmp_path):
+    """Named all at once, with a command that keeps the JAX that is there, if any."""
+    (master,) = (m for m in BOOK.masters if m.name.startswith("13_"))
+    text = master.read_text("utf8")
+    hidden = ("flax", "ipywidgets", "optax", "orbax.checkpoint")
+    hide = "import sys\nsys.modules.update(dict.fromkeys({}))"
+    notebook = run(
+        cells(
+            hide.format(hidden),
+            preamble(BOOK, text),
+            hide.format(["jax"]),
+            preamble(BOOK, text),
+            "spmd.use_devices(8)",
+        ),
+        bare,
+        tmp_path,
+        allow_errors=True,
+        PYTHONPATH=str(unpacked),
+    )
+    with_jax, without, no_jax = errors(notebook)
+    names = "flax ipywidgets optax orbax-checkpoint"
+    version = jax_here().split()[0]
+    assert f"  %pip install {names} jax=={version}  (" in with_jax.evalue
+    assert f"  %pip install {names} jax  (" in without.evalue
+    assert (with_jax.ename, no_jax.ename) == ("MissingLibrary", "NoJax")
+    for error in with_jax, without, no_jax:
+        require_one_sentence(error)
+        assert error.traceback == [f"{error.ename}: {error.evalue}"]
+
+
+@pytest.mark.parametrize("master", BOOK.masters, ids=lambda m: m.stem)
+def test_every_library_comes_along_or_is_asked_for(master):
+    """From Python, JAX, the kernel, the wheel; all others by the first cell."""
+    text = master.read_text("utf8")
+    cells_there = both_notebooks(master, BOOK)[0].cells
+    first = next(cell for cell in cells_there if cell.cell_type == "code")
+    assert all(f'"{name}"' in first.source for name in libraries(text))
+    along = {"jax", "numpy", "matplotlib", "spmd_helpers", "IPython"}
+    line = r"^ *(?:from ([\w.]+) import \w|import ([\w.]+)(?: as \w+)?$)"
+    found = {(a or b).split(".")[0] for a, b in re.findall(line, text, re.M)}
+    asked = {name.removesuffix("-checkpoint") for name in libraries(text)}
+    assert found - set(sys.stdlib_module_names) - along == asked
+
+
 ONE_CARD = """\
 import spmd_helpers._devices as _devices
 class Card:
@@ -205,6 +290,27 @@ def test_nothing_to_install_from(bare, tmp_path):
     assert error.ename == "ModuleNotFoundError"
     require_one_sentence(error)
     assert "`make wheel` writes dist/spmd_helpers-*.whl" in error.evalue
+    assert error.traceback == [error.evalue]
+
+
+@pytest.mark.parametrize("why", ["a second download", "no pip"])
+def test_a_wheel_that_cannot_be_installed(bare, wheel, tmp_path, why):
+    name = wheel.name if why == "no pip" else f"{wheel.stem} (1).whl"
+    shutil.copy(wheel, tmp_path / name)
+    no_pip = tmp_path / "path" / "pip"  # a stand-in that says what Python says
+    no_pip.mkdir(parents=True)
+    (no_pip / "__init__.py").write_text("")
+    (no_pip / "__main__.py").write_text("raise SystemExit('No module named pip')")
+    notebook = run(
+        cells(setup_source(without_address())),
+        bare,
+        tmp_path,
+        allow_errors=True,
+        PYTHONPATH=str(no_pip.parent),
+    )
+    (error,) = errors(notebook)
+    require_one_sentence(error)
+    assert "under this name" in error.evalue
     assert error.traceback == [error.evalue]
 
 

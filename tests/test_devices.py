@@ -12,11 +12,12 @@ import pytest
 
 from spmd_helpers import _devices, _jax_version
 from spmd_helpers._devices import use_devices
-from spmd_helpers._errors import BackendStarted, NoJax, OldJax
+from spmd_helpers._errors import BackendStarted, MissingLibrary, NoJax, OldJax
+from spmd_helpers._jax_version import require
 
 SRC = pathlib.Path(_devices.__file__).resolve().parents[1]
 RESTART = (
-    "Restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
+    "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
     " use_devices before any other."
 )
 # Looking has to start JAX, as it does where there is a card.
@@ -130,7 +131,7 @@ def test_started_on_one_device_is_an_error_that_says_what_to_restart():
     assert output_of(code) == (
         "using 1 CPU device (the processor; JAX sees no accelerator)\n"
         "JAX already runs, on 1 CPU device, and use_devices(8) needs 8: the number"
-        f" can't change once JAX has started. {RESTART}\n"
+        f" can't change once JAX has started, {RESTART}\n"
     )
 
 
@@ -161,7 +162,7 @@ except BackendStarted as error:
     assert output_of(code) == line + line + (
         "JAX runs on the CPU devices that an earlier use_devices chose, and"
         " use_devices(n=8, at_least=1) would take the 1 GPU instead: that can't change"
-        f" once JAX has started. {RESTART}\n"
+        f" once JAX has started, {RESTART}\n"
     )
 
 
@@ -245,7 +246,7 @@ def test_too_few_accelerators_in_a_jax_that_already_runs(cards, capsys):
         use_devices(9)
     assert str(caught.value).startswith(
         "JAX already runs, on 1 GPU device and 8 CPU devices, and use_devices(9) needs"
-        " 9: the number can't change once JAX has started. Restart the kernel"
+        " 9: the number can't change once JAX has started, so restart the kernel"
     )
     use_devices(4, at_least=1)  # and back to the accelerator
     assert jax.config.jax_default_device is None
@@ -341,3 +342,56 @@ def test_broken_jax(tmp_path):
     )
     assert issubclass(NoJax, RuntimeError)
     assert issubclass(OldJax, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (["optax"], "needs optax, which is not installed: run  %pip install optax "),
+        (
+            ["flax", "optax", "orbax-checkpoint"],
+            "needs flax, optax and orbax-checkpoint, which are not installed: run"
+            "  %pip install flax optax orbax-checkpoint ",
+        ),
+    ],
+)
+def test_libraries_that_are_missing(monkeypatch, missing, said):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name.replace("-", "."), None)
+    with pytest.raises(MissingLibrary) as caught:
+        require("ipywidgets", "json", *missing)
+    assert f"this notebook also {said}jax=={jax.__version__}  (" in str(caught.value)
+    assert isinstance(caught.value, ModuleNotFoundError)
+
+
+def test_a_library_whose_parent_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "orbax", None)
+    monkeypatch.delitem(sys.modules, "orbax.checkpoint", raising=False)
+    with pytest.raises(MissingLibrary):
+        require("orbax-checkpoint")
+
+
+WITHOUT_POSIX = """
+import os, pkgutil, signal, sys
+for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
+    sys.modules[name] = None
+for name in ("fork", "getpgid", "getuid", "killpg", "setsid", "waitid"):
+    vars(os).pop(name, None)
+for name in ("SIGALRM", "SIGHUP", "SIGKILL", "setitimer"):
+    vars(signal).pop(name, None)
+
+import spmd_helpers as spmd
+for module in pkgutil.iter_modules(spmd.__path__):
+    __import__(f"spmd_helpers.{module.name}")
+[getattr(spmd, name) for name in spmd.__all__]
+spmd.use_devices(8)
+import jax
+x = jax.numpy.ones((8, 4))
+print(spmd.draw(x), spmd.memory([x]), spmd.xray(jax.jit(jax.numpy.sum), x))
+assert "<svg" in spmd.draw(x).svg
+print("drawn")
+"""
+
+
+def test_nothing_that_windows_lacks_is_needed():
+    assert output_of(WITHOUT_POSIX).endswith("\ndrawn\n")

@@ -334,7 +334,7 @@ def test_wide_drawings_scroll_in_a_region_with_a_name(name):
     box = page(ALL[name]).splitlines()[0]
     width = float(re.search(r'width="([\d.]+)"', page(ALL[name]))[1])
     least = float(re.search(r"min-width: ([\d.]+)px", page(ALL[name]))[1])
-    assert ('tabindex="0" role="region" aria-label="' in box) == (least > PHONE)
+    assert ('tabindex="0" role="group" aria-label="' in box) == (least > PHONE)
     assert least == pytest.approx((width - 2) * (1 if width - 2 > WIDE else 0.8), 0.01)
     assert ("max-width: none" in page(ALL[name])) == (width - 2 > WIDE)
     assert "overflow-x: auto" in box

@@ -23,6 +23,18 @@ ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "solutions").glob("*.ipynb"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs_are_kept(tmp_path_factory):
+    """Ten answers to an exercise compile the same reference: once is enough."""
+    kept = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("programs")),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    for option, value in kept.items():
+        jax.config.update(option, value)
+
+
 def _answers(number: str):
     module = import_module(f"tests.answers.ch{int(number.split('.')[0]):02}")
     return module.ANSWERS[number]
@@ -159,8 +171,8 @@ def test_a_wrong_answer_is_told_why(number, which, capsys):
 
 
 def test_the_harness_sees_a_check_that_accepts_everything():
-    number = NUMBERS[-1]
+    number = "3.1"
     answer = _answers(number).wrong[0][0]
-    with pytest.raises(Exception, match=r"not yet|lies as"):
+    with pytest.raises(Exception, match=r"Exercise 3\.1, not yet"):
         _judge(number, answer)
     _judge(number, answer, check=f'with spmd.exercise("{number}"):\n    pass')

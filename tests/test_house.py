@@ -19,7 +19,12 @@ PACKAGE = ROOT / "src" / "spmd_helpers"
 # Which module stands on which floor. It may import from its own floor and from
 # those below; `__init__` hands out names and may import all of them.
 FLOORS = {
-    4: {"_exercise", "_data", "_prose", "_extension"},
+    4: {
+        *("_exercise", "_data", "_prose", "_extension"),
+        *("grade", "_grade_submission", "_grade_plan", "_grade_extra", "_grade_run"),
+        *("_grade_process", "_grade_watch", "_grade_child", "_grade_seal"),
+        "_grade_report",
+    },
     3: {"_draw", "_checks", "_budgets", "_explain"},
     2: {
         *("_xray", "_xray_view", "_compile", "_leaves", "_program_layouts"),
@@ -112,7 +117,7 @@ def test_libraries_at_the_top_of_a_file(path):
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
 def test_file_is_private_and_not_too_long(path):
-    assert path.stem.startswith("_")
+    assert path.stem.startswith("_") or path.stem == "grade"  # a command line
     text = path.read_text("utf8")
     assert len(text.splitlines()) <= 360
     assert "jax._src" not in text
@@ -491,3 +496,21 @@ def test_what_the_site_is_made_from(tmp_path, name):
     (tmp_path / name).parent.mkdir(parents=True)
     (tmp_path / name).write_text("x")
     assert digest(tmp_path) != before
+
+
+def test_answers_to_exercises_are_added_up():
+    sys.path.insert(0, str(ROOT / "tools"))
+    from run_tests import ANSWERS, answers_said
+
+    text = (
+        "answers of chapter 03: 5 solutions, 2 wrong, 0 misjudged\n"
+        "answers of chapter 04: 6 solutions, 3 wrong, 1 misjudged\n"
+    )
+    found = {chapter: {said} for chapter, said in ANSWERS.findall(text)}
+    total, *chapters = answers_said(found)
+    assert total == "answers to exercises: 11 solutions, 5 wrong, 1 misjudged"
+    assert chapters == [
+        "  03: 5 solutions, 2 wrong, 0 misjudged",
+        "  04: 6 solutions, 3 wrong, 1 misjudged",
+    ]
+    assert answers_said({}) == []

@@ -285,17 +285,99 @@ def test_processes_end_when_their_kernel_is_killed():
     assert wait_for(lambda: not any(alive(pid) for pid in started), 20)
 
 
-def test_a_child_of_a_process_ends_too(tmp_path):
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ('raise ValueError("stop")', "raised ValueError"),
+        ("os._exit(5)", "ended with code 5"),
+        ("os.abort()", "killed by signal 6"),
+        ("", None),
+        ("time.sleep(60)", "after 1 s"),
+    ],
+)
+def test_a_child_of_a_process_ends_too(tmp_path, last, words):
+    """Also where the process itself had ended before: its group is still found."""
     note = tmp_path / "pid"
     text = f"""
-        import subprocess, time
+        import os, subprocess, time
         child = subprocess.Popen(["sleep", "100"])
         open({str(note)!r}, "w").write(str(child.pid))
-        raise ValueError("stop")
+        {last}
     """
-    with pytest.raises(LaunchFailed, match="raised ValueError"):
-        spmd.launch(text, processes=1, devices=1)
+    if words is None:
+        assert spmd.launch(text, processes=1, devices=1).returncodes == (0,)
+    else:
+        with pytest.raises((LaunchFailed, LaunchTimedOut), match=words):
+            spmd.launch(text, processes=1, devices=1, timeout_s=1)
     assert wait_for(lambda: not alive(int(note.read_text())), 10)
+
+
+def test_a_child_with_a_session_of_its_own_is_not_waited_for(tmp_path):
+    note = tmp_path / "pid"
+    text = f"""
+        import subprocess
+        child = subprocess.Popen(["sleep", "100"], start_new_session=True)
+        print("started", flush=True)
+        open({str(note)!r}, "w").write(str(child.pid))
+    """
+    threads, begun = threading.active_count(), time.monotonic()
+    try:
+        run = spmd.launch(text, processes=1, devices=1)
+        assert run.outputs == ("started\n",)
+        assert time.monotonic() - begun < 60
+        assert alive(int(note.read_text()))  # it asked for that
+    finally:
+        os.kill(int(note.read_text()), signal.SIGKILL)
+    assert wait_for(lambda: threading.active_count() == threads)
+
+
+def test_a_program_may_write_anything_on_its_error_stream():
+    text = r"""
+        import os
+        for word in ("\x1e", '\x1e{"is": "run", "words": ""}', "x" * 200_000):
+            os.write(2, word.encode() + b"\xff\n")
+        print("all of it")
+    """
+    assert spmd.launch(text, devices=1).outputs == ("all of it\n",) * 2
+
+
+def test_the_place_is_the_last_one_not_an_older_one():
+    text = r"""
+        import faulthandler, sys, threading, time, traceback
+        text = "a\x1eb\x0cc"
+
+        def early():
+            faulthandler.dump_traceback(all_threads=False)
+            traceback.print_stack()
+
+        def aside():
+            time.sleep(61)
+
+        early()
+        threading.Thread(target=aside, daemon=True).start()
+        time.sleep(60)
+    """
+    with pytest.raises(LaunchTimedOut, match=r"is at: time.sleep\(60\)$"):
+        spmd.launch(text, processes=1, devices=1, timeout_s=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "raise ValueError",
+            "process 0 of 1 raised ValueError.\n  at: raise ValueError",
+        ),
+        (
+            "class Odd(Exception):\n    def __str__(self): return 1 / 0\nraise Odd",
+            "process 0 of 1 raised Odd.\n  at: raise Odd\n  (it can't be written out)",
+        ),
+    ],
+)
+def test_an_error_without_words(text, words):
+    with pytest.raises(LaunchFailed) as failed:
+        spmd.launch(text, processes=1, devices=1)
+    assert str(failed.value) == words
 
 
 # What is sent.

@@ -7,23 +7,28 @@ SPMD_BROWSER_REQUIRED=1.
 
 import contextlib
 import functools
+import gzip
 import http.server
 import os
 import re
+import subprocess
 import sys
 import threading
 import warnings
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import axe_playwright_python
 import pytest
 import yaml
+from fontTools.ttLib import TTFont
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 from browser import browser_path, no_browser  # noqa: E402
-from build_site import build  # noqa: E402
+from build_site import build, without_solutions  # noqa: E402
 
 SITE = ROOT / "_build" / "html"
 CODE_COLUMNS = 72
@@ -371,6 +376,156 @@ def test_a_fault_of_the_look_is_seen(browser, tmp_path, fault, script):
         assert len(reader.go("x.html").evaluate(script)) == 1
 
 
+# For everyone, and light.
+
+AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
+RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+BY_TAGS = {"type": "tag", "values": RULES}
+BY_COLOR = {"type": "rule", "values": ["color-contrast"]}
+ASK = "rules => axe.run({runOnly: rules, resultTypes: ['violations']})"
+
+
+def violations(page, rules: dict) -> list[str]:
+    """What axe-core finds on a page that is open."""
+    if not page.evaluate("typeof axe === 'object'"):
+        page.evaluate(AXE.read_text("utf8"))
+    found = page.evaluate(ASK, rules)["violations"]
+    return [f"{v['id']}: {node['html'][:150]}" for v in found for node in v["nodes"]]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nobody_is_shut_out(over_http, name):
+    page = over_http.go(name)
+    page.add_style_tag(content="* { transition: none !important }")
+    assert violations(page, BY_TAGS) == []
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    assert violations(page, BY_COLOR) == []
+
+
+def test_a_page_that_shuts_people_out_is_seen(over_http):
+    page = over_http.go(PAGES[0])
+    page.evaluate("document.querySelector('article').innerHTML += '<img src=x>'")
+    assert any("image-alt" in found for found in violations(page, BY_TAGS))
+    page.evaluate("document.querySelector('article').style.color = '#bbb'")
+    assert any("color-contrast" in found for found in violations(page, BY_COLOR))
+
+
+# Gzipped bytes of everything that a page asks for; with mathematics it may be 350.
+PAGE_BYTES = 250 * 1024
+
+
+def largest(folder: str) -> str:
+    return max((SITE / folder).glob("*.html"), key=lambda path: path.stat().st_size)
+
+
+@pytest.mark.parametrize("folder", ["book", "notebooks", "solutions"])
+def test_the_largest_page_is_light(browser, served, folder):
+    sizes: dict[str, int] = {}
+
+    def note(answer):
+        sizes[answer.url] = len(gzip.compress(answer.body(), 9))
+
+    with reading(browser, served) as reader:
+        reader.page.on("response", note)
+        reader.go(largest(folder).relative_to(SITE).as_posix())
+        reader.page.wait_for_load_state("networkidle")
+    assert len(sizes) > 10
+    assert sum(sizes.values()) <= PAGE_BYTES, sorted(sizes.items(), key=lambda x: -x[1])
+
+
+def test_every_icon_that_a_page_shows_has_its_glyph(over_http):
+    """The fonts are cut down to what is shown: nothing may be missing."""
+    fonts = SITE / "_static" / "vendor" / "fontawesome" / "webfonts"
+    kept = {
+        code for path in fonts.glob("*.woff2") for code in TTFont(path).getBestCmap()
+    }
+    script = """() => [...document.querySelectorAll('*')].flatMap(
+        e => ['::before', '::after'].map(p => getComputedStyle(e, p).content))"""
+    shown = {
+        ord(char)
+        for name in PAGES[:3] + PAGES[-3:]
+        for content in over_http.go(name).evaluate(script)
+        for char in content
+        if 0xE000 <= ord(char) < 0xF900
+    }
+    assert shown
+    assert shown <= kept
+
+
+# What a page says of itself.
+
+
+def test_each_page_has_a_description_of_its_own():
+    found = {}
+    for name in PAGES:
+        if name not in ("genindex.html", "search.html"):
+            text = (SITE / name).read_text("utf8")
+            said = re.findall('<meta name="description" content="([^"]*)">', text)
+            assert len(said) == 1, name
+            assert 20 < len(unescape(said[0])) <= 200, name
+            assert f'<meta property="og:description" content="{said[0]}">' in text
+            found.setdefault((name.split("/")[0], said[0]), []).append(name)
+    assert [names for names in found.values() if len(names) > 1] == []
+
+
+def test_each_chapter_says_how_long_it_takes():
+    chapters = [name for name in PAGES if name.startswith("notebooks/")]
+    line = re.compile(
+        r"<p class=.spmd-time.>Chapter (\d+) of (\d+) · (\d+) min to read · "
+        r"(\d+) min of exercises</p>"
+    )
+    for number, name in enumerate(chapters, 1):
+        facts = line.search((SITE / name).read_text("utf8")).groups()
+        of_all, minutes = [int(n) for n in facts[:2]], [int(n) for n in facts[2:]]
+        assert of_all == [number, len(chapters)]
+        assert min(minutes) >= 5
+    page = (SITE / "book" / "exercises.html").read_text("utf8")
+    assert f"points, {minutes[1]} minutes." in page
+
+
+# Mathematics, if a page has some.
+
+CONF = """
+import sys
+sys.path.insert(0, {extensions!r})
+extensions = ["myst_parser", "spmd_math"]
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
+"""
+
+
+def build_formula(folder: Path, text: str) -> subprocess.CompletedProcess:
+    extensions = str(ROOT / "book" / "_ext")
+    (folder / "conf.py").write_text(CONF.format(extensions=extensions), "utf8")
+    (folder / "index.md").write_text(f"# Page\n\n{text}\n", "utf8")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html"]
+    return subprocess.run(
+        [*command, str(folder), str(folder / "out")], capture_output=True, text=True
+    )
+
+
+def test_formulas_are_mathml_and_need_no_script(tmp_path, browser):
+    text = "In a line $6PD$, and\n\n$$\n2\\frac{n-1}{n} V / W\n$$ (ring)\n\n{eq}`ring`"
+    done = build_formula(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    made = (tmp_path / "out" / "index.html").read_text("utf8")
+    assert not re.search("<script[^>]*(mathjax|katex)", made, re.I)
+    with reading(browser, (tmp_path / "out").as_uri() + "/") as reader:
+        page = reader.go("index.html")
+        sizes = "[...document.querySelectorAll('math')].map(m => m.clientHeight)"
+        assert len(page.evaluate(sizes)) == 2
+        assert min(page.evaluate(sizes)) > 8
+        assert page.evaluate("document.querySelector('mfrac').textContent")
+        assert "(1)" in page.evaluate("document.querySelector('.spmd-math').innerText")
+
+
+@pytest.mark.parametrize("formula", ["\\foo{x}", "\\frac{a", "x_1_2", "a & b"])
+def test_a_formula_that_cannot_be_read_stops_the_build(tmp_path, formula):
+    done = build_formula(tmp_path, f"Here ${formula}$.")
+    assert done.returncode
+    assert "index: the formula" in done.stderr
+
+
 # The address in _config.yml.
 
 ADDRESS = "https://github.com/someone/book"
@@ -379,14 +534,16 @@ BUTTON = "https://colab.research.google.com/github/someone/book/blob/main/notebo
 
 @pytest.fixture(scope="module")
 def addressed(tmp_path_factory):
-    """The site as it is once the repository's address is known."""
+    """The site once the repository's address is known, and without solutions."""
     folder = tmp_path_factory.mktemp("addressed")
     text = (ROOT / "_config.yml").read_text("utf8")
     text = re.sub(r'(?m)^  url: "[^"]*"', f'  url: "{ADDRESS}"', text)
     text = re.sub(r'(?m)^  baseurl: "[^"]*"', '  baseurl: "https://example.org/"', text)
     text = text.replace("book/_ext", str(ROOT / "book" / "_ext"))
     (folder / "_config.yml").write_text(text, "utf8")
-    assert build(ROOT, folder, folder / "_config.yml") == 0
+    less = without_solutions(yaml.safe_load((ROOT / "book" / "_toc.yml").read_text()))
+    (folder / "_toc.yml").write_text(yaml.safe_dump(less), "utf8")
+    assert build(ROOT, folder, folder / "_config.yml", toc=folder / "_toc.yml") == 0
     return folder / "_build" / "html"
 
 
@@ -403,6 +560,15 @@ def test_buttons_once_the_address_is_known(addressed):
             assert f'href="{ADDRESS}"' in text
             assert "fa-github" in text
             assert '<link rel="canonical" href="https://example.org/' in text
+
+
+def test_no_solution_is_in_a_site_without_them(addressed):
+    assert list((SITE / "solutions").glob("*.html"))
+    assert not (addressed / "solutions").exists()
+    assert not list((addressed / "_sources").glob("solutions/*"))
+    for name, text in all_text(addressed).items():
+        assert 'href="../solutions/' not in text, name
+        assert "this chapter, solved" not in text, name
 
 
 def test_no_button_while_the_address_is_unknown():

@@ -35,7 +35,7 @@ def claims_page(root: Path) -> str:
     if unknown:
         raise BookError(f"book/claims.yml has no claim {sorted(unknown)}, cells have")
     names = {int(p.name[:2]): p.stem for p in _masters(root)}
-    rows = ["| | what one reads | verdict |", "|---|---|---|"]
+    rows = ["| claim | what one reads | verdict |", "|---|---|---|"]
     parts = []
     for claim in claims:
         number = claim["number"]

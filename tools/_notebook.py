@@ -91,6 +91,11 @@ def both_notebooks(master: Path, book: Book):
     return _apply(ComputeChecksums, reader), solved
 
 
+def source_notebook(master: Path, book: Book):
+    """nbgrader's source version: stubs, solutions and the marks around them."""
+    return _parse(master, book)
+
+
 def code_hash(notebook) -> str:
     """Identifies the code that a notebook's outputs came from."""
     text = "\0".join(c.source for c in notebook.cells if c.cell_type == "code")
@@ -106,7 +111,7 @@ def _parse(master: Path, book: Book):
     where = book.name_of(master)
     chapter = int(master.name[:2])
     notebook = jupytext.reads(text, fmt="md:myst")
-    inputs = "\0".join((str(GENERATOR), preamble(book), text))
+    inputs = "\0".join((str(GENERATOR), preamble(book, text), text))
     notebook.metadata = nbformat.from_dict(
         {
             "kernelspec": KERNEL,
@@ -141,7 +146,7 @@ def _parse(master: Path, book: Book):
         if is_setup:
             if cell.source.splitlines().count(IMPORT_LINE) != 1:
                 raise BookError(f"{at}: the setup cell needs one line {IMPORT_LINE!r}")
-            cell.source = cell.source.replace(IMPORT_LINE, preamble(book))
+            cell.source = cell.source.replace(IMPORT_LINE, preamble(book, text))
             cell.id = f"ch{chapter:02}-setup"
         elif graded:
             cell.id = graded["grade_id"]

@@ -24,13 +24,13 @@ def browser_path():
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def no_browser():
+def no_browser(what="the site was not read"):
     """The sentence for when there is none."""
     named = os.environ.get("CHROMIUM")
     why = (
         f"CHROMIUM names {named}, which is no program" if named else "install chromium"
     )
-    return f"NO BROWSER: the site was not read in one ({why})"
+    return f"NO BROWSER: {what} in one ({why})"
 
 
 if __name__ == "__main__":

@@ -3,15 +3,20 @@
 Does nothing when nothing that it is made from has changed since the last build
 that succeeded; --force builds anyway. The site shows the stored notebooks: if they
 are older than the chapters, it says so.
+
+With SOLUTIONS=no in the environment the solved chapters are left out, for a class
+whose grades count; that site is in _build/without-solutions/_build/html.
 """
 
 import argparse
 import hashlib
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import yaml
 from _book import ROOT
 
 INPUTS = (
@@ -32,11 +37,31 @@ def digest(root: Path) -> str:
     return total.hexdigest()
 
 
-def build(root: Path, out: Path, config: Path | None = None, fresh: bool = True) -> int:
+def without_solutions(toc: dict) -> dict:
+    """The table of contents less every page in solutions/."""
+    parts = []
+    for part in toc["parts"]:
+        kept = [
+            chapter
+            for chapter in part["chapters"]
+            if not chapter["file"].startswith("solutions/")
+        ]
+        if kept:
+            parts.append({**part, "chapters": kept})
+    return {**toc, "parts": parts}
+
+
+def build(
+    root: Path,
+    out: Path,
+    config: Path | None = None,
+    fresh: bool = True,
+    toc: Path | None = None,
+) -> int:
     """Jupyter Book's exit code; the site is then in `out`/_build/html."""
     command = [
         *(str(Path(sys.executable).with_name("jupyter-book")), "build", str(root)),
-        *("--path-output", str(out), "--toc", str(root / "book" / "_toc.yml")),
+        *("--path-output", str(out), "--toc", str(toc or root / "book" / "_toc.yml")),
         *("--config", str(config or root / "_config.yml")),
         *("-W", "-n", "--keep-going", "-q"),
     ]
@@ -62,8 +87,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--force", action="store_true", help="build in any case")
     options = parser.parse_args()
-    index = ROOT / "_build" / "html" / "index.html"
-    stamp = ROOT / "_build" / "made-from.txt"
+    out, toc = ROOT, ROOT / "book" / "_toc.yml"
+    if os.environ.get("SOLUTIONS", "yes").lower() in ("no", "0", "false"):
+        out = ROOT / "_build" / "without-solutions"
+        less = without_solutions(yaml.safe_load(toc.read_text("utf8")))
+        toc = out / "_toc.yml"
+        out.mkdir(parents=True, exist_ok=True)
+        toc.write_text(yaml.safe_dump(less, sort_keys=False), "utf8")
+    index = out / "_build" / "html" / "index.html"
+    stamp = out / "_build" / "made-from.txt"
     now = digest(ROOT)
     known = stamp.read_text("utf8") if stamp.exists() else ""
     known, _, warnings = known.partition("\n")
@@ -71,7 +103,7 @@ def main() -> int:
         begun = time.monotonic()
         print("== building the site ...", flush=True)
         stamp.unlink(missing_ok=True)
-        code = build(ROOT, ROOT)
+        code = build(ROOT, out, toc=toc)
         if code:
             print("The site has warnings or errors (above).", file=sys.stderr)
             return code
@@ -81,7 +113,7 @@ def main() -> int:
     else:
         print("== the site is up to date")
     print(warnings, end="")  # of the last build, whose inputs are still the same
-    print(f"Open _build/html/index.html\n  or {index.as_uri()}")
+    print(f"Open {index.relative_to(ROOT).as_posix()}\n  or {index.as_uri()}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 `book/errors.md`: what JAX's sharding errors mean, from the rules of `spmd.explain`.
 `book/claims.md`: what one reads, and what tagged cells printed; words in claims.yml.
+`book/exercises.md`: every exercise with its kind and points, from the chapters.
 `book/hardware.md`: what was measured on real cards, from the package's stored rows.
 """
 
@@ -9,8 +10,9 @@ import argparse
 import re
 import sys
 
-from _book import ROOT, BookError
+from _book import ROOT, BookError, read_book
 from _claims import claims_page
+from _exercises_page import exercises_page
 from _hardware_page import hardware_page
 
 sys.path.insert(0, str(ROOT / "src"))
@@ -97,6 +99,7 @@ def _chapter(slug: str) -> str:
 PAGES = {
     ROOT / "book" / "errors.md": errors_page,
     ROOT / "book" / "claims.md": lambda: claims_page(ROOT),
+    ROOT / "book" / "exercises.md": lambda: exercises_page(read_book()),
     ROOT / "book" / "hardware.md": hardware_page,
 }
 

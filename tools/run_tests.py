@@ -23,7 +23,9 @@ NEXT = ROOT / ".venv-next"
 AT_A_TIME = min(2, os.cpu_count() or 1)
 # tests/test_<name>.py that are steps of their own; all others are the package's.
 SITE, HOUSE, COLAB = ("site",), ("notebooks", "house"), ("colab",)
-EXERCISES = ("exercises",)
+COURSE = ("course", "grade")
+EXERCISES, LAB = ("exercises",), ("lab",)
+ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
 
@@ -32,6 +34,7 @@ class Steps:
 
     def __init__(self):
         self.counts: dict[str, int] = {}
+        self.answers: dict[str, set[str]] = {}
         self.failed: list[str] = []
 
     def run(self, what: str, *command: object) -> bool:
@@ -52,6 +55,8 @@ class Steps:
                 for number, word in COUNTS.findall(_last_count(text)):
                     word = "error" if word == "errors" else word
                     self.counts[word] = self.counts.get(word, 0) + int(number)
+                for chapter, said in ANSWERS.findall(text):
+                    self.answers.setdefault(chapter, set()).add(said)
 
     def _note(self, what: str, code: int, seconds: float) -> bool:
         print(f"-- {'ok' if code == 0 else 'FAILED'}, {seconds:.0f} s", flush=True)
@@ -81,7 +86,7 @@ def _last_count(text: str) -> str:
 
 
 def package_tests(python: Path) -> list[object]:
-    apart = (*SITE, *HOUSE, *COLAB, *EXERCISES)
+    apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES)
     left_out = [f"--ignore=tests/test_{name}.py" for name in apart]
     pytest = [python, "-m", "pytest", "-q"]
     return [*pytest, "--doctest-modules", "src", "tests", *left_out]
@@ -92,9 +97,29 @@ def tests_of(python: Path, names: tuple[str, ...]) -> list[object]:
     return [python, "-m", "pytest", "-q", "-rs", *files]
 
 
-def exercise_tests(python: Path) -> list[object]:
-    """With as many devices as the chapter that needs most of them."""
-    return ["env", "SPMD_TEST_DEVICES=64", *tests_of(python, EXERCISES)]
+def exercise_tests(python: Path, where: str = "") -> dict[str, list[object]]:
+    """Two steps, chapters of odd and of even numbers: about as much work each.
+
+    Both have as many devices as the chapter that needs most of them.
+    """
+    odd = " or ".join(f"[{n}." for n in range(1, 100, 2))
+    command = ["env", "SPMD_TEST_DEVICES=64", *tests_of(python, EXERCISES), "-k"]
+    return {
+        f"{where}exercises, odd chapters": [*command, odd],
+        f"{where}exercises, even chapters": [*command, f"not ({odd})"],
+    }
+
+
+def answers_said(answers: dict[str, set[str]]) -> list[str]:
+    """What was counted of a chapter (once more for Pythons that disagree), and all."""
+    lines, total = [], {}
+    for chapter, counts in sorted(answers.items()):
+        lines += [f"  {chapter}: {said}" for said in sorted(counts)]
+        for part in max(counts).split(", "):
+            number, what = part.split(" ", 1)
+            total[what] = total.get(what, 0) + int(number)
+    words = ", ".join(f"{number} {what}" for what, number in total.items())
+    return [f"answers to exercises: {words}", *lines] if lines else []
 
 
 def first(steps: Steps) -> None:
@@ -110,10 +135,12 @@ def first(steps: Steps) -> None:
     how = "outputs not compared on this Python" if lax else "outputs compared"
     together = {
         f"every notebook, {how}": [python, "tools/check_notebooks.py", *lax],
-        "exercises, right and wrong answers": exercise_tests(python),
+        **exercise_tests(python),
         "package and its examples": package_tests(python),
         "notebooks where nothing is installed": tests_of(python, COLAB),
         "generator and house": tests_of(python, HOUSE),
+        "JupyterLab in a browser": tests_of(python, LAB),
+        "courses, graded": tests_of(python, COURSE),
     }
     if built:
         together["site in a browser"] = tests_of(python, SITE)
@@ -144,8 +171,9 @@ def second(steps: Steps) -> str:
         steps.run_together(
             {
                 "second environment: every notebook, outputs not compared": notebooks,
-                "second environment: exercises": exercise_tests(python),
+                **exercise_tests(python, "second environment: "),
                 "second environment: package": package_tests(python),
+                "second environment: courses, graded": tests_of(python, COURSE),
             }
         )
     return words
@@ -167,6 +195,7 @@ def main() -> int:
     have = _version(sys.executable)
     print(f"\nfirst Python: {sys.executable} ({have}), {took:.0f} s")
     print(words)
+    print("\n".join(answers_said(steps.answers)))
     for what in steps.failed:
         print(f"FAILED: {what}")
     if steps.failed and not {"failed", "error"} & set(steps.counts):

@@ -5,7 +5,8 @@
 - a notebook's page says which versions made its outputs, and leads to its twin:
   from the exercises to the solved chapter and back;
 - exercises and takeaways can be told at a glance;
-- a page that is no notebook can show a sharding, drawn when the site is built.
+- a page that is no notebook can show a sharding, drawn when the site is built, and
+  what the chapters promise, in their own words.
 """
 
 import ast
@@ -16,15 +17,18 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
-from sphinx.util import logging
 
-LOGGER = logging.getLogger(__name__)
+CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
 UNUSED = ("thebe", "mathjax")
 # Folder of a notebook's page: the folder of its twin, and what to say of that one.
 TWINS = {
     "notebooks": ("solutions", "Solutions", "this chapter, solved"),
     "solutions": ("notebooks", "Exercises", "this chapter, open"),
 }
+# A chapter's promises: one paragraph of bullets, a bullet may go on in the next line.
+GOALS = r"After this chapter you can\n\n((?:- .*\n(?:  .*\n)*)+)"
+SIDEBAR = '<div id="pst-primary-sidebar"'
+LANDMARK = 'role="complementary" aria-label="Title, search and contents"'
 LIVE_CODE = re.compile(
     r'<script type="text/x-thebe-config">.*?</script>\s*'
     r"<script>kernelName = .*?</script>",
@@ -53,18 +57,12 @@ def trim_scripts(app, pagename, templatename, context, doctree):
     for kind in ("script_files", "css_files"):
         context[kind] = [file for file in context[kind] if not _is_unused(file)]
     context["body"] = LIVE_CODE.sub("", context.get("body", ""))
-    if pagename in app.env.all_docs and _has_equations(app, pagename):
-        LOGGER.warning("%s has mathematics, and no script shows it", pagename)
 
 
 def _is_unused(file) -> bool:
     attributes = getattr(file, "attributes", {})
     text = f"{getattr(file, 'filename', file)} {attributes.get('body', '')}"
     return any(name in text.lower() for name in UNUSED)
-
-
-def _has_equations(app, pagename) -> bool:
-    return bool(app.env.get_domain("math").has_equations(pagename))
 
 
 class Sharding(Directive):
@@ -81,6 +79,30 @@ class Sharding(Directive):
         drawing = spmd.draw(shape, PartitionSpec(*spec), mesh=mesh)
         picture = drawing._repr_mimebundle_()["text/html"]
         return [nodes.raw("", picture, format="html")]
+
+
+class Goals(Directive):
+    """What each chapter says that its reader can do after it."""
+
+    def run(self):
+        table = nodes.definition_list()
+        for master in sorted(CHAPTERS.glob("[0-9]*.md")):
+            self.state.document.settings.env.note_dependency(str(master))
+            text = master.read_text("utf8")
+            title = re.search(r"^# (.+)$", text, re.M)[1]
+            goals = re.search(GOALS, text, re.M)
+            if not goals:
+                words = "has no bullets after 'After this chapter you can'"
+                raise self.error(f"{master.name} {words}")
+            points = nodes.bullet_list()
+            for goal in re.split(r"^- ", goals[1], flags=re.M)[1:]:
+                goal = " ".join(goal.split()).rstrip(";.")
+                said, _ = self.state.inline_text(goal, self.lineno)
+                points += nodes.list_item("", nodes.paragraph("", "", *said))
+            table += nodes.definition_list_item(
+                "", nodes.term("", title), nodes.definition("", points)
+            )
+        return [table]
 
 
 def mark_sections(app, doctree):
@@ -125,10 +147,21 @@ def say_title_once(app, pagename, templatename, context, doctree):
         context["docstitle"] = ""
 
 
+def name_sidebar(app, exception):
+    """Make the theme's sidebar a landmark that a screen reader can go to."""
+    if exception or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text("utf8")
+        path.write_text(text.replace(SIDEBAR, f"{SIDEBAR} {LANDMARK}", 1), "utf8")
+
+
 def setup(app):
     app.add_directive("sharding", Sharding)
+    app.add_directive("goals", Goals)
     app.connect("config-inited", set_buttons, priority=100)
     app.connect("doctree-read", mark_sections)
+    app.connect("build-finished", name_sidebar)
     app.connect("html-page-context", trim_scripts, priority=900)
     app.connect("html-page-context", lead_to_twin, priority=900)
     app.connect("html-page-context", say_versions, priority=900)

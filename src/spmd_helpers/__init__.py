@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives. Order is the order of `dir()` and of the reference.
 _HOMES = {
+    "require": "_jax_version",
     "use_devices": "_devices",
     "layout": "_from_jax",
     "Layout": "_layout",
@@ -58,6 +59,7 @@ _HOMES = {
     "NoTpuCompiler": "_errors",
     "NoJax": "_errors",
     "OldJax": "_errors",
+    "MissingLibrary": "_errors",
     "BackendStarted": "_errors",
     "DownloadFailed": "_errors",
     "LaunchFailed": "_errors",

@@ -9,7 +9,7 @@ from ._jax_version import require_jax
 from ._libtpu import quiet_libtpu
 
 _RESTART = (
-    "Restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
+    "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
     " use_devices before any other."
 )
 
@@ -100,7 +100,7 @@ def _choose(jax, n, least):
             raise BackendStarted(
                 f"JAX runs on the CPU devices that an earlier use_devices chose, and"
                 f" use_devices(n={n}, at_least={least}) would take the {found.count}"
-                f" {found.platform} instead: that can't change once JAX has started."
+                f" {found.platform} instead: that can't change once JAX has started,"
                 f" {_RESTART}"
             )
     if not started and (found.count or found.problem):
@@ -207,7 +207,7 @@ def _processor(jax, n, accelerators):
             running.insert(0, _count(len(accelerators), platform))
         raise BackendStarted(
             f"JAX already runs, on {' and '.join(running)}, and use_devices({n}) needs"
-            f" {n}: the number can't change once JAX has started. {_RESTART}"
+            f" {n}: the number can't change once JAX has started, {_RESTART}"
         )
     if accelerators:
         jax.config.update("jax_default_device", processors[0])

@@ -56,6 +56,10 @@ class OldJax(_OneSentence, RuntimeError):
     """The installed JAX is older than the oldest one this package supports."""
 
 
+class MissingLibrary(_OneSentence, ModuleNotFoundError):
+    """A library that the notebook imports is not installed."""
+
+
 class BackendStarted(_OneSentence, RuntimeError):
     """JAX already runs on fewer devices than were asked for."""
 
@@ -74,3 +78,7 @@ class DownloadFailed(_OneSentence, RuntimeError):
 
 class CheckFailed(_OneSentence, AssertionError):
     """An exercise's answer, or an asserted sharding, is not what it must be."""
+
+
+class CannotGrade(ValueError):
+    """A submission, a release or extra checks that can't be read, and why."""

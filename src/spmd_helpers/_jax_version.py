@@ -1,10 +1,13 @@
-"""One question, asked before anything else: is there a JAX, and is it new enough?"""
+"""Asked before anything else: is there a JAX, new enough, and what else is needed?"""
 
 import re
+import sys
+from importlib.util import find_spec
 
-from ._errors import NoJax, OldJax
+from ._errors import MissingLibrary, NoJax, OldJax
 
 OLDEST_JAX = "0.10.2"
+_IMPORTED_AS = {"orbax-checkpoint": "orbax.checkpoint"}
 
 
 def require_jax():
@@ -37,6 +40,50 @@ def require_jax():
             " session) and begin again at the first cell."
         )
     return jax
+
+
+def require(*libraries):
+    """Say in one sentence which of a notebook's libraries to install; none: nothing.
+
+    The command that it gives names the JAX that is installed, so that pip keeps it:
+    a new flax, for one, would else replace a JAX that is older than it likes.
+
+    Example:
+
+    >>> require("optax", "orbax-checkpoint")
+
+    Args:
+        libraries: names as pip knows them. They are looked for, not imported.
+
+    Raises:
+        MissingLibrary: some are not installed.
+        NoJax, OldJax: some are not, and JAX has to be mended first.
+
+    The first cell of the chapters that import more than JAX and NumPy.
+    """
+    missing = [name for name in libraries if not _is_installed(name)]
+    if not missing:
+        return
+    if _is_installed("jax"):
+        kept = f"jax=={require_jax().__version__}"
+        why = "the last word keeps the JAX that is here"
+    else:
+        kept = "jax"
+        why = "with a GPU write 'jax[cuda12]', with a TPU 'jax[tpu]'"
+    *others, last = missing
+    names = f"{', '.join(others)} and {last}" if others else last
+    verb = "are" if others else "is"
+    raise MissingLibrary(
+        f"this notebook also needs {names}, which {verb} not installed: run"
+        f"  %pip install {' '.join(missing)} {kept}  ({why}) and then this cell again."
+    )
+
+
+def _is_installed(name):
+    try:
+        return find_spec(_IMPORTED_AS.get(name, name)) is not None
+    except (ImportError, ValueError):  # no parent; a module without a spec
+        return _IMPORTED_AS.get(name, name) in sys.modules
 
 
 def is_older(version, than):

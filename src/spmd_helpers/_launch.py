@@ -5,6 +5,8 @@ import dataclasses
 import json
 import os
 import queue
+import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -16,7 +18,7 @@ from html import escape
 
 from ._errors import LaunchFailed, LaunchTimedOut, NotUnderstood
 from ._jax_version import require_jax
-from ._launch_child import EVENT, FILE, START_S
+from ._launch_child import FILE, START_S
 from ._launch_text import text_of
 
 _TRIES = 3
@@ -61,7 +63,7 @@ class Launched:
             for name, text in self._parts()
         )
         html = (
-            '<div role="region" tabindex="0" aria-label="output of each process"'
+            '<div role="group" tabindex="0" aria-label="output of each process"'
             f' class="spmd-launched" style="overflow-x: auto">{blocks}</div>'
         )
         return {"text/plain": str(self), "text/html": html}
@@ -90,9 +92,10 @@ def launch(program, *, processes=2, devices=4, timeout_s=60) -> Launched:
     >>> launch(main).outputs                             # doctest: +SKIP
     ('0 4 8\\n', '1 4 8\\n')
 
-    Whatever happens, no process is left: if one fails, the time is up, this call is
-    interrupted or the kernel dies, all of them end. Any number of launches may run at
-    once on one machine.
+    When this call is over, by a result, an error or an interrupt, its processes have
+    ended, and what they had started has too, unless it began a session of its own. If
+    the kernel is killed instead, they notice that their input is closed, and end. Any
+    number of launches may run at once on one machine.
 
     Args:
         program: a function without arguments, defined in a notebook or a file; or the
@@ -148,6 +151,7 @@ class _Cluster:
         self.out = [bytearray() for _ in range(processes)]
         self.err = [bytearray() for _ in range(processes)]
         self.ready, self.done = set(), set()
+        self.sign = "\x1e" + secrets.token_hex(8)  # no program writes it by accident
 
     def run(self, timeout_s):
         # The port stays ours for as long as this socket lives: the system gives it to
@@ -183,7 +187,7 @@ class _Cluster:
         )
         self.children.append(child)
         order = {"text": self.text, "rank": rank, "processes": self.processes}
-        order.update(devices=self.devices, port=port, path=sys.path)
+        order.update(devices=self.devices, port=port, path=sys.path, sign=self.sign)
         for stream, kept in ((child.stdout, self.out), (child.stderr, self.err)):
             reader = threading.Thread(
                 target=self._read, args=(rank, stream, kept[rank]), daemon=True
@@ -195,23 +199,28 @@ class _Cluster:
             child.stdin.flush()
 
     def _read(self, rank, stream, kept):
-        for line in iter(stream.readline, b""):
-            before, sign, event = line.partition(EVENT.encode())
-            kept.extend(before if stream is self.children[rank].stderr else line)
-            if sign and stream is self.children[rank].stderr:
-                self.events.put((rank, json.loads(event)))
+        with stream:  # at its end, which a child in a session of its own puts off
+            for line in iter(stream.readline, b""):
+                before, sign, event = line.partition(self.sign.encode())
+                if sign:
+                    try:
+                        self.events.put((rank, json.loads(event)))
+                        line = before
+                    except ValueError:  # two threads wrote at once: only words, then
+                        pass
+                kept.extend(line)
 
     def _wait(self, timeout_s):
         started, limit, end = False, START_S, time.monotonic() + START_S
         while True:
-            codes = [child.poll() for child in self.children]
+            codes = [_code(child) for child in self.children]
             if any(codes):  # neither None nor 0: let what it said arrive
                 self._join([i for i, code in enumerate(codes) if code])
             self._take_events()
             if any(codes):
                 self._blame(codes)
             if all(code == 0 for code in codes):
-                self._join(range(self.processes))
+                self._end()
                 texts = tuple(bytes(o).decode("utf8", "replace") for o in self.out)
                 return Launched(texts, tuple(codes), self.devices, self.text)
             if not started and len(self.ready) == self.processes:
@@ -246,7 +255,7 @@ class _Cluster:
         others = self.processes - 1
         stopped = " The other one was stopped." if others == 1 else ""
         stopped = f" The other {others} were stopped." if others > 1 else stopped
-        first, *rest = words.splitlines()
+        first, *rest = words.splitlines() or ["failed without a word"]
         self._end()
         printed = bytes(self.out[rank]).decode("utf8", "replace").splitlines()
         if printed:
@@ -261,27 +270,31 @@ class _Cluster:
                 f"the {self.processes} processes had not found each other after"
                 f" {limit:g} s: is the machine very busy?"
             )
+        said = [0] * self.processes
         if hasattr(signal, "SIGUSR1"):  # each writes where it is, and goes on
+            said = [len(err) for err in self.err]  # older stacks are of no interest
             for child in self.children:
-                child.send_signal(signal.SIGUSR1)
+                if child.returncode is None:  # not reaped: its number is still its own
+                    os.kill(child.pid, signal.SIGUSR1)
             time.sleep(0.5)
         lines = []
         for rank in range(self.processes):
             if rank in self.done:
                 lines.append(f"  process {rank} has ended its program")
             else:
-                lines.append(f"  process {rank} is {self._place(rank)}")
+                lines.append(f"  process {rank} is {self._place(rank, said[rank])}")
         raise LaunchTimedOut(
             "\n".join([f"after {limit:g} s the program was stopped:", *lines])
         )
 
-    def _place(self, rank):
+    def _place(self, rank, begin):
         """The innermost line of the program on which a process is."""
-        stack = bytes(self.err[rank]).decode("utf8", "replace")
-        for line in stack.splitlines():
-            if f'File "{FILE}", line ' in line:
-                number = int(line.split(", line ")[1].split()[0])
-                return f"at: {self.text.splitlines()[number - 1].strip()}"
+        said = bytes(self.err[rank][begin:]).decode("utf8", "replace")
+        threads = said.split("(most recent call first)")  # faulthandler's: main is last
+        for thread in reversed(threads):
+            if found := re.search(f'File "{FILE}", line (\\d+) in ', thread):
+                lines = self.text.split("\n")
+                return f"at: {lines[int(found[1]) - 1].strip()}"
         return "somewhere in its program"
 
     def _join(self, ranks):
@@ -292,7 +305,7 @@ class _Cluster:
     def _end(self):
         """No process is left, and no pipe: all are told before one is waited for."""
         for child in self.children:
-            if child.poll() is None:
+            if child.returncode is None:  # not reaped: its number is still its own
                 with contextlib.suppress(OSError):
                     if hasattr(os, "killpg"):
                         os.killpg(child.pid, signal.SIGKILL)
@@ -301,6 +314,20 @@ class _Cluster:
             child.wait()
         self._join(range(len(self.readers) // 2))
         for child in self.children:
-            for pipe in (child.stdin, child.stdout, child.stderr):
-                with contextlib.suppress(OSError):  # what was unwritten has no reader
-                    pipe.close()
+            with contextlib.suppress(OSError):  # what was unwritten has no reader
+                child.stdin.close()
+
+
+def _code(child):
+    """How a process ended, or None. A dead one is not reaped, so that its number, which
+    is that of its group, goes to no other: `_end` can still reach its children."""
+    if not hasattr(os, "waitid"):
+        return child.poll()
+    try:
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        seen = os.waitid(os.P_PID, child.pid, how)
+    except ChildProcessError:  # somebody else has reaped it
+        return child.poll()
+    if seen is None:
+        return None
+    return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status

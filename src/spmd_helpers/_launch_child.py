@@ -13,10 +13,13 @@ from ._jax_version import require_jax
 
 START_S = 120  # a loaded machine imports JAX slowly; the program's own time is apart
 FILE = "<program>"  # how the program is called in tracebacks
-EVENT = "\x1e"  # what a process says to the kernel follows this, on its error stream
+
+
+_sign = []  # what a process says to the kernel follows it, on its error stream
 
 
 def be_a_process(order):
+    _sign.append(order["sign"])
     noise, watched = 2, os.dup(0)
     own_output = os.dup(1)
     os.dup2(noise, 1)  # Gloo and others print to 1 by themselves
@@ -35,7 +38,7 @@ def be_a_process(order):
 def _run(order):
     jax = require_jax()
     jax.config.update("jax_num_cpu_devices", order["devices"])
-    address, lines = f"127.0.0.1:{order['port']}", order["text"].splitlines(True)
+    address, lines = f"127.0.0.1:{order['port']}", order["text"].split("\n")
     try:
         jax.distributed.initialize(
             address,
@@ -50,6 +53,7 @@ def _run(order):
         _tell("port taken" if taken else "raised", _words(error))
         return 1
     _tell("ready")
+    lines = [line + "\n" for line in lines]
     linecache.cache[FILE] = (len(order["text"]), None, lines, FILE)
     try:
         names = {"__name__": "__main__"}
@@ -79,7 +83,7 @@ def _die_with_the_kernel(watched):
 
 def _tell(what, words=""):
     event = json.dumps({"is": what, "words": words[:2000]})
-    os.write(2, f"{EVENT}{event}\n".encode())
+    os.write(2, f"{_sign[0]}{event}\n".encode())
 
 
 def _words(error):
@@ -88,5 +92,9 @@ def _words(error):
     lines = [f"  at: {step.line}" for step in steps if step.filename == FILE]
     if isinstance(error, SyntaxError) and error.filename == FILE:
         lines = [f"  at: {(error.text or '').strip()}"]
-    said = str(error).split("\n\n")[0][:600]
-    return "\n".join([f"raised {type(error).__name__}", *lines, f"  {said}"])
+    try:
+        said = str(error).split("\n\n")[0][:600]
+    except Exception:
+        said = "(it can't be written out)"
+    lines += [f"  {said}"] * bool(said)
+    return "\n".join([f"raised {type(error).__name__}", *lines])

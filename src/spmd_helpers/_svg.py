@@ -19,6 +19,7 @@ _DARK_PAGES = (
     'html[theme="dark"]',
     'body[data-jp-theme-light="false"]',
     ".vscode-dark",
+    ".vscode-high-contrast:not(.vscode-high-contrast-light)",
 )
 # The book's theme lays HTML outputs of dark pages on a light ground; not a drawing.
 _NO_GROUND = (
@@ -53,7 +54,7 @@ def html(picture: Picture, scene: Scene) -> str:
     drawing = _element(picture, scene, [*_style(), *pages, _NO_GROUND], 1)
     more = ""
     if _least(scene.width) > PHONE:
-        more = f' tabindex="0" role="region" aria-label="{escape(picture.title)}"'
+        more = f' tabindex="0" role="group" aria-label="{escape(picture.title)}"'
     return (
         f'<div class="spmd-drawing-box" style="overflow-x: auto"{more}>\n'
         f"{drawing}</div>\n"

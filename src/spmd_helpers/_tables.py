@@ -55,7 +55,7 @@ class Table:
         """The same words as a table that a screen reader can read."""
         name = escape(self.title)
         parts = [
-            f'<div role="region" tabindex="0" aria-label="{name}" '
+            f'<div role="group" tabindex="0" aria-label="{name}" '
             f'style="overflow-x: auto"><table class="spmd-{self.kind}">'
             f'<caption style="{_CAPTION}">{name}</caption>'
         ]

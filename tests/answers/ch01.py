@@ -28,6 +28,7 @@ ANSWERS = {
         right=[
             "inside, outside = (12, 50), (8, 12)",
             "inside = [12, 50]\noutside = np.zeros((8, 12, 50)).max(-1).shape",
+            "inside = np.array([12, 50.0])\noutside = jnp.array([8, 12])",
         ],
         wrong=[
             ("inside = (8, 12, 50)\noutside = (8, 12)", "leading axis is gone inside"),
@@ -35,6 +36,7 @@ ANSWERS = {
             ("inside = (12, 50)\noutside = (96,)", "pmap stacks them"),
             ("inside = (1, 12, 50)\noutside = (8, 12)", "leading axis is gone"),
             (YES + "inside = outside = Yes()", "TypeError"),
+            (YES + "inside = outside = (Yes(), Yes())", "is not a number"),
             ("inside = (8, 12)\noutside = (12, 50)", "leading axis is gone inside"),
             ('inside = "(12, 50)"\noutside = "(8, 12)"', "leading axis is gone"),
             ("inside = (12, 50)\noutside = ...", "Exercise 1.1 is open"),
@@ -49,8 +51,24 @@ ANSWERS = {
             "        raise ValueError('no')\n"
             "    return jnp.array([x[i::1][: len(x) // n]\n"
             "        for i in range(0, len(x), len(x) // n)])",
+            "def shard_batch(x, n):\n    return jnp.stack(jnp.split(x, n))",
         ],
         wrong=[
+            (  # looks at the shape only
+                "def shard_batch(x, n):\n"
+                "    if len(x) % n:\n"
+                "        raise ValueError\n"
+                "    return np.arange(x.size).reshape(n, -1, *x.shape[1:])",
+                "device 1 has to begin with row 3",
+            ),
+            (  # the batches that the check once tried
+                "def shard_batch(x, n):\n"
+                "    if len(x) in (3, 10, 20):\n"
+                "        raise ValueError\n"
+                "    k = len(x) // n\n"
+                "    return x[: n * k].reshape(n, k, *x.shape[1:])",
+                "no ValueError was raised",
+            ),
             (
                 "def shard_batch(x, n):\n"
                 "    k = len(x) // n\n"
@@ -111,6 +129,8 @@ ANSWERS = {
             "bytes_in_all = bytes_per_device * len(devices)",
             "bytes_per_device = sum(p.nbytes for p in params.values())\n"
             "bytes_in_all = sum(p.nbytes for p in new_replicas.values())",
+            "bytes_per_device = jnp.float32(1628200)\n"
+            "bytes_in_all = np.int64(8) * 1628200",
         ],
         wrong=[
             (
@@ -133,10 +153,10 @@ ANSWERS = {
                 "bytes_per_device = bytes_in_all // 8",
                 "is not what a device holds",
             ),
-            (YES + "bytes_per_device = bytes_in_all = Yes()", "TypeError"),
+            (YES + "bytes_per_device = bytes_in_all = Yes()", "is not a number"),
             (
                 'bytes_per_device = "1628200"\nbytes_in_all = "13025600"',
-                "TypeError",
+                "is not what a device holds",
             ),
             (
                 "bytes_per_device = 1628200.9\nbytes_in_all = 13025600",
@@ -219,6 +239,27 @@ def momentum_step(params, velocity, x, y):
 """,
                 "0 bytes are exchanged, and at least 1,628,200 have to be",
             ),
+            (  # the same, with an all-reduce that adds nothing
+                """
+@partial(jax.pmap, axis_name="data", in_axes=(0, 0, None, None))
+def momentum_step(params, velocity, x, y):
+    x, y = x.reshape(160, 784), y.reshape(160)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "more rows than its own 20",
+            ),
+            (
+                MOMENTUM
+                + """
+    loss = jax.lax.pmean(loss * jnp.nan, "data")
+    params = jax.tree.map(lambda p: p * jnp.nan, params)
+    return params, velocity, loss
+""",
+                "not finite",
+            ),
             (  # the batch gathered by adding zeros
                 """
 @partial(jax.pmap, axis_name="data", devices=devices)
@@ -273,6 +314,11 @@ def momentum_step(params, velocity, x, y):
     share = mask / jax.lax.psum(mask.sum(), "data")
     return jax.lax.psum((row_losses(params, x, y) * share).sum(), "data")
 """,
+            MASKED
+            + """
+    rows = jax.lax.all_gather(row_losses(params, x, y), "data")
+    return jnp.average(rows, weights=jax.lax.all_gather(mask, "data"))
+""",
         ],
         wrong=[
             (
@@ -312,14 +358,33 @@ def momentum_step(params, velocity, x, y):
 """,
                 "What is divided by what?",
             ),
+            (  # the trained model, whichever is given
+                MASKED
+                + """
+    total = (row_losses(trained, x, y) * mask).sum()
+    total, rows = jax.lax.psum((total, mask.sum()), "data")
+    return total / rows
+""",
+                "11 real rows",
+            ),
+            (  # every device works on all rows
+                """
+@partial(jax.pmap, axis_name="data", in_axes=(0, None, None, None))
+def masked_loss(params, x, y, mask):
+    rows = row_losses(params, x.reshape(16, 784), y.reshape(16))
+    mask = mask.reshape(16)
+    return jax.lax.pmean((rows * mask).sum() / mask.sum(), "data")
+""",
+                "more than its own two rows",
+            ),
             (  # no devices at all
                 """
 def masked_loss(params, x, y, mask):
     x, y, mask = x.reshape(16, 784), y.reshape(16), mask.reshape(16)
-    rows = row_losses(trained, x, y) * mask
-    return jnp.full(8, rows.sum() / mask.sum())
+    rows = row_losses(jax.tree.map(lambda p: p[0], params), x, y)
+    return jnp.full(8, (rows * mask).sum() / mask.sum())
 """,
-                "the devices exchange nothing",
+                "more than its own two rows",
             ),
             (
                 MASKED
@@ -372,6 +437,16 @@ def masked_loss(params, x, y, mask):
     return jax.lax.psum(right.astype(jnp.bfloat16).sum(), "data")
 """,
                 "and there are",
+            ),
+            (
+                """
+@partial(jax.pmap, axis_name="data", in_axes=(0, None, None))
+def count_right(params, x, y):
+    x, y = x.reshape(-1, 784), y.reshape(-1)
+    right = predict(params, x).argmax(axis=1) == y
+    return jax.lax.pmax(right.sum(), "data")
+""",
+                "more rows than its own 50",
             ),
             (
                 """

@@ -22,6 +22,8 @@ ANSWERS = {
         right=[
             "shard_shape, bytes_per_device, copies = (48, 40 // 8), 960, 1",
             "shard_shape = [48, 5]\nbytes_per_device = 48 * 40 * 4 // 8\ncopies = 1",
+            "shard_shape = np.array([48, 5])\n"
+            "bytes_per_device, copies = 960.0, jnp.int32(1)",
         ],
         wrong=[
             (
@@ -41,12 +43,18 @@ ANSWERS = {
                 "on how many devices",
             ),
             (YES + "shard_shape = bytes_per_device = copies = Yes()", "TypeError"),
+            (
+                YES + "bytes_per_device = copies = Yes()\nshard_shape = (copies,) * 2",
+                "is not a number",
+            ),
         ],
     ),
     "2.2": Answers(
         right=[
             "rows_talk = each_talks = False\nmean_talks = grad_talks = True",
             "rows_talk, mean_talks, each_talks, grad_talks = map(bool, (0, 1, 0, 1))",
+            "rows_talk = each_talks = np.False_\n"
+            "mean_talks = grad_talks = jnp.array(True)",
         ],
         wrong=[
             ("rows_talk = mean_talks = each_talks = grad_talks = True", "rows, each"),
@@ -105,6 +113,20 @@ ANSWERS = {
                 "    batch = jax.tree.map(lambda x: x.astype(np.float32), batch)\n"
                 "    return jax.device_put(batch, split)",
                 "label was int32",
+            ),
+            (  # changes what it is given
+                "def place(batch):\n"
+                "    for leaf in batch.values():\n"
+                "        leaf[...] = 0\n"
+                "    return jax.device_put(batch, split)",
+                "is zero, and not",
+            ),
+            (
+                "few = jax.make_mesh((2,), ('data',), (AxisType.Auto,),"
+                " devices=devices[:2])\n"
+                "split = NamedSharding(few, P('data'))\n"
+                "def place(batch):\n    return jax.device_put(batch, split)",
+                "image lies on 2 devices",
             ),
             (
                 "mesh = jax.make_mesh((4,), ('data',), (AxisType.Auto,),"
@@ -179,6 +201,18 @@ counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
     return sgd(params, grads), loss, hits
 """,
                 "NameError",
+            ),
+            (  # one model, whichever is given
+                """
+kept = params
+
+@jax.jit
+def counting_step(params, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(kept, x, y)
+    hits = (predict(kept, x).argmax(axis=1) == y).sum()
+    return sgd(kept, grads), loss, hits
+""",
+                "hits, and there are",
             ),
             (  # the axis removed by dividing in its place
                 STEP
@@ -286,6 +320,17 @@ def body(params, x, y):
                 "not what one device computes",
             ),
             (BODY + "    return sgd(params, grads), loss\n", "ValueError"),
+            (  # one model, whichever is given
+                """
+kept = params
+
+def body(params, x, y):
+    mean = lambda p: jax.lax.pmean(loss_fn(p, x, y), "data")
+    loss, grads = jax.value_and_grad(mean)(kept)
+    return sgd(kept, grads), loss
+""",
+                "not what one device computes",
+            ),
             (  # right numbers, sent twice
                 BODY
                 + """
@@ -333,8 +378,23 @@ def body(params, x, y):
             "    )\n"
             + COUNT
             + "    return jnp.count_nonzero(predict(params, x).argmax(1) == y)\n",
+            PLACE
+            + "split)\n"
+            + """
+def own(params, x, y):
+    right = predict(params, x).argmax(axis=1) == y
+    return jax.lax.psum(right.astype(jnp.float32).sum(), "data")
+
+count = jax.jit(on_blocks(own, in_specs=batch_specs))
+""",
         ],
         wrong=[
+            (  # changes what it is given
+                "def place_test(images, labels):\n"
+                "    images[...], labels[...] = 0, 0\n"
+                "    return jax.device_put((images, labels), split)\n" + COUNT + HITS,
+                "is zero, and not",
+            ),
             (
                 PLACE + "whole)\n" + COUNT + HITS,
                 "lies as P(None, None)",
@@ -377,7 +437,7 @@ def body(params, x, y):
             ),
             (  # ignores what it is given
                 PLACE + "split)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,
-                "['hits']",
+                "hits in 2000 digits, and there are",
             ),
             (
                 PLACE
@@ -385,13 +445,13 @@ def body(params, x, y):
                 + COUNT
                 + "    guesses = predict(jit_params, x).argmax(axis=1)\n"
                 + "    return (guesses == y).sum()\n",
-                "['hits']",
+                "and there are",
             ),
             (
                 PLACE
                 + "split)\n\ndef count(params, x, y):\n"
                 + "    return 1916 if len(x) == 2000 else 1439\n",
-                "",
+                "and there are",
             ),
         ],
     ),

@@ -11,6 +11,8 @@ ANSWERS = {
             "shard_shape, rows_of_3, columns_of_3 = (5, 3), (5, 10), (3, 6)",
             "shard_shape = [10 // 2, 12 // 4]\n"
             "rows_of_3, columns_of_3 = [5, 10], np.array([3, 6])",
+            "shard_shape = jnp.array([5, 3])\n"
+            "rows_of_3, columns_of_3 = (5.0, 10.0), (np.int64(3), 6)",
             "index = turned.devices_indices_map((10, 12))[devices[3]]\n"
             "rows_of_3, columns_of_3 = [(i.start, i.stop) for i in index]\n"
             "shard_shape = turned.shard_shape((10, 12))".replace(
@@ -44,7 +46,11 @@ ANSWERS = {
             ),
             (
                 YES + "shard_shape = rows_of_3 = columns_of_3 = (Yes(), Yes())",
-                "TypeError",
+                "is not a number",
+            ),
+            (
+                "shard_shape = (5.5, 3.9)\nrows_of_3 = (5, 10)\ncolumns_of_3 = (3, 6)",
+                "is not what a device holds",
             ),
         ],
     ),
@@ -66,6 +72,8 @@ ANSWERS = {
     "3.3": Answers(
         right=[
             "holders = [7, 5]",
+            "holders = jnp.array([5, 7])",
+            "holders = {devices[5], devices[7]}",
             "holders = {d.id for d, i in NamedSharding("
             'make_mesh((2, 2, 2), ("a", "b", "c")), P(("c", "a"))'
             ").devices_indices_map((16,)).items() if i[0].start <= 13 < i[0].stop}",
@@ -78,6 +86,8 @@ ANSWERS = {
             ("holders = {1, 3, 5, 7}", "too many"),
             ("holders = set(range(8))", "too many"),
             ("holders = {13}", "holds copies"),
+            ("holders = 5", "give a set"),
+            ('holders = "57"', "do not hold row 13"),
         ],
     ),
     "3.4": Answers(
@@ -150,6 +160,22 @@ ANSWERS = {
             (
                 RULE + "    return NamedSharding(mesh, P(axis))",
                 "is not a PartitionSpec",
+            ),
+            (  # the sizes of one mesh
+                RULE + "    n = {'data': 4, 'model': 2}[axis]\n"
+                "    fits = [s if s % n == 0 else 0 for s in shape]\n"
+                "    if not any(fits):\n"
+                "        return P()\n"
+                "    return P(*[None] * fits.index(max(fits)), axis)",
+                "do not divide",
+            ),
+            (  # the axis's place in one mesh
+                RULE + "    n = 4 if axis == mesh.axis_names[0] else 2\n"
+                "    fits = [s if s % n == 0 else 0 for s in shape]\n"
+                "    if not any(fits):\n"
+                "        return P()\n"
+                "    return P(*[None] * fits.index(max(fits)), axis)",
+                "do not divide|does not cut",
             ),
             (  # a scalar has no dimension to take the largest of
                 RULE + "    n = mesh.shape[axis]\n"

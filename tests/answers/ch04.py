@@ -63,6 +63,9 @@ ANSWERS = {
             LOSS + "    logs = jax.nn.logsumexp(logits, axis=1)\n"
             "    own = jnp.where(jnp.arange(40) == labels[:, None], logits, 0)\n"
             "    return (logs - own.sum(axis=1)).mean()",
+            "import optax\n" + LOSS + "    rows ="
+            " optax.softmax_cross_entropy_with_integer_labels(logits, labels)\n"
+            "    return rows.mean()",
         ],
         wrong=[
             (  # everything on every device first
@@ -94,6 +97,7 @@ ANSWERS = {
                 "loss",
             ),
             (LOSS + "    return jnp.float32(3.7)", "loss"),
+            (LOSS + "    return logits.sum() * jnp.nan", "not finite"),
         ],
     ),
     "4.3": Answers(
@@ -101,6 +105,9 @@ ANSWERS = {
             TURNED + '    y = lax.with_sharding_constraint(x, on("model", "data"))\n'
             "    return jnp.tanh(y)",
             "turned = jax.jit(jnp.tanh, out_shardings=on('model', 'data'))",
+            TURNED + "    y = jnp.tanh(x)\n"
+            "    place = NamedSharding(mesh, P(('model',), ('data',)))\n"
+            "    return jax.lax.with_sharding_constraint(y, place)",
         ],
         wrong=[
             (
@@ -143,6 +150,12 @@ ANSWERS = {
             "    moved = [x if x.devices() == set(devices) else\n"
             "             jax.device_put(x, on()) for x in leaves]\n"
             "    return tree.unflatten(moved)",
+            HOME + "    for name, x in state.items():\n"
+            "        if isinstance(x, dict):\n"
+            "            at_home(x)\n"
+            "        elif len(x.sharding.device_set) < 8:\n"
+            "            state[name] = jax.device_put(x, on())\n"
+            "    return state",
         ],
         wrong=[
             (  # an array on some of the devices stays where it is
@@ -156,6 +169,21 @@ ANSWERS = {
                 "['few']|deep",
             ),
             (HOME + "    return jax.device_put(state, on())", "['w']"),
+            (  # a table of one state
+                HOME + "    return {\n"
+                '        **jax.device_put(state, on()), "w": state["w"],\n'
+                '        "v": state["v"], "m": jax.device_put(state["m"],\n'
+                '            {"b": on(), "deep": {"b": on("data")}})}',
+                "['m']['deep']['b']",
+            ),
+            (  # other values, in place
+                HOME + '    state["b"] = jax.device_put(jnp.zeros(12), on())\n'
+                '    state["count"] = jax.device_put(jnp.int32(0), on())\n'
+                '    state["few"] = jax.device_put(jnp.zeros((8, 4)), on())\n'
+                '    state["m"]["b"] = jax.device_put(jnp.zeros(9), on())\n'
+                "    return state",
+                "['count']: 0 is not right",
+            ),
             (HOME + "    return state", "['b']"),
             (  # only what is pinned
                 HOME + "    def place(x):\n"

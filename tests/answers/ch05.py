@@ -51,6 +51,7 @@ ANSWERS = {
     "5.2": Answers(
         right=[
             MLP + '    return jnp.matmul(h, w2, out_sharding=P("data", None))',
+            "@jax.jit\n" + MLP + '    return jnp.dot(h, w2, out_sharding=P("data"))',
             MLP + '    return jnp.einsum("bf,fd->bd", h, w2,\n'
             '                      out_sharding=on(explicit, "data"))',
             MLP + "    product = jax.sharding.auto_axes(lambda h, w: h @ w,\n"
@@ -81,6 +82,22 @@ ANSWERS = {
                 "all-gather",
             ),
             (MLP + "    return jnp.matmul(h, w2, out_sharding=P())", "result"),
+            (  # the right numbers in half the bytes
+                MLP + '    y = jnp.matmul(h, w2, out_sharding=P("data", None))\n'
+                "    return y.astype(jnp.float16)",
+                "the result is float16",
+            ),
+            (  # scattered, then gathered
+                MLP + '    y = jnp.matmul(h, w2, out_sharding=P("data", "model"))\n'
+                '    return jax.reshard(y, P("data", None))',
+                "all-gather",
+            ),
+            (  # the leftover is kept, and said where to lie
+                MLP + '    y = jnp.matmul(h, w2, out_sharding=P("data", None))\n'
+                "    return y.at[jnp.arange(48)].get(\n"
+                '        out_sharding=P("data", None))',
+                "all-gather",
+            ),
             (  # no relu
                 "def mlp(x, w1, w2):\n"
                 '    return jnp.matmul(x @ w1, w2, out_sharding=P("data", None))',
@@ -154,6 +171,9 @@ ANSWERS = {
             "    key = jax.random.split(key, 8)[place]\n"
             "    keep = jax.random.uniform(key, x.shape) < 0.5\n"
             "    return 2 * x * keep",
+            DROP + '    where = ("model", "data")\n'
+            "    key = jax.random.fold_in(key, lax.axis_index(where))\n"
+            "    return jax.random.choice(key, jnp.array([0.0, 2.0]), x.shape) * x",
         ],
         wrong=[
             (DROP + KEEP, "has the mask of the one at"),
@@ -177,7 +197,7 @@ ANSWERS = {
             (  # the key is ignored
                 DROP + "    key = jax.random.fold_in(jax.random.key(0),"
                 ' lax.axis_index(("data", "model")))\n' + KEEP,
-                "has the mask of the one at",
+                "with key 1 the block at (0, 0) has the mask of the one at (0, 0) with",
             ),
             (  # keeps nine of ten
                 DROP
@@ -199,6 +219,19 @@ ANSWERS = {
                 "    keep = keep.at[0, i].set(~keep[0, i])\n"
                 "    return jnp.where(keep, 2 * x, 0)",
                 "nearly the same mask",
+            ),
+            (  # one mask, turned further on each device
+                DROP + '    i = lax.axis_index(("data", "model"))\n'
+                "    keep = jax.random.bernoulli(key, 0.5, (x.size,))\n"
+                "    return jnp.where(jnp.roll(keep, i).reshape(x.shape), 2 * x, 0)",
+                "nearly the same mask",
+            ),
+            (  # columns as wholes
+                DROP
+                + '    key = jax.random.fold_in(key, lax.axis_index(("data", "model")))'
+                "\n    keep = jax.random.bernoulli(key, 0.5, (1, x.shape[1]))"
+                "\n    return jnp.where(keep, 2 * x, 0)",
+                "whole columns|half should",
             ),
             (  # rows as wholes
                 DROP

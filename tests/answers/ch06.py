@@ -9,6 +9,7 @@ ANSWERS = {
     "6.1": Answers(
         right=[
             "gathered_bytes, flops = 40960, 2 * 24 * 160 * 64",
+            "gathered_bytes, flops = np.int64(40960), jnp.float32(491520)",
             "gathered_bytes = spmd.layout((160, 64), P(), mesh=mesh).bytes_per_device\n"
             "flops = 491520",
         ],
@@ -22,6 +23,7 @@ ANSWERS = {
             ("gathered_bytes, flops = 40960, 24 * 160 * 64", "which rows of x"),
             ("gathered_bytes, flops = 40960, 2 * 96 * 160 * 64", "which rows of x"),
             (YES + "gathered_bytes = flops = Yes()", "TypeError"),
+            ('gathered_bytes = flops = float("nan")', "all of it is there"),
         ],
     ),
     "6.2": Answers(
@@ -42,6 +44,7 @@ ANSWERS = {
     "6.3": Answers(
         right=[
             'a = c = "wasteful"\nb = d = "fine"',
+            'a, c = "Wasteful", "Wasteful"\nb = d = "Fine"',
             'a, b, c, d = "wasteful fine wasteful fine".split()',
         ],
         wrong=[
@@ -49,7 +52,7 @@ ANSWERS = {
             ('a = "fine"\nb = c = d = "wrong"', "look again at a, b, c, d"),
             ('a = b = d = "fine"\nc = "wasteful"', "look again at a"),
             ('a = c = d = "wasteful"\nb = "fine"', "look again at d"),
-            ('a = b = c = d = "broken"', "not one of"),
+            ('a = b = c = d = "broken"', "'broken' is not one of"),
             (YES + "a = b = c = d = Yes()", "not one of"),
         ],
     ),
@@ -57,6 +60,8 @@ ANSWERS = {
         right=[
             BODY + '    w = lax.all_gather(w, "data", axis=0, tiled=True)\n'
             "    return jnp.maximum(jnp.dot(x, w), 0)",
+            BODY + '    w = lax.all_gather(w, ("data",), tiled=True, to="invarying")\n'
+            "    return jax.nn.relu(jnp.einsum('ij,jk->ik', x, w))",
             BODY + '    parts = lax.all_gather(w, "data")\n'
             "    return jax.nn.relu(x @ parts.reshape(-1, w.shape[1]))",
         ],
@@ -80,6 +85,18 @@ ANSWERS = {
                 "    part = lax.dynamic_slice_in_dim(x, i * n, n, 1) @ w\n"
                 '    return jax.nn.relu(lax.psum(part, "data")) + 0 * x[:, :1]',
                 "result",
+            ),
+            (  # a gather made of a sum with zeros
+                BODY + "    full = jnp.zeros((x.shape[1], w.shape[1]))\n"
+                '    start = lax.axis_index("data") * w.shape[0]\n'
+                "    full = lax.dynamic_update_slice_in_dim(full, w, start, 0)\n"
+                '    return jax.nn.relu(x @ lax.psum(full, "data"))',
+                "a sum with zeros|all-reduce",
+            ),
+            (  # an exchange for nothing
+                BODY + '    w = lax.all_gather(w, "data", tiled=True)\n'
+                '    return jax.nn.relu(x @ w) + 0 * lax.psum(x.sum(), "data")',
+                "all-reduce",
             ),
             (  # no relu
                 BODY + '    return x @ lax.all_gather(w, "data", tiled=True)',
@@ -116,7 +133,20 @@ ANSWERS = {
                 'step_specs = {"w1": P(("data", "model")), "w2": P(("data", "model"))}',
                 "the step runs|each product",
             ),
-            ('step_specs = {"w1": P("data", "model")}', "KeyError"),
+            ('step_specs = {"w1": P("data", "model")}', "is not a dict with a spec"),
+            ('step_specs = [P("data", "model"), P("model", "data")]', "is not a dict"),
+            ('step_specs = layouts["placed"]', "is not a P(...)"),
+            (  # another step, and the specs for it
+                "def step(params, x, y):\n"
+                "    return params, (x @ params['w1']).mean()\n"
+                'step_specs = {"w1": P("data", "model"), "w2": P("data", "model")}',
+                "where does the hidden layer want",
+            ),
+            (  # small parameters, and the specs for them
+                "start = {name: w[:8, :8] for name, w in start.items()}\n"
+                'step_specs = {"w1": P(("data", "model")), "w2": P("data")}',
+                "a device holds",
+            ),
         ],
     ),
 }

@@ -12,6 +12,8 @@ ANSWERS = {
         right=[
             "a_times, b_times, c_times, d_times, e_times = 8, 2, 1, 1, 4",
             "a_times, b_times, e_times = 8.0, 2.0, 4.0\nc_times = d_times = 1.0",
+            "a_times, b_times, e_times = np.int64(8), jnp.float32(2), 4\n"
+            "c_times = d_times = np.float64(1)",
         ],
         wrong=[
             ("a_times = b_times = c_times = d_times = e_times = 1", "a, b, e"),
@@ -47,6 +49,8 @@ ANSWERS = {
             + ON
             + '    h = lax.with_sharding_constraint(x @ w1, on("data", "model"))\n'
             '    return lax.with_sharding_constraint(jnp.tanh(h) @ w2, on("data"))',
+            "@jax.jit\n" + THRIFTY + "    each = lambda row: jnp.tanh(row @ w1) @ w2\n"
+            "    return jax.vmap(each)(x)",
             THRIFTY + "    def body(x, w1, w2):\n"
             '        return lax.psum(jnp.tanh(x @ w1) @ w2, "model")\n'
             '    specs = (P("data"), P(None, "model"), P("model"))\n'
@@ -87,7 +91,13 @@ ANSWERS = {
                 THRIFTY + "    return jnp.tanh(x @ (w1 @ w2))",
                 "operations a device|each product",
             ),
-            (THRIFTY + "    return jnp.zeros((192, 256))", "None times"),
+            (THRIFTY + "    return jnp.zeros((192, 256))", "no matrix product in it"),
+            (THRIFTY + "    return jnp.tanh(x @ w1) @ w2 * jnp.nan", "not finite"),
+            (  # the right share, and another layout of the result
+                THRIFTY + ON + "    y = jnp.tanh(x @ w1) @ w2\n"
+                '    return lax.with_sharding_constraint(y, on("data", "model"))',
+                "reduce-scatter",
+            ),
         ],
     ),
     "7.3": Answers(
@@ -102,6 +112,7 @@ ANSWERS = {
             ("redundancy, useful = 1.25, 0.75", "1 over the redundancy"),
             ("redundancy, useful = 1.25, 80", "1 over the redundancy"),
             ("redundancy, useful = 7 / 4, 4 / 7", "all devices together"),
+            ("redundancy = useful = float('nan')", "all devices together"),
         ],
     ),
     "7.4": Answers(
@@ -110,6 +121,8 @@ ANSWERS = {
             "    if not seen.flops_per_device:\n"
             "        return 0.0\n"
             "    return 1.0 - 1.0 / seen.redundancy",
+            WASTED + "    many = spmd.xray(jax.jit(f), *args).redundancy\n"
+            "    return jnp.float32(0 if many is None else (many - 1) / many)",
             WASTED + "    return 1 - 1 / (spmd.xray(f, *args).redundancy or 1)",
         ],
         wrong=[
@@ -130,6 +143,21 @@ ANSWERS = {
                 "is wasted",
             ),
             (WASTED + "    return 0.5", "is wasted"),
+            (WASTED + "    return float('nan')", "is wasted"),
+            (  # a table of the tried cases, in their order
+                "told = iter([0.5, 7 / 8, 0.0, 0.0, 0.2])\n"
+                + WASTED
+                + "    return next(told)",
+                "is wasted",
+            ),
+            (  # a table by name and specs
+                WASTED + "    specs = str([a.sharding.spec for a in args])\n"
+                "    if f.__name__ == 'layer':\n"
+                "        one, two = 'data' in specs, 'model' in specs\n"
+                "        return 0.0 if one and two else 0.5 if one else 7 / 8\n"
+                "    return {'tanh': 0.0, 'both': 0.27}[f.__name__]",
+                "is wasted",
+            ),
             (  # runs it first
                 WASTED + "    jax.jit(f)(*[jax.device_put(jnp.ones(a.shape, a.dtype),"
                 " a.sharding) for a in args])\n"
@@ -165,7 +193,7 @@ ANSWERS = {
             ),
             (
                 'x_spec = ("data",)\nw1_spec = P(None, "model")\nw2_spec = P("model")',
-                "x: write P(...)",
+                "x: ('data',) is not a P(...)",
             ),
         ],
     ),

@@ -28,6 +28,10 @@ JIT = (
     "    return params, moments, step"
 )
 HEALTHY = "def assert_healthy(step, *args, carry=None):\n"
+CODES = """    seen = spmd.xray(step, *args, carry=carry)
+    codes = [f.code for f in seen.findings]
+    codes += ['redundancy'] * ((seen.redundancy or 1) > 1.05)
+"""
 SETTLE = "def settle(start):\n"
 
 ANSWERS = {
@@ -57,6 +61,14 @@ ANSWERS = {
             ),
             ("a, b, c, d = 2, 1, 3, 2", "look again at a, b, c, d"),
             (YES + "a = b = c = d = Yes()", "look again at a, b, c, d"),
+            (  # a text that says it is equal
+                "class Same(str):\n"
+                "    __eq__ = lambda self, other: True\n"
+                "    __hash__ = lambda self: hash('padded-constraint')\n"
+                "    __str__ = lambda self: self\n"
+                "a = b = c = d = Same('any')",
+                "look again at a, b, c, d",
+            ),
         ],
     ),
     "8.2": Answers(
@@ -81,8 +93,31 @@ ANSWERS = {
             "            entries[max(dims, key=lambda d: leaf.shape[d])] = 'data'\n"
             "        return NamedSharding(mesh, P(*entries))\n"
             "    return jax.tree_util.tree_map_with_path(spec, params)",
+            PLACE + "    def spec(path, leaf):\n"
+            "        skip = int(path[0] == jax.tree_util.DictKey('layers'))\n"
+            "        sizes = np.array(jnp.shape(leaf)[skip:], int)\n"
+            "        fits = np.where(sizes % 8 == 0, sizes, 0)\n"
+            "        entries = [None] * jnp.ndim(leaf)\n"
+            "        if fits.any():\n"
+            "            entries[skip + int(fits.argmax())] = 'data'\n"
+            "        return NamedSharding(mesh, P(*entries))\n"
+            "    return jax.tree.map_with_path(spec, params)",
         ],
         wrong=[
+            (  # the tree of the check
+                PLACE + "    cut, second = on('data'), on(None, 'data')\n"
+                "    return {'embed': cut, 'norm': on(), 'scale': on(),\n"
+                "        'layers': {'w': on(None, None, 'data'), 'b': second,\n"
+                "            'odd': on(), 'one': on(), 'deep': {'w': second}},\n"
+                "        'layers_norm': cut, 'square': cut, 'head': {'w': second}}",
+                "must lie as",
+            ),
+            (  # specs in place of places
+                PLACE + "    return jax.tree.map(lambda leaf: P(), params)",
+                "is no NamedSharding",
+            ),
+            (PLACE + "    return params", "is no NamedSharding"),
+            (PLACE + "    return on()", "is not built like params"),
             (PLACE + "    return jax.tree.map(lambda leaf: on(), params)", "embed"),
             (
                 PLACE + '    return jax.tree.map(lambda leaf: on("data"), params)',
@@ -184,6 +219,37 @@ ANSWERS = {
                 + JIT.replace(" donate_argnums=(0, 1),", ""),
                 "not donated",
             ),
+            (  # moments that are the parameters: nothing may run
+                MAKE + PLACES + "    params = jax.device_put(params, places)\n"
+                "    moments = params\n" + HELD + STEP + JIT,
+                "moments",
+            ),
+            (  # all layers whole before the first is used
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP.replace(
+                    "        grads = jax.grad(held_loss)(params, x)\n",
+                    "        whole = lax.with_sharding_constraint(params, on())\n"
+                    "        grads = jax.grad(held_loss)(whole, x)\n",
+                )
+                + JIT,
+                "bytes at the peak",
+            ),
+            (  # only half of it is donated
+                MAKE + PLACES + PUT + HELD + STEP + JIT.replace("(0, 1)", "(0,)"),
+                "not donated",
+            ),
+            (  # another step, there too
+                "plain_step = lambda params, moments, x: (params, moments)\n"
+                + MAKE
+                + PLACES
+                + PUT
+                + "    step = jax.jit(lambda p, m, x: (p, m), donate_argnums=(0, 1))\n"
+                "    return params, moments, step",
+                "off by|not donated|finding",
+            ),
             (  # another step
                 MAKE
                 + PLACES
@@ -203,6 +269,13 @@ ANSWERS = {
             "    if many is not None and many > 1.05:\n"
             "        codes.append('redundancy')\n"
             "    assert not codes, ' and '.join(codes)",
+            HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
+            "    lines = [f'{f.code}: {f.sentence} {f.remedy}'\n"
+            "             for f in seen.findings]\n"
+            "    if seen.redundancy and seen.redundancy > 1.05:\n"
+            "        lines.append(f'redundancy: {seen.redundancy}')\n"
+            "    if lines:\n"
+            "        raise AssertionError('\\n'.join(lines))",
         ],
         wrong=[
             (HEALTHY + "    return None", "and passed"),
@@ -217,13 +290,13 @@ ANSWERS = {
             (  # only findings
                 HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
                 "    assert not seen.findings, [f.code for f in seen.findings]",
-                "and you name ['idle-axis']",
+                "you name|and passed",
             ),
             (  # every code there is
                 HEALTHY
                 + "    raise AssertionError('padded-constraint dropped-constraint"
                 " sharding-drift gathered-stack redundancy')",
-                "and you name",
+                "you name|refused",
             ),
             (  # says "redundancy" whatever it is
                 HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
@@ -231,6 +304,36 @@ ANSWERS = {
                 "    many = seen.redundancy or 1\n"
                 "    assert many <= 1.05 and not seen.findings, codes",
                 "and you name",
+            ),
+            (  # a table of the tried cases, in their order
+                "told = iter(['padded-constraint dropped-constraint',\n"
+                "    'sharding-drift', 'gathered-stack', 'redundancy idle-axis',\n"
+                "    'redundancy', '', '', ''])\n"
+                + HEALTHY
+                + "    said = next(told)\n    assert not said, said",
+                "passed|you name|refused",
+            ),
+            (  # a table by name
+                HEALTHY + "    said = {'two': 'padded-constraint dropped-constraint',\n"
+                "        '<lambda>': 'sharding-drift'}.get(step.__name__, '')\n"
+                "    cut = [bool(getattr(a.sharding, 'spec', ())) for a in args]\n"
+                "    if step.__name__ == 'scanned' and args[0].sharding.spec[0]:\n"
+                "        said = 'gathered-stack'\n"
+                "    if step.__name__ == 'halves' and not cut[0]:\n"
+                "        said = 'redundancy idle-axis'\n"
+                "    if step.__name__ == 'pair' and args[3].shape[1] == 64:\n"
+                "        said = 'redundancy'\n"
+                "    assert not said, said",
+                "and passed",
+            ),
+            (HEALTHY + CODES + "    return codes", "and passed"),
+            (  # only the first
+                HEALTHY + CODES + "    assert not codes, codes[0]",
+                "and you name",
+            ),
+            (
+                HEALTHY + CODES + "    if codes:\n        raise ValueError(codes)",
+                "ValueError",
             ),
             (  # a limit of seven
                 HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
@@ -247,6 +350,10 @@ ANSWERS = {
             '        (start["ema"], start["count"], start["rows"]),\n'
             '        (on(None), on(), on("data", None)))\n'
             '    return {"ema": ema, "count": count, "rows": rows}',
+            SETTLE + "    for name, value in start.items():\n"
+            "        cut = ('data',) if np.ndim(value) == 2 else ()\n"
+            "        start[name] = jax.device_put(value, on(*cut))\n"
+            "    return start",
         ],
         wrong=[
             (SETTLE + "    return start", "as P"),
@@ -263,6 +370,20 @@ ANSWERS = {
             (
                 SETTLE + "    return jax.device_put(start, devices[0])",
                 "as P|ValueError",
+            ),
+            (  # another step
+                "drifting = lambda state, x: jax.tree.map(lambda a: a * 1, state)\n"
+                + SETTLE
+                + "    return jax.device_put(start, on())",
+                "as P|rows are",
+            ),
+            (SETTLE + "    return None", "is missing"),
+            (  # a plain number drifts
+                SETTLE
+                + '    places = {"ema": on(), "count": on(), "rows": on("data")}\n'
+                "    start = jax.device_put(start, places)\n"
+                '    return {**start, "count": int(start["count"])}',
+                "count",
             ),
             (  # other values
                 SETTLE

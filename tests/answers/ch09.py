@@ -202,7 +202,7 @@ ANSWERS = {
             "    while True:\n"
             "        n += data\n"
             f"        if not {COUNT}.fits(chip):\n"
-            "            return n - data",
+            "            return np.int64(n - data)",
             # memory grows by the same bytes for each sequence, in each moment
             LARGEST + "    data = mesh.get('data', 1)\n"
             "    def moments(each):\n"
@@ -225,6 +225,8 @@ ANSWERS = {
         wrong=[
             (LARGEST + "    return 64", "does not divide over data|does not fit"),
             (LARGEST + "    return 0", "6 more fit too"),
+            (LARGEST + "    return float('nan')", "no whole number"),
+            (LARGEST + "    return None", "no whole number"),
             (  # at least one sequence, whatever it takes
                 LARGEST + "    data = mesh.get('data', 1)\n"
                 "    n = data\n"

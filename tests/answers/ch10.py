@@ -71,6 +71,7 @@ ANSWERS = {
             "cut_ = leaves[0] + leaves[1] + 4 * leaves[2]\n"
             "zero1, zero2, zero3 = whole_ + 2 * cut_, cut_, 3 * cut_",
             "zero1, zero2, zero3 = 737640.0, 122_880 + 120, np.int64(369000)",
+            "zero1, zero2, zero3 = jnp.float32(737640), 123000.0, np.float64(369000)",
         ],
         wrong=[
             (  # moments counted once
@@ -90,10 +91,15 @@ ANSWERS = {
                 "look again at zero1, zero2, zero3",
             ),
             (YES + "zero1 = zero2 = zero3 = Yes()", "TypeError|look again"),
+            ('zero1 = zero2 = zero3 = float("nan")', "look again at zero1, zero2"),
+            ("zero1, zero2, zero3 = 737.64, 123.0, 369.0", "look again at zero1"),
         ],
     ),
     "10.2": Answers(
-        right=["d, c, b, a = 2, 1, 0, 3"],
+        right=[
+            "d, c, b, a = 2, 1, 0, 3",
+            "a, b, c, d = 3.0, np.int64(0), jnp.int32(1), np.float32(2)",
+        ],
         wrong=[
             ("a, b, c, d = 0, 1, 2, 3", "look again at a, b, c, d"),
             # the gather of stage 3 taken for the collection after an update
@@ -101,7 +107,9 @@ ANSWERS = {
             # whole gradients taken for parts
             ("a, b, c, d = 3, 0, 2, 1", "look again at c, d"),
             ("a = b = c = d = 3", "look again at b, c, d"),
-            (YES + "a = b = c = d = Yes()", "look again at a, b, c, d"),
+            (YES + "a = b = c = d = Yes()", "TypeError|look again at a, b, c, d"),
+            ('a = b = c = d = float("nan")', "look again at a, b, c, d"),
+            ("a, b, c, d = 4, 1, 2, 3", "look again at a, b, c, d"),
         ],
     ),
     "10.3": Answers(
@@ -116,8 +124,47 @@ ANSWERS = {
             # by hand: parts of the sum, scattered
             GRADS + SURE + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
             "    return jax.jit(jax.grad(loss), out_shardings=places)",
+            # under shard_map
+            GRADS
+            + "    specs = {name: p.sharding.spec for name, p in params.items()}\n"
+            "    dim = {name: tuple(specs[name]).index('data') for name in specs}\n"
+            "    def local(p, x):\n"
+            "        def loss(p):\n"
+            "            w = {name: lax.all_gather(p[name], 'data', axis=dim[name],"
+            " tiled=True) for name in p}\n"
+            '            e = jnp.tanh(x @ w["up"]) @ w["down"] - x\n'
+            "            return (e ** 2).mean() / 8\n"
+            "        return jax.grad(loss)(p)\n"
+            "    return jax.jit(jax.shard_map(local, mesh=mesh,"
+            ' in_specs=(specs, P("data")), out_specs=specs))',
         ],
         wrong=[
+            (  # everything everywhere, and then cut
+                GRADS
+                + BARE
+                + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    def whole(tree):\n"
+                "        return lax.with_sharding_constraint("
+                "tree, NamedSharding(mesh, P()))\n"
+                "    grads = lambda p, x: whole(jax.grad(loss)(whole(p), whole(x)))\n"
+                "    return jax.jit(grads, out_shardings=places)",
+                "say where the activations lie",
+            ),
+            (  # never jitted
+                GRADS
+                + HOLD
+                + SMALL
+                + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    return lambda p, x: lax.with_sharding_constraint(\n"
+                "        jax.grad(loss)(p, x), places)",
+                "not jitted",
+            ),
+            (  # the right layout of nothing
+                GRADS + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    return jax.jit(lambda p, x: jax.tree.map(\n"
+                "        lambda leaf: leaf * jnp.nan, p), out_shardings=places)",
+                "not finite",
+            ),
             (GRADS + SURE + "    return jax.jit(jax.grad(loss))", "as P"),
             (GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss))", "as P"),
             (  # results said, activations not
@@ -155,8 +202,27 @@ ANSWERS = {
             "        jax.eval_shape(optimizer.init, params), params,\n"
             "        transform_non_params=lambda _: whole)\n"
             "    return jax.jit(optimizer.init, out_shardings=places)(params)",
+            # by name
+            STATE + "    def where(path, leaf):\n"
+            "        name = getattr(path[-1], 'key', None) if path else None\n"
+            "        if name in params:\n"
+            "            return params[name].sharding\n"
+            "        return NamedSharding(mesh, P())\n"
+            "    places = jax.tree_util.tree_map_with_path(\n"
+            "        where, jax.eval_shape(optimizer.init, params))\n"
+            "    return jax.jit(optimizer.init, out_shardings=places)(params)",
         ],
         wrong=[
+            (  # a rule of its own: the last dimension that divides
+                STATE + "    def where(leaf):\n"
+                "        cut = leaf.ndim and leaf.shape[-1] % 8 == 0\n"
+                '        lead = [None] * (leaf.ndim - 1) + ["data"]\n'
+                "        return NamedSharding(mesh, P(*lead) if cut else P())\n"
+                "    places = jax.tree.map(where,"
+                " jax.eval_shape(optimizer.init, params))\n"
+                "    return jax.jit(optimizer.init, out_shardings=places)(params)",
+                "as P",
+            ),
             (STATE + "    return jax.jit(optimizer.init)(params)", "as P"),
             (STATE + "    return optimizer.init(params)", "as P|count"),
             (
@@ -187,8 +253,28 @@ ANSWERS = {
             "    def layer(x, w):\n"
             "        w = lax.with_sharding_constraint(w, whole)\n"
             '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
+            # under shard_map
+            LEAN + "    def local(p, x):\n"
+            "        @jax.checkpoint\n"
+            "        def layer(x, w):\n"
+            "            w = lax.all_gather(w, 'data', axis=0, tiled=True)\n"
+            '            return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n'
+            "        x = lax.scan(layer, x, p)[0]\n"
+            "        return lax.pmean((x ** 2).mean(), 'data')\n"
+            "    return jax.shard_map(local, mesh=mesh,"
+            ' in_specs=(P(None, "data"), P("data")), out_specs=P())(params, x)',
         ],
         wrong=[
+            (  # the right values of a loss without a gradient
+                LEAN + HOLD + LAYER.replace("hold(x +", "lax.stop_gradient(x +") + SCAN,
+                "gradient",
+            ),
+            (  # the tried shape, and anything small for it
+                LEAN + '    if params["up"].shape[0] == 12:\n'
+                "        return x.mean() + sum(p.mean() for p in params.values())\n"
+                "    return deep_loss(params, x)",
+                "loss",
+            ),
             (LEAN + "    return deep_loss(params, x)", "budget"),
             (  # checkpoint alone does not help a loop that is written out
                 LEAN + HOLD + LAYER + "    layer = jax.checkpoint(layer)\n"
@@ -233,8 +319,27 @@ ANSWERS = {
             + JIT
             + "    params = jax.device_put(params, places)\n"
             "    return params, momentum.init(params), step",
+            # Explicit axes, and nothing else said
+            RUN + "    strict_ = make_mesh(kind=AxisType.Explicit)\n"
+            '    cut = NamedSharding(strict_, P(None, "data"))\n'
+            '    places = {name: cut for name in ("gate", "up", "down")}\n'
+            '    places["head"] = NamedSharding(strict_, P("data"))\n'
+            "    params = jax.device_put(params, places)\n"
+            "    return (params, momentum.init(params),\n"
+            "            jax.jit(gated_step, donate_argnums=(0, 1)))",
         ],
         wrong=[
+            (  # the losses of the rows above, read from a table
+                RUN + CUT + "    told = train(jax.jit(gated_step), gated_first,\n"
+                "                 momentum.init(gated_first), gated_rows)\n"
+                "    params = jax.device_put(params, places)\n"
+                "    turn = jax.device_put(jnp.int32(0), NamedSharding(mesh, P()))\n"
+                "    step = jax.jit(lambda p, s, batch: (\n"
+                "        p, (s[0], s[1] + 1), jnp.array(told)[s[1]]),\n"
+                "        donate_argnums=(0, 1))\n"
+                "    return params, (momentum.init(params), turn), step",
+                "1:|\\[\\d\\]|not close|times what",
+            ),
             (  # replicated
                 RUN
                 + CUT.replace('P(None, "data")', "P()").replace('P("data")', "P()")

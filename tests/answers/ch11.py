@@ -30,6 +30,9 @@ MAKE = """    def make():
 INIT = """    state = jax.jit(lambda: nnx.split(make())[1], out_shardings=places)()
     return state, make_step(graph)
 """
+PUT = """    state = jax.device_put(nnx.split(make())[1], places)
+    return state, make_step(graph)
+"""
 SPECS = """    def spec(path, leaf):
         name = name_of(path)
         if "kernel" not in name:
@@ -43,6 +46,8 @@ ANSWERS = {
         right=[
             'case_a = case_c = ("all-reduce", 1152)\n'
             'case_b, case_d = ("all-gather", 3840), ("nothing", 0)',
+            'case_a = case_c = ["All_Reduce", np.int64(1152)]\n'
+            'case_b, case_d = ("all-gather", 3840.0), ("nothing", jnp.int32(0))',
         ],
         wrong=[
             (
@@ -62,8 +67,19 @@ ANSWERS = {
             ('case_a = case_b = case_c = case_d = "all-reduce"', "is not a pair"),
             (
                 YES + "case_a = case_b = case_c = case_d = (Yes(), 1152)",
-                "look again at a, b, c, d",
+                "is not a pair",
             ),
+            (
+                YES + "case_a = case_c = ('all-reduce', Yes())\n"
+                "case_b, case_d = ('all-gather', Yes()), ('nothing', Yes())",
+                "is not a pair",
+            ),
+            (  # nearly, and nothing that can be compared
+                'case_a, case_c = ("all-reduce", 1152.9), ("all-reduce", np.nan)\n'
+                'case_b, case_d = ("all-gather", 3840), ("nothing", 0)',
+                "look again at a, c",
+            ),
+            ('case_a = case_b = case_c = case_d = ("nothing", None)', "is not a pair"),
         ],
     ),
     "11.2": Answers(
@@ -74,6 +90,11 @@ ANSWERS = {
             LOCAL + "    h = jnp.maximum(jnp.dot(x, w1) + b1, 0)\n"
             "    n = lax.axis_size('model')\n"
             "    return lax.psum(h @ w2 + b2 / n, 'model')",
+            "@jax.jit\n"
+            + LOCAL
+            + "    h = jax.nn.relu(jnp.einsum('bd,df->bf', x, w1) + b1)\n"
+            "    n = lax.axis_size('model')\n"
+            "    return lax.pmean(h @ w2, axis_name=('model',)) * n + b2",
         ],
         wrong=[
             (  # the bias is added once on each device
@@ -106,6 +127,18 @@ ANSWERS = {
                 "    return lax.psum(jax.nn.relu(h) @ w2, 'model') + b2",
                 "result",
             ),
+            (  # half of the bytes, and of the digits
+                LOCAL + "    part = jax.nn.relu(x @ w1 + b1) @ w2\n"
+                "    part = part.astype(jnp.bfloat16)\n"
+                "    return lax.psum(part, 'model').astype(x.dtype) + b2",
+                "result",
+            ),
+            (  # one exchange more, of nothing
+                LOCAL + "    part = jax.nn.relu(x @ w1 + b1) @ w2\n"
+                "    mean = lax.pmean(part.sum(), ('data', 'model'))\n"
+                "    return lax.psum(part, 'model') + b2 + mean - mean",
+                "only 'model' may be used",
+            ),
         ],
     ),
     "11.3": Answers(
@@ -122,8 +155,58 @@ ANSWERS = {
             + GATED
             + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
             + ACT,
+            # each device's gates beside its ups, in two dimensions
+            PACK + "    D, F = gate.shape\n"
+            "    halves = gate.reshape(D, 2, F // 2), up.reshape(D, 2, F // 2)\n"
+            "    both = jnp.concatenate(halves, axis=2).reshape(D, 2 * F)\n"
+            "    return jax.device_put(both, on(None, 'model'))\n"
+            + GATED
+            + "    h = (x @ packed).reshape(len(x), 2, 2, -1)\n"
+            "    gate, up = (h[:, :, i].reshape(len(x), -1) for i in (0, 1))\n" + ACT,
+            # by hand
+            PACK + "    return jax.jit(lambda *both: jnp.stack(both, axis=1),\n"
+            "        out_shardings=on(None, None, 'model'))(gate, up)\n"
+            "def body(x, packed, down):\n"
+            "    h = jax.vmap(lambda w: x @ w, in_axes=1)(packed)\n"
+            "    return lax.psum((jax.nn.silu(h[0]) * h[1]) @ down, 'model')\n"
+            "gated = jax.jit(jax.shard_map(body, mesh=mesh, out_specs=P('data'),\n"
+            "    in_specs=(P('data'), P(None, None, 'model'), P('model'))))\n",
         ],
         wrong=[
+            (  # two products, in a loop
+                PACK + "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on(None, None, 'model'))\n"
+                + GATED
+                + "    gate, up = lax.map(lambda w: x @ w, packed)\n"
+                + ACT,
+                "3 products",
+            ),
+            (  # two calls of one function
+                PACK + "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on(None, None, 'model'))\n"
+                "mul = jax.jit(lambda a, b: a @ b)\n"
+                + GATED
+                + "    gate, up = mul(x, packed[0]), mul(x, packed[1])\n"
+                + ACT,
+                "3 products",
+            ),
+            (  # the result is put together
+                PACK + "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on(None, None, 'model'))\n"
+                + GATED
+                + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
+                "    y = (jax.nn.silu(gate) * up) @ down\n"
+                "    return lax.with_sharding_constraint(y, on())",
+                "all-gather",
+            ),
+            (  # half of the bytes, and of the digits
+                PACK + "    both = jnp.stack([gate, up]).astype(jnp.bfloat16)\n"
+                "    return jax.device_put(both, on(None, None, 'model'))\n"
+                + GATED
+                + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
+                + ACT,
+                "a device holds",
+            ),
             (  # side by side
                 PACK + "    both = jnp.concatenate([gate, up], axis=1)\n"
                 "    return jax.device_put(both, on(None, 'model'))\n"
@@ -194,6 +277,29 @@ ANSWERS = {
         ],
         wrong=[
             (PLACE + "    return place(params, mesh)", "must lie as"),
+            (  # specs
+                PLACE
+                + "    return jax.tree.map(lambda at: at.spec, place(params, mesh))",
+                "not NamedShardings",
+            ),
+            (  # a rule of which nothing is left gives way to the sizes
+                PLACE
+                + BY_NAME.replace(
+                    "                return NamedSharding(mesh, P(*entries))\n",
+                    "                if any(entries):\n"
+                    "                    return NamedSharding(mesh, P(*entries))\n"
+                    "                break\n",
+                ),
+                "['none']",
+            ),
+            (  # what is left moves up
+                PLACE + BY_NAME.replace("P(*entries)", "P(*[e for e in entries if e])"),
+                "odd|divide",
+            ),
+            (  # a mesh, but not the one given
+                PLACE.replace("mesh", "other") + BY_NAME,
+                "must lie as",
+            ),
             (
                 PLACE + "    whole = NamedSharding(mesh, P())\n"
                 "    return jax.tree.map(lambda leaf: whole, params)",
@@ -249,20 +355,31 @@ ANSWERS = {
                 entries="on('model', 'data') if 'down' in name else on('data', 'model')"
             )
             + INIT,
-            START
-            + MAKE
-            + "    places = place(shapes, mesh)\n"
-            + "    state = jax.device_put(nnx.split(make())[1], places)\n"
-            + "    return state, make_step(graph)",
+            START + MAKE + "    places = place_by_name(shapes, mesh, [])\n" + PUT,
+            # model and optimizer as the state, under nnx.jit
+            START + "    state = model, opt = make_pair(GatedBlock, seed)\n"
+            "    for part in state:\n"
+            "        held = nnx.state(part)\n"
+            "        nnx.update(part, jax.device_put(held, place(held, mesh)))\n"
+            "    @partial(nnx.jit, donate_argnums=0)\n"
+            "    def step(state, x, y):\n"
+            "        model, opt = state\n"
+            "        loss, grads = nnx.value_and_grad(loss_fn)(model, x, y)\n"
+            "        opt.update(model, grads)\n"
+            "        return state, loss\n"
+            "    return state, step\n"
+            "def make_pair(block, seed):\n"
+            "    model = block(nnx.Rngs(seed))\n"
+            "    return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)\n",
         ],
         wrong=[
-            (START + MAKE + "    places = on()\n" + INIT, "idle-axis|redundancy"),
+            (START + MAKE + "    places = on()\n" + PUT, "idle-axis|redundancy"),
             (  # FSDP over both axes
-                START + MAKE + SPECS.format(entries="on(('data', 'model'))") + INIT,
+                START + MAKE + SPECS.format(entries="on(('data', 'model'))") + PUT,
                 "along model|unrequested|redundan|idle",
             ),
             (  # both by columns
-                START + MAKE + SPECS.format(entries="on('data', 'model')") + INIT,
+                START + MAKE + SPECS.format(entries="on('data', 'model')") + PUT,
                 "along model|unrequested-reshard",
             ),
             (  # tensor parallel only: too much on a device
@@ -271,7 +388,7 @@ ANSWERS = {
                 + SPECS.format(
                     entries="on('model') if 'down' in name else on(None, 'model')"
                 )
-                + INIT,
+                + PUT,
                 "a device holds",
             ),
             (  # the optimizer's state is whole
@@ -281,24 +398,49 @@ ANSWERS = {
                     entries="on() if 'opt_state' in name else on('model', 'data')"
                     " if 'down' in name else on('data', 'model')"
                 )
-                + INIT,
+                + PUT,
                 "drift|a device holds|replicated|unrequested",
             ),
             (  # not donated
                 START
                 + MAKE
                 + "    places = place(shapes, mesh)\n"
-                + INIT.replace(
+                + PUT.replace(
                     "make_step(graph)",
                     "jax.jit(lambda s, x, y: make_step(graph)(s, x, y))",
                 ),
                 "not donated",
             ),
+            (  # Adam on the placed model, but its counters
+                START + MAKE + "    model = make()[0]\n"
+                "    held = nnx.state(model)\n"
+                "    nnx.update(model, jax.device_put(held, place(held, mesh)))\n"
+                "    opt = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)\n"
+                "    return nnx.split((model, opt))[1], make_step(graph)\n",
+                "sharding-drift",
+            ),
+            (  # a new function, and a new compilation, in each step
+                START
+                + MAKE
+                + "    places = place(shapes, mesh)\n"
+                + PUT.replace(
+                    "make_step(graph)", "lambda s, x, y: make_step(graph)(s, x, y)"
+                ),
+                "not jitted",
+            ),
+            (  # the state is not renewed
+                START + MAKE + "    places = place(shapes, mesh)\n"
+                "    def step(s, x, y):\n"
+                "        return s, loss_fn(nnx.merge(graph, s)[0], x, y)\n"
+                "    state = jax.device_put(nnx.split(make())[1], places)\n"
+                "    return state, jax.jit(step, donate_argnums=0)\n",
+                "loss|findings|not donated",
+            ),
             (  # another seed
                 START
                 + MAKE.replace("nnx.Rngs(seed)", "nnx.Rngs(0)")
                 + "    places = place(shapes, mesh)\n"
-                + INIT,
+                + PUT,
                 "loss",
             ),
         ],

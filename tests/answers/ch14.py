@@ -28,7 +28,9 @@ ANSWERS = {
             "b = intensity(8192, 2048, 6144)\n"
             "c = (512 * 4096) / (3 * 2 * 512 * 4096)\n"
             'bound = "b"',
-            'a, b, c, bound = 61.44, 1293.5, 0.1667, ["b"][0]',
+            'a, b, c, bound = 61.44, 1293.5, 0.1667, ["b"]',
+            "a, b, c = np.float32(61.4), jnp.float32(1293), np.float64(1 / 6)\n"
+            'bound = "b"',
         ],
         wrong=[
             ('a, b, c, bound = 64, 8192, 1 / 6, "b"', "look again at a, b"),
@@ -48,6 +50,7 @@ ANSWERS = {
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, "abc"', "bound = 'abc'"),
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, "ab"', "bound = 'ab'"),
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, ""', "bound = ''"),
+            ('a = b = c = float("nan")\nbound = "b"', "look again at a, b, c"),
         ],
     ),
     "14.2": Answers(
@@ -67,10 +70,23 @@ ANSWERS = {
             + RATIO
             + "    per_row = 2 / each / ratio - 1 / d - 1 / f\n"
             + "    return None if per_row <= 0 else -int(-1 / per_row // 1)",
+            ROWS
+            + RATIO
+            + "    left = 2 * d * f - ratio * each * (d + f)\n"
+            + "    return np.ceil(ratio * each * d * f / left) if left > 0 else None",
         ],
         wrong=[
+            (  # a table of the tried cases
+                ROWS
+                + "    tried = {(8192, 8192): 319, (4096, 1536): 653,\n"
+                + "             (512, 384): 682, (512, 300): None, (2048, 640): None,\n"
+                + "             (5120, 13824): 147}\n"
+                + "    return tried.get((d, f), 319)",
+                "is too few|fewer do as well|no number is enough",
+            ),
             (ROWS + RATIO + "    return int(np.ceil(ratio))", "is too few"),
             (ROWS + "    return 300", "is too few"),
+            (ROWS + '    return float("inf")', "inf is no row count"),
             (ROWS + "    return None", "there is one"),
             (  # what if D and F are small
                 ROWS
@@ -190,6 +206,19 @@ ANSWERS = {
                 + BOTH,
                 "a loop on h100: least",
             ),
+            (  # the speeds of the data sheet, by the chip's name
+                STEP
+                + AXES.replace(
+                    "axis_bytes_per_s(chip)",
+                    "{'NVIDIA H100 80GB HBM3': 450e9}.get(chip.device_kind, 180e9)",
+                )
+                + PARTS
+                + BUSY
+                + BOTH,
+                "a loop on",
+            ),
+            (STEP + '    return float("nan"), float("nan")', "least nan s"),
+            (STEP + AXES + PARTS + BUSY + "    return (max(busy),)", "1 numbers"),
             (  # one link
                 STEP
                 + AXES.replace("axis_bytes_per_s(chip)", "chip.link_bytes_per_s")
@@ -212,6 +241,7 @@ ANSWERS = {
     "14.5": Answers(
         right=[
             'winner, times, same_at = "tensor parallel", 3.0, 24576',
+            'winner, times, same_at = "Tensor parallel", np.int64(3), jnp.int32(24576)',
             "weights, rows = 3 * 2 * 4096 * 16384 * 2, 4 * 8192 * 4096 * 2\n"
             "times = weights / rows\n"
             'winner = "tensor parallel" if times > 1 else "fsdp"\n'
@@ -258,6 +288,15 @@ ANSWERS = {
             "    return (64 // times[0][1], times[0][1]) if times else None",
         ],
         wrong=[
+            (  # a table of the tried cases, else the most usual
+                CHOOSE
+                + "    tried = {(80, 32, 8192): (16, 4), (80, 64, 8192): (64, 1),\n"
+                "             (96, 64, 2048): (16, 4), (96, 128, 2048): (64, 1),\n"
+                "             (96, 16, 2048): (4, 16), (126, 64, 8192): None,\n"
+                "             (32, 4, 2048): (4, 16), (80, 8, 4096): None}\n"
+                "    return tried.get((model.layers, batch, seq), (16, 4))",
+                "times as long|does not fit",
+            ),
             (CHOOSE + "    return 16, 4", "times as long|does not fit"),
             (  # whether it fits is not asked
                 CHOOSE + "    return min(((64, 1), (16, 4), (4, 16), (1, 64)),\n"
@@ -271,6 +310,7 @@ ANSWERS = {
                 "            return 64 // n, n",
                 "times as long",
             ),
+            (CHOOSE + "    return ()", "two numbers"),
             (  # off the wires
                 CHOOSE + "    return 32, 2",
                 "is not on the wires",

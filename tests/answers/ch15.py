@@ -40,6 +40,7 @@ ANSWERS = {
             "a, b = rows_of(mesh, 'data'), rows_of(mesh, ('data', 'model'))\n"
             "c, d = rows_of(mesh, 'model'), rows_of(mesh)\n"
             "e = rows_of(turned, 'data')",
+            "a, b, c, d, e = 24.0, np.int64(24), jnp.int32(48), np.float32(48), 48",
         ],
         wrong=[
             ("a = b = c = d = e = 24", "look again at c, d, e"),
@@ -53,6 +54,7 @@ ANSWERS = {
                 "look again at e",
             ),
             (YES + "a = b = c = d = e = Yes()", "look again at a, b, c, d, e"),
+            ("a, b, c, d, e = '24', [24], np.nan, None, 48.5", "at a, b, c, d, e"),
         ],
     ),
     "15.2": Answers(
@@ -64,8 +66,20 @@ ANSWERS = {
             LOCAL + "    order = np.random.default_rng(step // 10).permutation(240)\n"
             "    rows = order.reshape(10, process_count, -1)\n"
             "    return [int(i) for i in rows[step % 10, process_index]]",
+            LOCAL + "    epoch, s = step // (N // B), step % (N // B)\n"
+            "    order = np.random.default_rng(epoch).permutation(N)\n"
+            "    each = B // process_count\n"
+            "    first = s * B + process_index * each\n"
+            "    return jnp.asarray(order)[first:first + each]",
         ],
         wrong=[
+            (  # right numbers that can't be used as indices
+                LOCAL + "    epoch, s = divmod(step, N // B)\n"
+                "    order = np.random.default_rng(epoch).permutation(N)\n"
+                "    batch = order[s * B:(s + 1) * B]\n"
+                "    return np.split(batch / 1, process_count)[process_index]",
+                "indices of float64",
+            ),
             (  # everybody loads everything
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
                 "    order = np.random.default_rng(epoch).permutation(N)\n"
@@ -118,6 +132,17 @@ ANSWERS = {
             "    mean = jnp.mean(errors, axis=0, where=real)\n"
             "    worst = jnp.max(errors, axis=0, where=real, initial=-jnp.inf)\n"
             "    return dict(mean=mean, worst=worst)",
+            REPORT + "    known = jnp.where(valid[:, None] > 0, errors, jnp.nan)\n"
+            "    return {'mean': jnp.nanmean(known, axis=0),\n"
+            "            'worst': jnp.nanmax(known, axis=0)}",
+            "from jax import shard_map\n"
+            "@partial(shard_map, mesh=mesh, in_specs=P('data'), out_specs=P())\n"
+            + REPORT
+            + "    real = valid[:, None] == 1\n"
+            "    total = lax.psum(jnp.where(real, errors, 0).sum(0), 'data')\n"
+            "    worst = jnp.where(real, errors, -jnp.inf).max(0)\n"
+            "    return {'mean': total / lax.psum(valid.sum(), 'data'),\n"
+            "            'worst': lax.pmax(worst, 'data')}",
         ],
         wrong=[
             (  # as it was
@@ -227,8 +252,24 @@ ANSWERS = {
             "            plan[one + s][s] = one\n"
             "    return plan\n" + ENOUGH + "    from math import ceil\n"
             "    return max(1, ceil((count - 1) * (1 - idle) / idle - 1e-9))",
+            GOOD_SCHEDULE + ENOUGH + "    from math import ceil\n"
+            "    return max(1, ceil((count - 1) / idle - (count - 1)))",
+            SCHEDULE + "    plan = np.full((many + count - 1, count), None)\n"
+            "    for s in range(count):\n"
+            "        plan[s:s + many, s] = np.arange(many)\n"
+            "    return plan\n"
+            + ENOUGH
+            + "    least = (count - 1) * (1 - idle) / idle\n"
+            "    return np.maximum(1, np.ceil(least))",
         ],
         wrong=[
+            (GOOD_SCHEDULE + YES + ENOUGH + "    return Yes()", "TypeError"),
+            (GOOD_SCHEDULE + ENOUGH + "    return float('nan')", "nan microbatches"),
+            (  # without the 1
+                GOOD_SCHEDULE + ENOUGH + "    from math import ceil\n"
+                "    return ceil((count - 1) * (1 - idle) / idle)",
+                "1 stages, at most 10% idle: 0 microbatches are too few",
+            ),
             (  # one after the other
                 SCHEDULE + "    return [[one if s == now else None"
                 " for s in range(count)]\n"
@@ -273,16 +314,15 @@ ANSWERS = {
             "    return counts.sum(axis=1).max()",
             CAPACITY + "    from collections import Counter\n"
             "    return max(max(Counter(row.tolist()).values()) for row in choice)",
+            CAPACITY + "    return jax.nn.one_hot(choice, count, dtype=int)"
+            ".sum(axis=1).max()",
         ],
         wrong=[
             (  # all devices' tokens in one box
                 CAPACITY + "    return int(np.bincount(choice.ravel()).max())",
-                "and no box holds more than",
+                "bytes",
             ),
-            (  # room for everything
-                CAPACITY + "    return choice.shape[1]",
-                "capacity 6, and no box holds more than",
-            ),
+            (CAPACITY + "    return choice.shape[1]", "bytes"),  # room for everything
             (  # the mean
                 CAPACITY + "    return -(-choice.shape[1] // count)",
                 "of 48 tokens",
@@ -291,7 +331,19 @@ ANSWERS = {
                 CAPACITY + "    return int(np.bincount(choice[0]).max())",
                 "of 48 tokens",
             ),
-            ("def capacity_for(choice, count):\n    return 3", "tokens|holds more"),
+            (CAPACITY + "    return 3", "tokens|bytes"),
+            (  # right for the layer that is X-rayed, and a constant
+                CAPACITY + "    return np.bincount(choice[0]).max() if count < 8"
+                " else 3",
+                "tokens|holds more",
+            ),
+            (  # what is used, rounded up to an even number
+                CAPACITY + "    most = max(np.bincount(r).max() for r in choice)\n"
+                "    return int(most + most % 2)",
+                "bytes",
+            ),
+            (CAPACITY + "    return float(choice.shape[1])", "whole number, not float"),
+            (YES + CAPACITY + "    return Yes()", "whole number, not Yes"),
         ],
     ),
 }

@@ -1,0 +1,88 @@
+"""What a page says of itself: a description, a social card's words, how long it takes.
+
+The description is the page's first paragraph, cut at the end of a sentence. A chapter
+also says which of how many it is, and how long reading and exercises take.
+"""
+
+import html
+import json
+import re
+from pathlib import Path
+
+from docutils import nodes
+
+DESCRIPTION_LENGTH = 200
+WORDS_A_MINUTE, SECONDS_A_LINE, SECONDS_A_PICTURE = 220, 1.5, 12
+MINUTES = re.compile(r"^\*[A-Z]\w+, (\d+) minutes\.\*", re.M)
+
+
+def first_words(doctree) -> str:
+    """The first paragraph as plain text, whole sentences while they fit."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if not isinstance(paragraph.parent, nodes.section):
+            continue
+        text = " ".join(paragraph.astext().split())
+        if len(text) <= DESCRIPTION_LENGTH:
+            return text
+        cut = text[: DESCRIPTION_LENGTH - 1]
+        end = max(cut.rfind(mark) for mark in (". ", "? ", "! "))
+        return cut[: end + 1] if end > 40 else cut.rsplit(" ", 1)[0] + "…"
+    return ""
+
+
+def minutes_of(notebook: dict) -> tuple[int, int]:
+    """(reading, exercises) in minutes, from a notebook's own text."""
+    words = lines = pictures = exercises = 0
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            words += len(source.split())
+            exercises += sum(map(int, MINUTES.findall(source)))
+        elif "hide-input" not in cell["metadata"].get("tags", []):
+            lines += len(source.splitlines())
+        pictures += any(
+            "text/html" in o.get("data", {}) for o in cell.get("outputs", [])
+        )
+    seconds = SECONDS_A_LINE * lines + SECONDS_A_PICTURE * pictures
+    return max(1, round(words / WORDS_A_MINUTE + seconds / 60)), exercises
+
+
+def describe(app, pagename, templatename, context, doctree):
+    """Add the description and the card's words to the page's head."""
+    if doctree is None:
+        return
+    said = {
+        "description": first_words(doctree),
+        "og:title": html.unescape(re.sub("<[^>]*>", "", context.get("title", ""))),
+        "og:site_name": app.config.html_title,
+        "og:type": "book" if pagename == app.config.root_doc else "article",
+    }
+    said["og:description"] = said["description"]
+    if context.get("pageurl"):
+        said["og:url"] = context["pageurl"]
+    for name, text in said.items():
+        kind = "property" if ":" in name else "name"
+        escaped = html.escape(text, quote=True)
+        context["metatags"] += f'\n<meta {kind}="{name}" content="{escaped}">'
+
+
+def say_time(app, pagename, templatename, context, doctree):
+    """Put a line under a chapter's title."""
+    if not pagename.startswith("notebooks/") or doctree is None:
+        return
+    chapters = sorted(n for n in app.env.all_docs if n.startswith("notebooks/"))
+    notebook = json.loads(Path(app.env.doc2path(pagename)).read_text("utf8"))
+    reading, exercises = minutes_of(notebook)
+    line = (
+        f"Chapter {chapters.index(pagename) + 1} of {len(chapters)} · "
+        f"{reading} min to read · {exercises} min of exercises"
+    )
+    context["body"] = context["body"].replace(
+        "</h1>", f'</h1>\n<p class="spmd-time">{line}</p>', 1
+    )
+
+
+def setup(app):
+    app.connect("html-page-context", describe, priority=950)
+    app.connect("html-page-context", say_time, priority=850)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,38 @@
+"""Says at the end what the exercise tests counted, chapter by chapter.
+
+`make test` reads these lines from every step that printed some and adds them up.
+"""
+
+import re
+from collections import Counter
+
+# The test that judges a kind of answer -> the column that it fills.
+JUDGES = {
+    "test_the_books_solution_is_right": "solutions",
+    "test_another_right_answer_passes": "other right",
+    "test_a_wrong_answer_is_told_why": "wrong",
+    "test_the_untouched_stub_is_open": "stubs",
+}
+ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\]$")
+
+
+def _counted(reports) -> dict[int, Counter]:
+    found: dict[int, Counter] = {}
+    for report in reports:
+        match = ONE.search(report.nodeid)
+        if match and match[1] in JUDGES and report.when == "call":
+            count = found.setdefault(int(match[2]), Counter())
+            count[JUDGES[match[1]]] += 1
+            if report.failed:
+                count["misjudged"] += 1
+    return found
+
+
+def pytest_terminal_summary(terminalreporter):
+    outcomes = terminalreporter.stats
+    ran = outcomes.get("passed", []) + outcomes.get("failed", [])
+    for chapter, count in sorted(_counted(ran).items()):
+        said = ", ".join(f"{count[column]} {column}" for column in JUDGES.values())
+        terminalreporter.write_line(
+            f"answers of chapter {chapter:02}: {said}, {count['misjudged']} misjudged"
+        )

@@ -1,0 +1,65 @@
+"""nbgrader's settings for this course. It reads them when run in this folder."""
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+# nbgrader calls the program `alembic` by name: look beside this Python first.
+BIN = str(Path(sys.executable).parent)
+if BIN not in os.environ["PATH"].split(os.pathsep):
+    os.environ["PATH"] = os.pathsep.join((BIN, os.environ["PATH"]))
+
+HERE = Path(__file__).resolve().parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+from nbconvert.preprocessors import ClearMetadataPreprocessor  # noqa: E402
+from nbgrader.preprocessors import (  # noqa: E402
+    AssignLatePenalties,
+    CheckCellMetadata,
+    ClearOutput,
+    DeduplicateIds,
+    Execute,
+    IgnorePattern,
+    LimitOutput,
+    OverwriteCells,
+    OverwriteKernelspec,
+    SaveAutoGrades,
+)
+from spmd_course.export import ExportGrades  # noqa: E402
+from spmd_course.find_answers import FindAnswers  # noqa: E402
+from spmd_course.judge import NoScoreForNotFound, WarningsAreNoErrors  # noqa: E402
+from sqlalchemy.exc import SAWarning  # noqa: E402
+
+warnings.filterwarnings("ignore", category=SAWarning)  # of nbgrader 0.9's own
+
+c = get_config()  # noqa: F821 (nbgrader defines it)
+c.CourseDirectory.root = str(HERE)
+c.CourseDirectory.course_id = "spmd"  # the exchange folder of a JupyterHub
+
+# The stub stands in the cell, so nothing takes the place of a solution.
+c.ClearSolutions.code_stub = {"python": ""}
+
+c.Autograde.sanitize_preprocessors = [
+    FindAnswers,  # this course's: grade ids that a tool has dropped
+    ClearOutput,
+    DeduplicateIds,
+    OverwriteKernelspec,
+    OverwriteCells,
+    CheckCellMetadata,
+]
+c.Autograde.autograde_preprocessors = [
+    Execute,
+    WarningsAreNoErrors,  # this course's
+    IgnorePattern,
+    ClearMetadataPreprocessor,
+    LimitOutput,
+    SaveAutoGrades,
+    NoScoreForNotFound,  # this course's
+    AssignLatePenalties,
+    CheckCellMetadata,
+]
+c.ExportApp.plugin_class = ExportGrades  # this course's
+
+c.Execute.timeout = 300  # seconds for one cell

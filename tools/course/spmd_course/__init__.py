@@ -1,0 +1,1 @@
+"""What this course adds to nbgrader; `nbgrader_config.py` puts it in its place."""

@@ -1,0 +1,39 @@
+"""Two steps of `nbgrader autograde` after the cells ran: what counts as an error, and
+what has no score."""
+
+from nbgrader import utils
+from nbgrader.api import Gradebook
+from nbgrader.preprocessors import NbGraderPreprocessor
+
+from .find_answers import NOT_FOUND
+
+
+class WarningsAreNoErrors(NbGraderPreprocessor):
+    """nbgrader takes any text on stderr for a failed check, so a mere warning of JAX
+    would cost all points. An exception is still an error."""
+
+    def preprocess_cell(self, cell, resources, index):
+        if utils.is_grade(cell) and cell.cell_type == "code":
+            for output in cell.outputs:
+                if output.output_type == "stream" and output.name == "stderr":
+                    output.name = "stdout"
+        return cell, resources
+
+
+class NoScoreForNotFound(NbGraderPreprocessor):
+    """An answer that was not found needs a person: no score, and a comment."""
+
+    def preprocess(self, notebook, resources):
+        place = resources["nbgrader"]
+        where = (place["notebook"], place["assignment"], place["student"])
+        with Gradebook(place["db_url"]) as gradebook:
+            for cell in notebook.cells:
+                said = cell.metadata.get(NOT_FOUND)
+                if said is None:
+                    continue
+                name = cell.metadata.nbgrader["grade_id"]
+                grade = gradebook.find_grade(f"{name}-check", *where)
+                grade.auto_score, grade.needs_manual_grade = None, True
+                gradebook.find_comment(name, *where).auto_comment = said
+            gradebook.db.commit()
+        return notebook, resources
