@@ -518,3 +518,13 @@ def test_what_a_check_names_is_gone_after_it():
             exec(code.format(right), names)
         assert names["kept"] == 1
         assert not {"want", "helper"} & set(names)
+
+
+def test_what_was_never_placed_goes_with_a_mesh(mesh):
+    def noisy(key, x):
+        return x + jax.random.normal(key, x.shape)
+
+    key, numbers = jax.random.key(3), jax.random.key_data(jax.random.key(3))
+    spmd.assert_same_as_one_device(noisy, key, put(mesh, (8, 4), "data"))
+    spmd.assert_same_as_one_device(noisy, numbers, put(mesh, (8, 4), "data"))
+    assert not key.committed

@@ -247,8 +247,10 @@ def _copies(jax, tree, place: Callable):
     def copy(leaf):
         if not isinstance(leaf, jax.Array):
             return leaf
+        # What was never placed may go with anything, and its copy has to, too.
+        where = place(leaf) if leaf.committed else None
         if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            return jax.device_put(leaf, place(leaf), may_alias=False)
-        return jax.device_put(jax.device_get(leaf), place(leaf))
+            return jax.device_put(leaf, where, may_alias=False)
+        return jax.device_put(jax.device_get(leaf), where)
 
     return jax.tree.map(copy, tree)

@@ -115,6 +115,15 @@ ANSWERS = {
             ),
             ("a, b, c, d, e = True, False, False, True, False", "is neither"),
             (YES + "a = b = c = d = e = Yes()", "is neither"),
+            (  # a text that equals every text
+                "class Any(str):\n"
+                "    __hash__ = str.__hash__\n"
+                "    def __eq__(self, other):\n        return True\n"
+                "    def __ne__(self, other):\n        return False\n"
+                "    def __str__(self):\n        return self\n"
+                'a = b = c = d = e = Any("?")',
+                "is neither",
+            ),
         ],
     ),
     "12.3": Answers(
@@ -157,6 +166,11 @@ ANSWERS = {
             (  # the contracting dimension
                 'wq_spec = P(both)\nwk_spec = wv_spec = P("kv")\nwo_spec = P(both)',
                 "runs",
+            ),
+            (  # weights gathered over data: not the only collective
+                'wq_spec, wo_spec = P("data", both), P(both, "data")\n'
+                'wk_spec = wv_spec = P(None, "kv")',
+                "all-gather runs",
             ),
             (
                 'wq_spec = wk_spec = wv_spec = wo_spec = (None, "kv")',
@@ -277,6 +291,10 @@ ANSWERS = {
                 MAKE + "    return jax.device_put(\n"
                 "        host, NamedSharding(mesh, P())), wasteful",
                 "a device holds",
+            ),
+            (  # not placed at all
+                MAKE + "    return dict(host), wasteful",
+                "which lie on no device",
             ),
             (  # only the weights are placed
                 MAKE + "    params = dict(host)\n"

@@ -77,7 +77,22 @@ ANSWERS = {
                 + WINDOWS
                 + "    order = np.random.default_rng(0).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "the order of the first",
+                "not another order",
+            ),
+            (  # two orders, by turns
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng(epoch % 2).permutation(count)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
+                "not another order",
+            ),
+            (  # one order, begun elsewhere
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng(0).permutation(count)\n"
+                "    order = np.roll(order, 7 * epoch)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
+                "not another order",
             ),
             (  # a generator with a state
                 "generator = np.random.default_rng(0)\n"
@@ -108,7 +123,7 @@ ANSWERS = {
                 + WINDOWS
                 + "    mine = windows[at * rows : (at + 1) * rows]\n"
                 + PUT,
-                "the order of the first",
+                "not another order",
             ),
         ],
     ),
@@ -125,6 +140,9 @@ ANSWERS = {
             ("a, b, c, d = 9216, 36864, 480, (1, 8)", "look again at c"),
             ("a, b, c, d = 9216, 36864, 3840, (8, 1)", "is not the least"),
             ("a, b, c, d = 9216, 36864, 3840, 'any'", "ValueError"),
+            ("a, b, c, d = 9216.9, 36864, 3840, (1, 8)", "look again at a"),
+            ("a, b, c, d = 9216, 36864, 3840, (1.7, 8)", "is not the least"),
+            ("a, b, c, d = 9216, 36864, float('nan'), (1, 8)", "look again at c"),
             (YES + "a = b = c = d = Yes()", "Error|look again"),
         ],
     ),
@@ -252,8 +270,15 @@ ANSWERS = {
             "    return float(total) / len(rows)",
             MEAN + PADDED + "    total = sum(score(*part) for part in parts)\n"
             "    return total.item() / len(rows)",
+            MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
+            "    return float(sum(sums) / len(rows))",
         ],
         wrong=[
+            (  # one batch for the form, the rest on the host
+                MEAN + PADDED + "    score(*parts[0])\n"
+                "    return float((rows**2).sum(axis=1).mean())",
+                "score was called 1 times",
+            ),
             (  # as it was
                 MEAN + "    means = []\n"
                 "    for at in range(0, len(rows), size):\n"
@@ -273,7 +298,7 @@ ANSWERS = {
                 MEAN + PADDED + "    whole = len(rows) // size\n"
                 "    total = sum(score(*part) for part in parts[:whole])\n"
                 "    return float(total) / (whole * size)",
-                "mean",
+                "score was called 2 times",
             ),
             (  # the padding counts as rows
                 MEAN + PADDED + "    total = sum(score(*part) for part in parts)\n"
@@ -301,7 +326,7 @@ ANSWERS = {
             ),
             (  # without the score
                 MEAN + "    return float((rows**2).mean())",
-                "score was not called",
+                "score was called 0 times",
             ),
         ],
     ),
@@ -354,6 +379,20 @@ ANSWERS = {
                 "    run = train(run, range(done, done + steps), mesh, losses)\n"
                 "    return run, losses",
                 "same random numbers",
+            ),
+            (  # the step of the one checkpoint that is in the text
+                RESUME + "    run, losses = load(manager, mesh), []\n"
+                "    run = train(run, range(120, 120 + steps), mesh, losses)\n"
+                "    return run, losses",
+                "same rows",
+            ),
+            (  # a loss too few
+                RESUME + "    run = load(manager, mesh)\n"
+                '    done = int(run["optimizer"]["step"][...])\n'
+                "    losses = []\n"
+                "    run = train(run, range(done, done + steps), mesh, losses)\n"
+                "    return run, losses[1:]",
+                "2 losses of three steps",
             ),
             (  # always the mesh of the chapter
                 RESUME + "    mesh = jax.make_mesh(\n"
