@@ -528,3 +528,14 @@ def test_what_was_never_placed_goes_with_a_mesh(mesh):
     spmd.assert_same_as_one_device(noisy, key, put(mesh, (8, 4), "data"))
     spmd.assert_same_as_one_device(noisy, numbers, put(mesh, (8, 4), "data"))
     assert not key.committed
+
+
+@pytest.mark.parametrize("kind", ["placed", "never placed"])
+def test_same_as_one_device_keeps_a_donated_argument(mesh, kind):
+    keys = [jax.random.key(3), jnp.arange(4.0)]
+    if kind == "placed":
+        keys = jax.device_put(keys, NamedSharding(mesh, P()))
+    same = jax.jit(lambda x: x, donate_argnums=0)
+    for leaf in keys:
+        spmd.assert_same_as_one_device(same, leaf, reference=lambda x: x)
+        assert not leaf.is_deleted()

@@ -274,6 +274,11 @@ ANSWERS = {
             "    return float(sum(sums) / len(rows))",
         ],
         wrong=[
+            (  # called for the form, averaged on the host
+                MEAN + PADDED + "    for part in parts:\n        score(*part)\n"
+                "    return float((rows**2).sum(axis=1).mean())",
+                "mean",
+            ),
             (  # one batch for the form, the rest on the host
                 MEAN + PADDED + "    score(*parts[0])\n"
                 "    return float((rows**2).sum(axis=1).mean())",
