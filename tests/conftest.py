@@ -1,10 +1,21 @@
-"""Says at the end what the exercise tests counted, chapter by chapter.
+"""What many tests use: a browser; and what the exercise tests counted, at the end.
 
-`make test` reads these lines from every step that printed some and adds them up.
+`make test` reads the lines of the chapters from every step that printed some and adds
+them up.
 """
 
+import os
 import re
+import sys
+import warnings
 from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+
+from browser import browser_path, no_browser
 
 # The test that judges a kind of answer -> the column that it fills.
 JUDGES = {
@@ -36,3 +47,24 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             f"answers of chapter {chapter:02}: {said}, {count['misjudged']} misjudged"
         )
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A Chromium; where there is none its tests are skipped, or fail if required."""
+    path = browser_path()
+    if path is None:
+        said = no_browser("pages were not read")
+        if os.environ.get("SPMD_BROWSER_REQUIRED") == "1":
+            pytest.fail(said)
+        pytest.skip(said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as playwright:
+            opened = playwright.chromium.launch(
+                executable_path=path, args=["--no-sandbox"]
+            )
+            yield opened
+            opened.close()

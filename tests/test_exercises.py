@@ -71,20 +71,23 @@ def _played(chapter: str):
     """The stages of a solved notebook, and what stopped it if something did.
 
     A notebook that stops is run once too: its error is kept, not tried again by
-    every test that needs the chapter.
+    every test that needs the chapter. Checks are left to the tests that judge, and
+    what comes after the last exercise to nbval.
     """
     names: dict = {"__name__": "__main__"}
     stubs = {_grade_id(c): c.source for c in _read("notebooks", chapter)}
     stages, before, solution = {}, {}, ""
-    for cell in _read("solutions", chapter):
-        if cell.cell_type != "code":
-            continue
+    cells = [c for c in _read("solutions", chapter) if c.cell_type == "code"]
+    while cells and not _grade_id(cells[-1]):
+        cells.pop()
+    for cell in cells:
         grade_id = _grade_id(cell)
         if grade_id.endswith("-check"):
             stub = stubs[grade_id.removesuffix("-check")]
             number = re.search(r'spmd\.exercise\("([\d.]+)"\)', cell.source)[1]
             stages[number] = (before, cell.source, solution, stub)
-        elif grade_id:
+            continue
+        if grade_id:
             before, solution = dict(names), cell.source
         try:
             with contextlib.redirect_stdout(io.StringIO()):

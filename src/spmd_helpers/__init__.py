@@ -45,6 +45,7 @@ _HOMES = {
     "MNIST": "_data",
     "load_text": "_prose",
     "load_measured": "_measured",
+    "ShardingExplorer": "_widgets",
     "launch": "_launch",
     "Launched": "_launch",
     "SpecError": "_errors",

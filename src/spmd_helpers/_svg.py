@@ -14,7 +14,7 @@ INK = ("#14181e", "#f3f4f5")  # of a file of its own: light, dark
 PAPER = ("#ffffff", "#14181e")
 MARGIN = 14  # px around a drawing in a file of its own
 
-_DARK_PAGES = (
+DARK_PAGES = (
     'html[data-theme="dark"]',
     'html[theme="dark"]',
     'body[data-jp-theme-light="false"]',
@@ -23,7 +23,7 @@ _DARK_PAGES = (
 )
 # The book's theme lays HTML outputs of dark pages on a light ground; not a drawing.
 _NO_GROUND = (
-    f"{_DARK_PAGES[0]} .bd-content div.cell_output .text_html:has(svg.spmd-drawing) "
+    f"{DARK_PAGES[0]} .bd-content div.cell_output .text_html:has(svg.spmd-drawing) "
     "{ background: none; color: inherit; padding: 0; }"
 )
 PHONE = 320  # px; what every reader's column has
@@ -50,7 +50,7 @@ def svg(picture: Picture, scene: Scene) -> str:
 
 def html(picture: Picture, scene: Scene) -> str:
     """A drawing for a page: it follows the page's own light or dark."""
-    pages = [f"{page} .spmd-drawing {{ {_hues(DARK)} }}" for page in _DARK_PAGES]
+    pages = [f"{page} .spmd-drawing {{ {_hues(DARK)} }}" for page in DARK_PAGES]
     drawing = _element(picture, scene, [*_style(), *pages, _NO_GROUND], 1)
     more = ""
     if _least(scene.width) > PHONE:

@@ -1,0 +1,64 @@
+"""The widgets on a page: a first picture in the page itself, a script that wakes it.
+
+The picture is stored (`make widgets` makes it in a browser), so that a page says the
+same without a script. Style and script are joined from the package's own files, and
+only a page that shows a widget asks for them.
+"""
+
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+
+STORED = Path(__file__).resolve().parent.parent / "widgets"
+SCRIPT, STYLE = "spmd-widgets.js", "spmd-widgets.css"
+
+
+class widget(nodes.General, nodes.Element):
+    """The place of a widget; `name` is its id."""
+
+
+class Widget(Directive):
+    """`sharding-explorer`, `matmul-explorer` or `memory-calculator`."""
+
+    required_arguments = 1
+
+    def run(self):
+        name = self.arguments[0]
+        stored = STORED / f"{name}.html"
+        if not stored.exists():
+            raise self.error(f"there is no {stored.name} in {STORED.name}/")
+        self.state.document.settings.env.note_dependency(str(stored))
+        return [widget(name=name, picture=stored.read_text("utf8"))]
+
+
+def show(translator, node):
+    translator.body.append(node["picture"])
+    raise nodes.SkipNode
+
+
+def write_files(app):
+    """Put style and script where Sphinx finds them."""
+    if app.builder.format != "html":
+        return
+    from spmd_helpers import _widget_source
+
+    folder = Path(app.outdir) / "_static"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SCRIPT).write_text(_widget_source.page_script(), "utf8")
+    (folder / STYLE).write_text(_widget_source.style(), "utf8")
+
+
+def add_files(app, pagename, templatename, context, doctree):
+    """A page with a widget asks for both."""
+    if doctree is not None and next(doctree.findall(widget), None) is not None:
+        app.add_css_file(STYLE)
+        app.add_js_file(SCRIPT, loading_method="defer")
+
+
+def setup(app):
+    app.add_node(widget, html=(show, None))
+    app.add_directive("widget", Widget)
+    app.connect("builder-inited", write_files)
+    app.connect("html-page-context", add_files)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

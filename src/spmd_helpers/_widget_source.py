@@ -1,0 +1,102 @@
+"""The widgets' JavaScript, joined: one ES module each, and one script for a page.
+
+The parts are ES modules in widgets/, which import only from each other. Joined, the
+imports fall away: a notebook takes one module for each widget, and a page, which may
+be opened from a folder where browsers refuse modules, takes all as a classic script.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+
+from ._svg import DARK, DARK_PAGES, LIGHT
+from ._widget_data import data_script
+
+FOLDER = Path(__file__).resolve().parent / "widgets"
+# A widget's file -> the object that it exports.
+WIDGETS = {
+    "sharding_explorer": "shardingExplorer",
+}
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.M)
+_EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.M)
+
+
+def parts(*names: str) -> list[str]:
+    """These files and all that they import, each after what it needs."""
+    found: list[str] = []
+
+    def visit(name):
+        if name not in found:
+            for needed in _IMPORT.findall(source(name)):
+                visit(needed)
+            found.append(name)
+
+    for name in names:
+        visit(name)
+    return found
+
+
+def source(name: str) -> str:
+    """One file of widgets/ as it is."""
+    return (FOLDER / f"{name}.js").read_text("utf8")
+
+
+def joined(*names: str) -> str:
+    """These files and what they need as one text, without imports and exports."""
+    texts = (_IMPORT.sub("", source(name)) for name in parts(*names))
+    return data_script() + "".join(_EXPORT.sub("", text) for text in texts)
+
+
+@cache
+def module(name: str) -> str:
+    """A widget as one ES module, as anywidget takes it.
+
+    Args:
+      name: a key of WIDGETS.
+    """
+    render = f"""
+function render({{ model, el }}) {{
+  const onChange = (state) => {{
+    model.set("state", state);
+    model.save_changes();
+  }};
+  const root = h("figure", {{}});
+  el.append(root);
+  const shown = mount(root, {WIDGETS[name]}, {{ state: model.get("state"), onChange }});
+  const listen = () => shown.set(model.get("state"));
+  model.on("change:state", listen);
+  return () => model.off("change:state", listen);
+}}
+export default {{ render }};
+"""
+    return joined(name) + render
+
+
+def page_script() -> str:
+    """All widgets as one classic script: it wakes every place that a page has."""
+    names = ", ".join(WIDGETS.values())
+    return (
+        '"use strict";\n(() => {\n'
+        + joined(*WIDGETS)
+        + f"""
+for (const widget of [{names}]) {{
+  const root = document.getElementById(`spmd-${{widget.id}}`);
+  if (root) mount(root, widget, {{ linkable: true }});
+}}
+}})();
+"""
+    )
+
+
+def palette_css() -> str:
+    """The axes' colors as variables, light and dark, of drawings and widgets alike."""
+
+    def hues(colors):
+        return " ".join(f"--axis-{i}: {color};" for i, color in enumerate(colors))
+
+    return f":root {{ {hues(LIGHT)} }}\n{', '.join(DARK_PAGES)} {{ {hues(DARK)} }}\n"
+
+
+def style() -> str:
+    """The style of all widgets, palette included."""
+    return palette_css() + (FOLDER / "widgets.css").read_text("utf8")

@@ -1,0 +1,80 @@
+"""The explorers and the calculator as widgets of a notebook."""
+
+from ._errors import MissingLibrary, NotUnderstood, SpecError
+from ._from_jax import layout
+from ._layout import spec_words
+from ._widget_source import module, style
+
+try:
+    import anywidget
+    import traitlets
+except ModuleNotFoundError as error:
+    raise MissingLibrary(
+        f"The widgets need {error.name}, which is not here; run "
+        "`%pip install anywidget` and restart the kernel."
+    ) from None
+
+
+class _Widget(anywidget.AnyWidget):
+    """One of the widgets; `state` holds what its controls say, as typed."""
+
+    state = traitlets.Dict(value_trait=traitlets.Unicode()).tag(sync=True)
+    _esm = ""
+    _css = style()
+
+
+class ShardingExplorer(_Widget):
+    """Try shapes, meshes and specs: which device holds what, and what errors say.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser.
+
+    >>> from jax.sharding import PartitionSpec as P
+    >>> explorer = ShardingExplorer((6, 12), P("data"), mesh={"data": 2, "model": 4})
+    >>> explorer.state["spec"], explorer.state["mesh"]
+    ("P('data', None)", 'data=2, model=4')
+
+    Args:
+      x: what to begin with: whatever `layout` takes. Nothing: an array of 8 × 16.
+      sharding: as for `layout`.
+      mesh: as for `layout`; at most three axes.
+      dtype: as for `layout`.
+
+    Attributes:
+      state: a dict of strings with the keys 'mesh', 'shape', 'spec', 'dtype' and
+        'device', as the controls show them; what is not there has its default. Set it
+        to set the controls.
+
+    Raises:
+      NotUnderstood: what is given is no array, or has no or more than 4 dimensions, or
+        its mesh more than 3 axes.
+      SpecError: the spec does not fit.
+      MissingLibrary: anywidget is not there.
+
+    Used from chapter 03 on, and on the book's front page.
+    """
+
+    _esm = module("sharding_explorer")
+
+    def __init__(self, x=None, sharding=None, *, mesh=None, dtype="float32"):
+        try:
+            lay = None if x is None else layout(x, sharding, mesh=mesh, dtype=dtype)
+            super().__init__(state={} if lay is None else _state(lay))
+        except (NotUnderstood, SpecError) as error:
+            raise error.with_traceback(None) from None
+
+
+def _state(lay) -> dict[str, str]:
+    if not 1 <= len(lay.shape) <= 4 or len(lay.axes) > 3:
+        raise NotUnderstood(
+            f"x has shape {lay.shape} on a mesh of {len(lay.axes)} axes; the explorer "
+            "shows arrays of 1 to 4 dimensions on meshes of at most 3 axes. "
+            "spmd.draw(x) draws any."
+        )
+    return {
+        "mesh": ", ".join(f"{axis}={size}" for axis, size in lay.axes),
+        "shape": ", ".join(map(str, lay.shape)),
+        "spec": spec_words(lay.entries),
+        "dtype": lay.dtype,
+        "device": "0",
+    }

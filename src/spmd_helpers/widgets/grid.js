@@ -1,0 +1,112 @@
+import { drawnLines } from "./page.js";
+
+// A picture of cells as a real table: strips name the mesh axes, cells what is there.
+// `answer.mesh` is [[axis, size], ...] in all of it.
+
+export const DRAWN_LINES = 8; // lines of a table before the middle is left out
+
+/** The place of an axis in the mesh, which gives it its hue. */
+const axisHue = (answer, axis) => answer.mesh.findIndex(([name]) => name === axis);
+
+/** A strip: an axis and the index along it, in the axis's hue. */
+export function axisStrip(answer, ui, axis, index, props = {}) {
+  const hue = axisHue(answer, axis);
+  const size = answer.mesh[hue][1];
+  const tint = size > 1 ? index / (size - 1) : 0;
+  const style = hue < 4 ? `--hue: var(--axis-${hue}); --tint: ${(12 + 20 * tint).toFixed(1)}%` : null;
+  return ui.h("th", { class: "spmd-w-strip", style, ...props }, `${axis} ${index}`);
+}
+
+/** The number along each of these axes of block `n` of a dimension. */
+export function axisIndices(answer, axes, n) {
+  const found = [];
+  for (const axis of [...axes].reverse()) {
+    const size = answer.mesh[axisHue(answer, axis)][1];
+    found.unshift(n % size);
+    n = Math.floor(n / size);
+  }
+  return found;
+}
+
+/**
+ * One table. `rows` and `columns` are {axes, count, label(n)} or null for a single line
+ * without a name, and `cell(row, column)` gives what a td takes: [props, ...children].
+ */
+export function gridTable(answer, ui, caption, rows, columns, cell) {
+  const { h } = ui;
+  const lines = (edge) => (edge ? drawnLines(edge.count, DRAWN_LINES) : [0]);
+  const [down, across] = [lines(rows), lines(columns)];
+  const axesOf = (edge) => (edge ? edge.axes : []);
+  const corner = axesOf(rows).length + (rows?.label ? 1 : 0);
+  const gap = (edge) => `… ${edge.count - DRAWN_LINES} more`;
+  const head = [];
+  axesOf(columns).forEach((axis, depth) => {
+    const cells = [];
+    for (const n of across) {
+      const indices = n === null ? null : axisIndices(answer, columns.axes, n).slice(0, depth + 1);
+      const last = cells.at(-1);
+      if (last && indices && last.key === indices.join()) last.span += 1;
+      else cells.push({ key: indices?.join(), index: indices?.at(-1), span: 1 });
+    }
+    head.push(
+      cells.map(({ key, index, span }) =>
+        key === undefined
+          ? h("td", {}, depth || columns.label ? "" : gap(columns))
+          : axisStrip(answer, ui, axis, index, { scope: span > 1 ? "colgroup" : "col", colspan: span }),
+      ),
+    );
+  });
+  if (columns?.label) {
+    head.push(across.map((n) => (n === null ? h("td", {}, gap(columns)) : h("th", { scope: "col" }, columns.label(n)))));
+  }
+  const before = new Map();
+  const body = down.map((n) => {
+    if (n === null) return h("tr", {}, h("td", { class: "spmd-w-gap", colspan: corner + across.length }, gap(rows)));
+    const names = [];
+    if (rows) {
+      const indices = axisIndices(answer, rows.axes, n);
+      rows.axes.forEach((axis, depth) => {
+        const key = indices.slice(0, depth + 1).join();
+        if (before.get(depth) === key) return;
+        before.set(depth, key);
+        const span = down.filter((m) => m !== null && axisIndices(answer, rows.axes, m).slice(0, depth + 1).join() === key);
+        const together = span.every((m, i) => !i || m === span[i - 1] + 1) ? span.length : 1;
+        const scope = together > 1 ? "rowgroup" : "row";
+        names.push(axisStrip(answer, ui, axis, indices[depth], { scope, rowspan: together }));
+      });
+      if (rows.label) names.push(h("th", { scope: "row" }, rows.label(n)));
+    }
+    const cells = across.map((m) => {
+      if (m === null) return h("td", { class: "spmd-w-gap" }, "…");
+      const [props, ...children] = cell(n, m);
+      return h("td", props, ...children);
+    });
+    return h("tr", {}, names, cells);
+  });
+  return h(
+    "table",
+    { class: "spmd-w-grid" },
+    h("caption", {}, caption),
+    head.length
+      ? h("thead", {}, head.map((cells) => h("tr", {}, corner ? h("td", { colspan: corner }) : null, cells)))
+      : null,
+    h("tbody", {}, body),
+  );
+}
+
+/** Tables side by side: the last two dimensions (or axes) of each are rows and columns. */
+export function gridPanels(edges, each) {
+  const lead = edges.slice(0, -2);
+  const counts = lead.map((edge) => edge.count);
+  const total = counts.reduce((n, m) => n * m, 1);
+  return drawnLines(total, 4).map((n) => {
+    if (n === null) return `… ${total - 4} more`;
+    const front = [];
+    let rest = n;
+    for (const count of [...counts].reverse()) {
+      front.unshift(rest % count);
+      rest = Math.floor(rest / count);
+    }
+    return each(front);
+  });
+}

@@ -1,0 +1,272 @@
+import { DRAWN_LINES, gridPanels, gridTable } from "./grid.js";
+import { ITEM_BYTES, blockOf, coordinates, layoutOf, ownersOf, sayLayout, sliceWords } from "./layout.js";
+import { roving } from "./page.js";
+import { parseMesh, parseShape, parseSpec } from "./typed.js";
+import { attempt, bytesWords, countWords, deviceList, meshDict, refuse, sentences, specWords, tupleWords } from "./words.js";
+
+// Mesh, shape and spec → who holds what.
+
+const SE_LISTED = 64; // blocks in the table of words
+
+function seRead(state) {
+  const mesh = parseMesh(state.mesh);
+  const shape = parseShape(state.shape);
+  const entries = parseSpec(state.spec);
+  const itemBytes = ITEM_BYTES[state.dtype];
+  if (!Object.hasOwn(ITEM_BYTES, state.dtype)) refuse(`dtype: “${state.dtype}” is not known; give one such as float32.`);
+  return { mesh, shape, entries, layout: layoutOf(shape, mesh, entries, itemBytes) };
+}
+
+function seDevice(text, devices) {
+  if (!/^\d{1,6}$/.test(text.trim()) || Number(text) >= devices) {
+    refuse(`device: “${text}” is none of the ${devices} devices; give one from 0 to ${devices - 1}.`);
+  }
+  return Number(text);
+}
+
+/** The specs that cut one dimension: nothing, an axis, or several in an order. */
+export function dimensionChoices(mesh) {
+  const names = mesh.map(([axis]) => axis);
+  const orders = (left) =>
+    left.flatMap((axis) => [[axis], ...orders(left.filter((a) => a !== axis)).map((o) => [axis, ...o])]);
+  const all = orders(names).sort((a, b) => a.length - b.length);
+  return [["", "whole"], ...all.map((o) => [o.join(), o.length > 1 ? `(${o.join(", ")})` : o[0]])];
+}
+
+/** The chosen block, as the device and those that share it. */
+function seChosen(layout, device) {
+  const block = blockOf(device, layout);
+  const where = coordinates(device, layout.mesh);
+  const holders = ownersOf(layout).find((o) => o.block.join() === block.join()).devices;
+  const place = layout.mesh.map(([axis]) => `${axis} ${where[axis]}`).join(", ");
+  const others = holders.filter((d) => d !== device);
+  const shared = others.length
+    ? `the same block is on ${others.length > 1 ? "devices" : "device"} ${deviceList(others)}`
+    : "no other device holds it";
+  const held = layout.shape.length ? `[${sliceWords(block, layout)}]` : "all of it";
+  const sentence = `Device ${device}${place && ` (${place})`} holds ${held}; ${shared}.`;
+  return { device, block, holders, where, sentence };
+}
+
+function seCode(state, { mesh, shape, entries }) {
+  const shapeWords = tupleWords(shape);
+  const draw = [`spec = ${specWords(entries).replaceAll("'", '"')}`];
+  if (mesh.length) {
+    const names = tupleWords(mesh.map(([axis]) => `"${axis}"`));
+    const sizes = tupleWords(mesh.map(([, size]) => size));
+    draw.unshift(
+      `devices = spmd.use_devices(${mesh.reduce((n, [, size]) => n * size, 1)})`,
+      `mesh = jax.make_mesh(${sizes}, ${names}, devices=devices,`,
+      `    axis_types=(AxisType.Auto,) * ${mesh.length})`,
+    );
+  } else draw.unshift("mesh = {}");
+  return [
+    "import jax",
+    "from jax.sharding import AxisType, PartitionSpec as P",
+    "import spmd_helpers as spmd",
+    "",
+    ...draw,
+    `spmd.draw(${shapeWords}, spec, mesh=mesh, dtype="${state.dtype}")`,
+  ].join("\n");
+}
+
+export const shardingExplorer = {
+  id: "sharding-explorer",
+  prefix: "se",
+  title: "Sharding explorer",
+  caption:
+    "Press a device to see who else holds its block. Devices are counted by their position " +
+    "in the mesh, the last axis fastest; a strip names a mesh axis and the index along it.",
+  defaults: {
+    mesh: "data=2, model=4",
+    shape: "8, 16",
+    spec: "P('data', 'model')",
+    dtype: "float32",
+    device: "5",
+  },
+  presets: [
+    { name: "Two axes", state: {} },
+    { name: "Data parallel", state: { spec: "P('data', None)" } },
+    { name: "Tensor parallel", state: { spec: "P(None, 'model')" } },
+    { name: "Both on one dimension", state: { spec: "P(('data', 'model'), None)" } },
+    { name: "Replicated", state: { spec: "P(None, None)" } },
+  ],
+
+  controls(state) {
+    const read = attempt(() => ({
+      mesh: parseMesh(state.mesh),
+      shape: parseShape(state.shape),
+      entries: parseSpec(state.spec),
+    }));
+    const fits = !read.error && read.entries.length <= read.shape.length;
+    const perDimension = fits
+      ? read.shape.map((_, dim) => {
+          const choices = dimensionChoices(read.mesh);
+          const value = (read.entries[dim] || []).join();
+          const known = choices.some(([v]) => v === value);
+          return {
+            key: `dim${dim}`,
+            label: `Dimension ${dim} over`,
+            kind: "select",
+            options: known ? choices : [[value, `(${value})`], ...choices],
+            value,
+            change: (chosen) => {
+              const next = read.shape.map((__, d) => (read.entries[d] || []));
+              next[dim] = chosen ? chosen.split(",") : [];
+              return { spec: specWords(next) };
+            },
+          };
+        })
+      : [];
+    return [
+      { key: "mesh", label: "Mesh", kind: "text", hint: "a name and a size for each axis" },
+      { key: "shape", label: "Shape of the array", kind: "text", hint: "1 to 4 dimensions" },
+      ...perDimension,
+      { key: "spec", label: "PartitionSpec", kind: "text", hint: "or type it" },
+      {
+        key: "dtype",
+        label: "Element type",
+        kind: "select",
+        options: Object.keys(ITEM_BYTES).map((name) => [name, name]),
+      },
+    ];
+  },
+
+  answer(state) {
+    return attempt(() => {
+      const read = seRead(state);
+      const { layout } = read;
+      const device = attempt(() => seDevice(state.device, layout.devices));
+      const chosen = seChosen(layout, device.error ? 0 : device);
+      const owners = ownersOf(layout);
+      const said = sayLayout(layout, state.dtype);
+      const times = layout.replicas > 1 ? `, ${layout.replicas} times one copy` : "";
+      const all = layout.bytesPerDevice * BigInt(layout.devices);
+      const facts = [...said.facts];
+      if (layout.devices > 1) facts.push(`all devices together hold ${bytesWords(all)}${times}`);
+      return {
+        title: said.title,
+        facts,
+        sentence: `${said.title}: ${facts.join("; ")}.`,
+        mesh: layout.mesh,
+        entries: layout.entries,
+        grid: layout.grid,
+        shape: layout.shape,
+        shard: layout.shard,
+        replicas: layout.replicas,
+        replicatedOver: layout.replicatedOver,
+        devices: layout.devices,
+        bytesPerDevice: `${layout.bytesPerDevice}`,
+        totalBytes: `${layout.totalBytes}`,
+        blocks: owners.length,
+        owners: owners.slice(0, SE_LISTED).map(({ block, devices }) => ({
+          block,
+          slices: sliceWords(block, layout),
+          devices,
+        })),
+        chosen,
+        code: seCode(state, read),
+      };
+    });
+  },
+
+  view(answer, ui) {
+    return [
+      ui.h(
+        "div",
+        { class: "spmd-w-pair" },
+        seArray(answer, ui),
+        answer.mesh.length ? seMesh(answer, ui) : null,
+      ),
+      ui.h("p", { class: "spmd-w-chosen" }, answer.chosen.sentence),
+      seTable(answer, ui),
+    ];
+  },
+};
+
+// The picture: two tables, the array's and the mesh's.
+
+/** What is chosen is marked, not only outlined. */
+const seMark = (ui, mine) => ui.h("span", { class: "spmd-w-mark", "aria-hidden": "true" }, mine ? "▸" : "");
+
+function seArray(answer, ui) {
+  const owners = new Map(answer.owners.map((o) => [o.block.join(), o.devices]));
+  const rank = answer.shape.length;
+  const edges = answer.shape.map((_, dim) => ({
+    axes: answer.entries[dim],
+    count: answer.grid[dim],
+    label: (n) => `${n * answer.shard[dim]}:${(n + 1) * answer.shard[dim]}`,
+  }));
+  const [rows, columns] = rank > 1 ? edges.slice(-2) : [null, edges[0]];
+  const chosen = answer.chosen.block.join();
+  const panel = (front) => {
+    const cell = (row, column) => {
+      const block = rank > 1 ? [...front, row, column] : [column];
+      const devices = owners.get(block.join()) || seHolders(answer, block);
+      const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "copy", "copies")) : null;
+      const mine = block.join() === chosen;
+      const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
+      const props = { class: mine ? "spmd-w-cell spmd-w-mine" : "spmd-w-cell" };
+      return [props, seMark(ui, mine), what, deviceList(devices), copies];
+    };
+    const where = front.map((n, dim) => edges[dim].label(n));
+    const at = where.length ? `, [${[...where, ":", ":"].join(", ")}]` : "";
+    return gridTable(answer, ui, `The array${at}: each block and the devices that hold it`, rows, columns, cell);
+  };
+  return ui.scrolling("The array, cut into blocks", gridPanels(edges, panel));
+}
+
+/** The devices of a block that the list of blocks left out. */
+function seHolders(answer, block) {
+  const all = [...Array(answer.devices).keys()];
+  return all.filter((device) => blockOf(device, answer).join() === block.join());
+}
+
+function seMesh(answer, ui) {
+  const rank = answer.mesh.length;
+  const edges = answer.mesh.map(([axis, size]) => ({ axes: [axis], count: size }));
+  const [rows, columns] = rank > 1 ? edges.slice(-2) : [null, edges[0]];
+  const holders = new Set(answer.chosen.holders);
+  let panels = 0;
+  const panel = (front) => {
+    const first = panels++ * DRAWN_LINES * 2;
+    const cell = (row, column) => {
+      const index = rank > 1 ? [...front, row, column] : [column];
+      const device = index.reduce((n, i, axis) => n * answer.mesh[axis][1] + i, 0);
+      const block = blockOf(device, answer);
+      const mine = device === answer.chosen.device;
+      const shares = holders.has(device);
+      const button = ui.h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": `${mine}`,
+          class: shares ? "spmd-w-device spmd-w-mine" : "spmd-w-device",
+          onclick: () => ui.change({ device: `${device}` }),
+        },
+        seMark(ui, shares),
+        ui.h("span", { class: "spmd-w-long" }, "device "),
+        `${device}`,
+        ui.h("small", {}, `[${sliceWords(block, answer)}]`),
+      );
+      button.dataset.key = `device-${device}`;
+      button.dataset.row = first + row;
+      button.dataset.column = column;
+      return [{}, button];
+    };
+    const where = front.map((n, axis) => `${answer.mesh[axis][0]} ${n}`);
+    return gridTable(answer, ui, `${["The mesh", ...where].join(", ")}: each device and the block that it holds`, rows, columns, cell);
+  };
+  const tables = gridPanels(edges, panel);
+  const box = ui.scrolling("The mesh of devices", tables);
+  box.removeAttribute("tabindex"); // its buttons can be reached
+  return roving(box, box.querySelector('[aria-pressed="true"]'));
+}
+
+function seTable(answer, ui) {
+  const rows = answer.owners.map(({ slices, devices }) => [`[${slices}]`, deviceList(devices), `${devices.length}`]);
+  const less = answer.blocks > rows.length ? `, the first ${rows.length} of ${answer.blocks}` : "";
+  const caption = `Blocks and the devices that hold them${less}`;
+  const table = ui.wordTable(caption, ["block", "devices", "copies"], rows, [2]);
+  return ui.h("details", { class: "spmd-w-same" }, ui.h("summary", {}, "The same as a table"), table);
+}
