@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks check bench tpu hardware course wheel lock format lint clean
+.PHONY: help book test lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -23,6 +23,9 @@ lab: environment ## open your own copies of the notebooks (my-notebooks/) in Jup
 notebooks: environment ## make notebooks/, solutions/ and the generated pages again
 	@$(BIN)/python tools/make_notebooks.py
 	@$(BIN)/python tools/make_pages.py
+
+widgets: environment ## store the first pictures of the page's widgets again (needs Chromium)
+	@$(BIN)/python tools/make_widgets.py
 
 check: environment ## say which notebooks and pages are stale, change nothing
 	@$(BIN)/python tools/make_notebooks.py --check

@@ -25,13 +25,13 @@ FLOORS = {
         *("_grade_process", "_grade_watch", "_grade_child", "_grade_seal"),
         "_grade_report",
     },
-    3: {"_draw", "_checks", "_budgets", "_explain"},
+    3: {"_draw", "_checks", "_budgets", "_explain", "_widgets"},
     2: {
         *("_xray", "_xray_view", "_compile", "_leaves", "_program_layouts"),
         *("_findings", "_devices", "_tpu", "_launch", "_launch_child"),
     },
     1: {
-        *("_picture", "_scene", "_svg", "_facts"),
+        *("_picture", "_scene", "_svg", "_facts", "_widget_source"),
         *("_compare", "_from_jax", "_jax_version", "_libtpu"),
         *("_memory", "_memory_view"),
         *("_evidence", "_traced", "_mapped", "_asked", "_finding"),
@@ -46,6 +46,7 @@ FLOORS = {
         *("_training_memory", "_training_setup", "_training_state"),
         *("_training_work", "_training_view"),
         *("_tpu_topology", "_tpu_memory", "_launch_text"),
+        *("_matmul", "_matmul_rule", "_matmul_words", "_widget_data"),
         *("_explain_rules", "_explain_fields", "_explain_text"),
         *("_explain_rules_names", "_explain_rules_mesh", "_explain_rules_placing"),
         *("_explain_rules_manual", "_explain_rules_varying"),

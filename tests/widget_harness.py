@@ -49,7 +49,7 @@ def page_with(name: str) -> str:
     """A whole page that shows one widget."""
     place = PLACE.replace("{style}", _widget_source.style())
     place = place.replace("{id}", "spmd-" + name.replace("_", "-"))
-    return place.replace("{script}", _widget_source.page_script())
+    return place.replace("{script}", _widget_source.page_script(name))
 
 
 def numbers_and_words(found, path="") -> list[tuple[str, object]]:

@@ -15,7 +15,7 @@ from spmd_helpers import _widget_source
 
 STORED = ROOT / "book" / "widgets"
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widgets</title>
-<style>{style}</style>{places}<script>{script}</script></html>"""
+<style>{style}</style>{places}{scripts}</html>"""
 
 
 def page() -> str:
@@ -24,7 +24,10 @@ def page() -> str:
     return PAGE.format(
         style=_widget_source.style(),
         places="".join(f'<figure id="spmd-{one}"></figure>' for one in ids),
-        script=_widget_source.page_script(),
+        scripts="".join(
+            f"<script>{_widget_source.page_script(name)}</script>"
+            for name in _widget_source.WIDGETS
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 
 STORED = Path(__file__).resolve().parent.parent / "widgets"
-SCRIPT, STYLE = "spmd-widgets.js", "spmd-widgets.css"
+STYLE = "spmd-widgets.css"
 
 
 class widget(nodes.General, nodes.Element):
@@ -37,6 +37,11 @@ def show(translator, node):
     raise nodes.SkipNode
 
 
+def script_name(widget_id: str) -> str:
+    """The file that wakes a widget, by its id or by its name in Python."""
+    return f"spmd-{widget_id.replace('_', '-')}.js"
+
+
 def write_files(app):
     """Put style and script where Sphinx finds them."""
     if app.builder.format != "html":
@@ -45,15 +50,17 @@ def write_files(app):
 
     folder = Path(app.outdir) / "_static"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SCRIPT).write_text(_widget_source.page_script(), "utf8")
+    for name in _widget_source.WIDGETS:
+        script = _widget_source.page_script(name)
+        (folder / script_name(name)).write_text(script, "utf8")
     (folder / STYLE).write_text(_widget_source.style(), "utf8")
 
 
 def add_files(app, pagename, templatename, context, doctree):
     """A page with a widget asks for both."""
-    if doctree is not None and next(doctree.findall(widget), None) is not None:
+    for place in doctree.findall(widget) if doctree is not None else ():
         app.add_css_file(STYLE)
-        app.add_js_file(SCRIPT, loading_method="defer")
+        app.add_js_file(script_name(place["name"]), loading_method="defer")
 
 
 def setup(app):

@@ -46,6 +46,7 @@ _HOMES = {
     "load_text": "_prose",
     "load_measured": "_measured",
     "ShardingExplorer": "_widgets",
+    "MemoryCalculator": "_widgets",
     "launch": "_launch",
     "Launched": "_launch",
     "SpecError": "_errors",

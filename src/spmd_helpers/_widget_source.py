@@ -2,7 +2,7 @@
 
 The parts are ES modules in widgets/, which import only from each other. Joined, the
 imports fall away: a notebook takes one module for each widget, and a page, which may
-be opened from a folder where browsers refuse modules, takes all as a classic script.
+be opened from a folder where browsers refuse modules, a classic script for each.
 """
 
 import re
@@ -16,8 +16,11 @@ FOLDER = Path(__file__).resolve().parent / "widgets"
 # A widget's file -> the object that it exports.
 WIDGETS = {
     "sharding_explorer": "shardingExplorer",
+    "memory_calculator": "memoryCalculator",
 }
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.M)
+_COMMENT = re.compile(r"^ *(?://[^\n]*|/\*\*.*?\*/)\n", re.M | re.S)
+_TABLES = "memory_state"  # the part that reads what data_script gives
 _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.M)
 
 
@@ -43,8 +46,11 @@ def source(name: str) -> str:
 
 def joined(*names: str) -> str:
     """These files and what they need as one text, without imports and exports."""
-    texts = (_IMPORT.sub("", source(name)) for name in parts(*names))
-    return data_script() + "".join(_EXPORT.sub("", text) for text in texts)
+    order = parts(*names)
+    texts = [_IMPORT.sub("", source(name)) for name in order]
+    if _TABLES in order:
+        texts.insert(0, data_script())
+    return "".join(_EXPORT.sub("", _COMMENT.sub("", text)) for text in texts)
 
 
 @cache
@@ -69,23 +75,20 @@ function render({{ model, el }}) {{
 }}
 export default {{ render }};
 """
-    return joined(name) + render
+    return joined("page", name) + render
 
 
-def page_script() -> str:
-    """All widgets as one classic script: it wakes every place that a page has."""
-    names = ", ".join(WIDGETS.values())
-    return (
-        '"use strict";\n(() => {\n'
-        + joined(*WIDGETS)
-        + f"""
-for (const widget of [{names}]) {{
-  const root = document.getElementById(`spmd-${{widget.id}}`);
-  if (root) mount(root, widget, {{ linkable: true }});
-}}
-}})();
+def page_script(name: str) -> str:
+    """A widget as a classic script, which wakes the widget's place on a page.
+
+    Args:
+      name: a key of WIDGETS.
+    """
+    wake = f"""
+const root = document.getElementById("spmd-{name.replace("_", "-")}");
+if (root) mount(root, {WIDGETS[name]}, {{ linkable: true }});
 """
-    )
+    return f'"use strict";\n(() => {{\n{joined("page", name)}{wake}}})();\n'
 
 
 def palette_css() -> str:

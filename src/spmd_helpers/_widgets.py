@@ -3,6 +3,8 @@
 from ._errors import MissingLibrary, NotUnderstood, SpecError
 from ._from_jax import layout
 from ._layout import spec_words
+from ._training_memory import training_memory
+from ._widget_data import memory_state
 from ._widget_source import module, style
 
 try:
@@ -62,6 +64,56 @@ class ShardingExplorer(_Widget):
             super().__init__(state={} if lay is None else _state(lay))
         except (NotUnderstood, SpecError) as error:
             raise error.with_traceback(None) from None
+
+
+class MemoryCalculator(_Widget):
+    """Try models, meshes and conventions: what a training step needs, does it fit.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser, by the arithmetic of `training_memory`.
+
+    >>> import spmd_helpers as spmd
+    >>> model = spmd.MODELS["gpt3-xl"]
+    >>> small = MemoryCalculator(model, chip="h100", mesh={"data": 8}, batch=64)
+    >>> small.state["model"], small.state["data"], small.state["zero"]
+    ('gpt3-xl', '8', '3')
+
+    Args:
+      model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
+        model that does not fit.
+      chip: a name in HARDWARE, or a Chip; with `model`.
+      mesh, batch: as for `training_memory`; with `model`.
+      **how: what else `training_memory` takes, and `margin`, the part of the chip's
+        memory that may be filled.
+
+    Attributes:
+      state: a dict of strings, as the controls show them; what is not there has its
+        default. Set it to set the controls.
+
+    Raises:
+      NotUnderstood, UnknownAxis, NotDivisible: as `training_memory` does; or `chip` is
+        not known.
+      MissingLibrary: anywidget is not there.
+
+    Used in chapter 09.
+    """
+
+    _esm = module("memory_calculator")
+
+    def __init__(self, model=None, *, chip="h100", mesh=None, batch=1, **how):
+        try:
+            super().__init__(state=_memory(model, chip, mesh, batch, how))
+        except (NotUnderstood, SpecError) as error:
+            raise error.with_traceback(None) from None
+
+
+def _memory(model, chip, mesh, batch, how) -> dict[str, str]:
+    if model is None:
+        return {}
+    mesh = {} if mesh is None else mesh
+    margin = {"margin": how.pop("margin")} if "margin" in how else {}
+    training_memory(model, mesh=mesh, batch=batch, **how).fits(chip, **margin)
+    return memory_state(model, chip=chip, mesh=mesh, batch=batch, **how, **margin)
 
 
 def _state(lay) -> dict[str, str]:

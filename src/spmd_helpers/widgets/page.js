@@ -217,7 +217,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     if (!answer.error) {
       said.textContent = unbroken(answer.sentence);
       code.textContent = answer.code;
-      keepingFocus(picture, () => picture.replaceChildren(...widget.view(answer, ui).flat()));
+      keepingFocus(picture, () => keepingOpen(picture, () => picture.replaceChildren(...widget.view(answer, ui).flat())));
     }
     return answer;
   };
@@ -272,6 +272,14 @@ function keepingFocus(box, rebuild) {
   const again = box.querySelector(`[data-key="${CSS.escape(key)}"]`);
   again?.focus();
   if (again && place != null && again.setSelectionRange) again.setSelectionRange(place, place);
+}
+
+/** Rebuild a part of the page and leave open what was, if there are as many to open. */
+function keepingOpen(box, rebuild) {
+  const before = [...box.querySelectorAll("details")].map((d) => d.open);
+  rebuild();
+  const after = [...box.querySelectorAll("details")];
+  if (after.length === before.length) after.forEach((d, i) => (d.open ||= before[i]));
 }
 
 async function copyText(text) {

@@ -1,0 +1,280 @@
+import { gridTable } from "./grid.js";
+import { ITEM_BYTES, layoutOf, ownersOf } from "./layout.js";
+import { matmulPlan } from "./matmul.js";
+import {
+  MATMUL_KINDS, matmulChoice, matmulExplicit, matmulFlops, matmulPitfalls, matmulResult, matmulSteps, matmulTitle,
+} from "./matmul_words.js";
+import { parseMesh, parseSpec } from "./typed.js";
+import { attempt, bytesWords, countWords, deviceList, joinWords, refuse, specWords, tupleWords } from "./words.js";
+
+// Two specs → what moves, where the result lies, what is repeated. Matrices only.
+
+const MM_LISTED = 64; // blocks in the answer
+const MM_STEPS = ["Before", "Communicate", "Multiply", "Reduce"];
+const MM_AT = { I: "rows of C", J: "J: parts of a sum", K: "columns of C", "-": "nothing: all compute the same" };
+const MM_DTYPES = ["float32", "bfloat16", "float16"];
+
+function mmSize(text, name) {
+  const words = text.trim();
+  if (!/^\d{1,7}$/.test(words) || Number(words) < 1 || Number(words) > 1e6) {
+    refuse(`${name}: “${text}” is not a size; give a whole number from 1 to 1000000.`);
+  }
+  return Number(words);
+}
+
+/** A matrix's layout; what is wrong with it names the matrix. */
+function mmLayout(name, shape, mesh, text, itemBytes) {
+  const entries = parseSpec(text, name);
+  const found = attempt(() => layoutOf(shape, mesh, entries, itemBytes));
+  if (found.error) refuse(`${name}: ${found.error}`);
+  return found;
+}
+
+function mmRead(state) {
+  const mesh = parseMesh(state.mesh);
+  const sizes = { I: mmSize(state.i, "I"), J: mmSize(state.j, "J"), K: mmSize(state.k, "K") };
+  if (!MM_DTYPES.includes(state.dtype)) {
+    refuse(`dtype: “${state.dtype}” is not known here; give one of ${joinWords(MM_DTYPES)}.`);
+  }
+  const itemBytes = ITEM_BYTES[state.dtype];
+  const a = mmLayout("A", [sizes.I, sizes.J], mesh, state.a, itemBytes);
+  const b = mmLayout("B", [sizes.J, sizes.K], mesh, state.b, itemBytes);
+  const asked = state.c.trim() !== "";
+  const wish = asked ? mmLayout("C", [sizes.I, sizes.K], mesh, state.c, itemBytes) : null;
+  const plan = matmulPlan(mesh, a.entries, b.entries, sizes, itemBytes, wish?.entries);
+  const c = plan.whyNot ? null : wish || layoutOf([sizes.I, sizes.K], mesh, plan.natural, itemBytes);
+  return { mesh, a, b, c, wish, plan, itemBytes };
+}
+
+/** A matrix as the answer has it. */
+function mmSide(name, lay) {
+  const owners = ownersOf(lay);
+  const { shape, mesh, entries, grid, shard, devices, replicas } = lay;
+  return {
+    title: `${name} [${shape.join(", ")}] as ${specWords(entries)}: ${shard.join(" × ")} a device`,
+    ...{ shape, mesh, entries, grid, shard, devices, replicas },
+    bytesPerDevice: `${lay.bytesPerDevice}`,
+    blocks: owners.length,
+    owners: owners.slice(0, MM_LISTED).map((o) => ({ block: o.block, devices: o.devices })),
+  };
+}
+
+/** What one device sends, with the numbers in the formula. */
+function mmFormula({ kind, axes, put, got, sent }, mesh) {
+  const n = mesh.reduce((all, [x, size]) => (axes.includes(x) ? all * size : all), 1);
+  if (kind === "collective-permute") return `${sent} B`;
+  const share = `${n - 1}/${n} · ${kind === "all-gather" ? got : put} B`;
+  return `${kind === "all-reduce" ? "2 · " : ""}${share} = ${sent} B`;
+}
+
+/** Every spec of a matrix on this mesh: each axis cuts a dimension, or none. */
+function mmSpecs(mesh) {
+  let found = [[[], []]];
+  for (const [axis] of mesh) {
+    const put = (entries, dim, at) =>
+      entries.map((e, d) => (d === dim ? [...e.slice(0, at), axis, ...e.slice(at)] : e));
+    found = found.flatMap((entries) => [
+      entries,
+      ...entries.flatMap((e, dim) => [...Array(e.length + 1).keys()].map((at) => put(entries, dim, at))),
+    ]);
+  }
+  const used = (entries) => entries.flat().length;
+  return found.sort((one, two) => used(one) - used(two)).map(specWords);
+}
+
+function mmChoices(state, key, first) {
+  const mesh = attempt(() => parseMesh(state.mesh));
+  const known = mesh.error ? [] : mmSpecs(mesh).map((words) => [words, words]);
+  const options = [...first, ...known];
+  if (options.some(([value]) => value === state[key])) return options;
+  return [[state[key], state[key] || "nothing typed"], ...options];
+}
+
+function mmCode(state, { mesh, a, b, wish }) {
+  const spec = (lay) => specWords(lay.entries).replaceAll("'", '"');
+  const lines = [
+    "import jax",
+    "import jax.numpy as jnp",
+    "from jax.sharding import AxisType, NamedSharding, PartitionSpec as P",
+    "import spmd_helpers as spmd",
+    "",
+  ];
+  let place = "";
+  let jit = "";
+  if (mesh.length) {
+    const names = tupleWords(mesh.map(([axis]) => `"${axis}"`));
+    const sizes = tupleWords(mesh.map(([, size]) => size));
+    place = ", sharding=NamedSharding(mesh, spec)";
+    if (wish) jit = `,\n    jit={"out_shardings": NamedSharding(mesh, ${spec(wish)})}`;
+    lines.push(
+      `devices = spmd.use_devices(${a.devices})`,
+      `mesh = jax.make_mesh(${sizes}, ${names}, devices=devices,`,
+      `    axis_types=(AxisType.Auto,) * ${mesh.length})`,
+      "",
+    );
+  }
+  lines.push(
+    "def on(shape, spec):",
+    `    return jax.ShapeDtypeStruct(`,
+    `        shape, jnp.${state.dtype}${place})`,
+    "",
+    `a = on(${tupleWords(a.shape)}, ${spec(a)})`,
+    `b = on(${tupleWords(b.shape)}, ${spec(b)})`,
+    `report = spmd.xray(lambda a, b: a @ b, a, b${jit})`,
+    "print(report)",
+  );
+  return lines.join("\n");
+}
+
+export const matmulExplorer = {
+  id: "matmul-explorer",
+  prefix: "mm",
+  title: "Matmul explorer",
+  caption:
+    "C = A · B under jit, on Auto axes: A is [I, J], B is [J, K]; J is summed over. Matrices " +
+    "only, and nothing around the product: more dimensions, or a program, are for spmd.xray. A cell " +
+    "names the devices that hold the block.",
+  defaults: {
+    mesh: "data=4, model=2",
+    a: "P('data', 'model')",
+    b: "P('model', None)",
+    c: "",
+    i: "48",
+    j: "40",
+    k: "24",
+    dtype: "float32",
+  },
+  presets: [
+    { name: "Case 2", state: {} },
+    { name: "Case 1", state: { a: "P('data', None)", b: "P(None, 'model')" } },
+    { name: "Case 3", state: { b: "P(None, 'model')" } },
+    { name: "Case 4", state: { a: "P('data', None)", b: "P(None, 'data')" } },
+    { name: "A misplaced weight", state: { a: "P('data', None)", b: "P('data', None)" } },
+    {
+      name: "An idle axis",
+      state: { a: "P('model', None)", b: "P(None, 'model')", i: "192", j: "320", k: "256" },
+    },
+  ],
+
+  controls(state) {
+    const group = "Change it yourself";
+    const typed = (key, label) => ({
+      key: `${key}Typed`,
+      label,
+      kind: "text",
+      value: state[key],
+      change: (words) => ({ [key]: words }),
+      group,
+    });
+    return [
+      { key: "mesh", label: "Mesh", kind: "text", hint: "a name and a size for each axis" },
+      { key: "a", label: "A is cut by", kind: "select", options: mmChoices(state, "a", []) },
+      { key: "b", label: "B is cut by", kind: "select", options: mmChoices(state, "b", []) },
+      { key: "c", label: "C is asked to be", kind: "select", options: mmChoices(state, "c", [["", "as it follows"]]) },
+      { key: "i", label: "I, rows of A", kind: "number", group },
+      { key: "j", label: "J, summed over", kind: "number", group },
+      { key: "k", label: "K, columns of B", kind: "number", group },
+      { key: "dtype", label: "Element type", kind: "select", options: MM_DTYPES.map((d) => [d, d]), group },
+      typed("a", "PartitionSpec of A"),
+      typed("b", "PartitionSpec of B"),
+      typed("c", "PartitionSpec of C, or nothing"),
+    ];
+  },
+
+  answer(state) {
+    return attempt(() => {
+      const read = mmRead(state);
+      const { mesh, a, b, c, wish, plan, itemBytes } = read;
+      const idle = plan.whyNot ? [] : Object.keys(plan.cuts).filter((x) => plan.cuts[x] === "-");
+      const title = matmulTitle(a, b, wish);
+      const worked = plan.whyNot
+        ? { whyNot: plan.whyNot }
+        : {
+            c: mmSide("C", c),
+            block: plan.block,
+            flopsPerDevice: `${matmulFlops(plan.block)}`,
+            redundancy: mesh.reduce((n, [x, size]) => (idle.includes(x) ? n * size : n), 1),
+            idleAxes: idle,
+            moves: plan.moves.map((m) => ({
+              ...{ kind: m.kind, of: m.of, axes: m.axes },
+              ...{ put: `${m.put}`, sent: `${m.sent}`, got: `${m.got}` },
+              formula: mmFormula(m, mesh),
+            })),
+          };
+      return {
+        title,
+        sentence: matmulResult(title, plan, c),
+        mesh,
+        a: mmSide("A", a),
+        b: mmSide("B", b),
+        axes: Object.entries(plan.kinds).map(([axis, kind]) => ({
+          axis,
+          size: mesh.find(([x]) => x === axis)[1],
+          cuts: MATMUL_KINDS[kind][0],
+          case: MATMUL_KINDS[kind][1],
+          at: plan.whyNot ? "" : MM_AT[plan.cuts[axis]],
+        })),
+        steps: matmulSteps(a, b, c, plan),
+        choice: matmulChoice(plan, a, b, wish, itemBytes),
+        pitfalls: matmulPitfalls(plan, mesh),
+        explicit: matmulExplicit(a, b, wish, plan.natural, state.dtype),
+        ...worked,
+        code: mmCode(state, read),
+      };
+    });
+  },
+
+  view(answer, ui) {
+    const { h } = ui;
+    const sign = (words) => h("span", { class: "spmd-w-sign", "aria-hidden": "true" }, words);
+    const c = answer.c ? [sign("="), mmPicture("C", answer.c, ui)] : null;
+    const notes = [answer.choice, ...answer.pitfalls, answer.explicit.sentence].filter(Boolean);
+    return [
+      h("div", { class: "spmd-w-product" }, mmPicture("A", answer.a, ui), sign("·"), mmPicture("B", answer.b, ui), c),
+      h(
+        "ol",
+        { class: "spmd-w-steps" },
+        answer.steps.map((words, i) => (words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), words) : null)),
+      ),
+      h("ul", { class: "spmd-w-notes" }, notes.map((words) => h("li", {}, words))),
+      answer.axes.length ? mmAxisTable(answer, ui) : null,
+      mmMoveTable(answer, ui),
+    ].filter(Boolean);
+  },
+};
+
+/** A matrix as a picture: each block and the devices that hold it. */
+function mmPicture(name, side, ui) {
+  const owners = new Map(ownersOf(side).map((o) => [o.block.join(), o.devices]));
+  const [rows, columns] = side.entries.map((axes, dim) => ({
+    axes,
+    count: side.grid[dim],
+    label: (n) => `${n * side.shard[dim]}:${(n + 1) * side.shard[dim]}`,
+  }));
+  const cell = (row, column) => {
+    const devices = owners.get(`${row},${column}`);
+    const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "copy", "copies")) : null;
+    const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
+    return [{ class: "spmd-w-cell" }, what, deviceList(devices), copies];
+  };
+  const size = `, ${bytesWords(side.bytesPerDevice)}`;
+  return ui.scrolling(`The blocks of ${name}`, gridTable(side, ui, side.title + size, rows, columns, cell));
+}
+
+function mmAxisTable(answer, ui) {
+  const rows = answer.axes.map(({ axis, size, cuts, case: number, at }) => [
+    `${axis} (${size})`,
+    cuts,
+    number ? `case ${number}` : "none",
+    at || "not worked out",
+  ]);
+  return ui.wordTable("Axis by axis", ["mesh axis", "cuts", "which is", "at the multiply it cuts"], rows);
+}
+
+function mmMoveTable(answer, ui) {
+  if (!answer.moves?.length) return null;
+  const rows = answer.moves.map((m) => [`${m.kind} of ${m.of}`, joinWords(m.axes), `${m.put} B`, m.formula, `${m.got} B`]);
+  const head = ["what moves", "over", "puts in", "sends", "gets"];
+  const table = ui.wordTable("Bytes of each device, exactly", head, rows, [2, 3, 4]);
+  return ui.h("details", { class: "spmd-w-same" }, ui.h("summary", {}, "What moves, as a table"), table);
+}

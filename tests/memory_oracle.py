@@ -1,0 +1,349 @@
+"""What the package says of a state of the memory calculator.
+
+A state is a dict of texts, as typed; `expected` is the answer that the page must give.
+"""
+
+import functools
+import math
+import re
+
+from spmd_helpers import _widget_source
+from spmd_helpers._errors import NotUnderstood, SpecError
+from spmd_helpers._hardware import HARDWARE, chip
+from spmd_helpers._models import MODELS
+from spmd_helpers._text import bytes_words
+from spmd_helpers._training_memory import training_memory
+from spmd_helpers._training_state import MOMENTS
+from spmd_helpers._training_view import when
+from spmd_helpers._transformer import MLP, Transformer
+
+SIZES = ("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim")
+MAY_LACK = ("kv_heads", "d_ff", "vocab", "seq", "head_dim")
+MOST = 10**9
+
+
+def _defaults() -> dict[str, str]:
+    """The state that the page begins with, read from the widget's file."""
+    text = _widget_source.source("memory_state").partition("memoryDefaults = {")[2]
+    return dict(re.findall(r'^  (\w+): "(.*)",$', text.partition("};")[0], re.M))
+
+
+DEFAULTS = _defaults()
+
+
+class Refused(ValueError):
+    """The page's own limits, which the package does not have."""
+
+
+def read(state):
+    """The model and the arguments of training_memory."""
+
+    def text(key):
+        if len(state[key]) > 200:
+            raise Refused(f"{key} has more than 200 characters; give fewer.")
+        return state[key]
+
+    def whole(key):
+        typed = text(key).strip()
+        if not re.fullmatch(r"[+-]?[0-9]+", typed):
+            return typed
+        if int(typed) >= MOST:
+            raise Refused(
+                f"{key}={int(typed)} is more than this page counts with; give less "
+                f"than {MOST}."
+            )
+        return int(typed)
+
+    def or_none(kind, key):
+        return kind(key) if text(key).strip() else None
+
+    def yes(key):
+        return {"yes": True, "no": False}.get(text(key), text(key))
+
+    model = read_model(text, whole, or_none, yes)
+    grads = or_none(text, "grads")
+    if grads is not None and "," in grads:
+        grads = tuple(name.strip() for name in grads.split(","))
+    mesh = {"data": whole("data"), "model": whole("model_axis")}
+    own = state["model"] in ("custom", "mlp")
+    how = {
+        "zero": whole("zero"),
+        "batch": whole("batch"),
+        "seq": None if own else or_none(whole, "seq"),
+        **{key: text(key) for key in ("params", "compute", "optimizer")},
+        "grads": grads,
+        "moments": or_none(text, "moments"),
+        "master": yes("master"),
+        "recompute": text("recompute"),
+        "counting": text("counting"),
+    }
+    if not isinstance(model, MLP):
+        how["attention"] = text("attention")
+        how["sequence_parallel"] = yes("sequence_parallel")
+    return model, {"mesh": mesh, **how}
+
+
+def read_model(text, whole, or_none, yes):
+    if text("model") == "mlp":
+        return MLP(whole("layers"), whole("d_model"), whole("d_ff"))
+    if text("model") != "custom":
+        return MODELS[text("model")]
+    fields = {k: or_none(whole, k) if k in MAY_LACK else whole(k) for k in SIZES}
+    fields = {k: v for k, v in fields.items() if v is not None}
+    fields |= {key: yes(key) for key in ("gated", "tied", "biases")}
+    return Transformer(**fields, positions=text("positions"), norm=text("norm"))
+
+
+def read_margin(state):
+    typed = state["margin"].strip()
+    if re.fullmatch(r"[0-9]{1,9}", typed):
+        return int(typed)
+    if re.fullmatch(r"[0-9]{1,9}\.[0-9]{0,9}|\.[0-9]{1,9}", typed):
+        return float(typed)
+    return typed
+
+
+def counted(state):
+    """The model, what is counted, and what is left of the chip."""
+    model, how = read(state)
+    found = training_memory(model, **how)
+    if found.total_bytes >= 2**70:
+        raise Refused(
+            f"{found.what}: {found.total_bytes} bytes on each device are more than "
+            "this page counts with; make it smaller."
+        )
+    for key in ("margin", "chip"):
+        if len(state[key]) > 200:
+            raise Refused(f"{key} has more than 200 characters; give fewer.")
+    return model, how, found, found.left_bytes(state["chip"], read_margin(state))
+
+
+REFUSALS = (Refused, NotUnderstood, SpecError)
+
+
+def expected(state, with_changes=True):
+    """The whole answer, or {"error": ...}."""
+    try:
+        model, how, found, left = counted(state)
+    except REFUSALS as error:
+        return {"error": str(error)}
+    usable = chip(state["chip"]).usable_bytes
+    allowed = left + found.total_bytes
+    assert allowed == math.floor(read_margin(state) * usable)
+    scale = max(found.total_bytes, usable)
+    verdict = f"Fits, {bytes_words(left)} free" if left >= 0 else ""
+    verdict = verdict or f"Does not fit, {bytes_words(-left)} over"
+    answer = {
+        key: str(getattr(found, key))
+        for key in ("params_bytes", "grads_bytes", "optimizer_bytes")
+    }
+    answer |= {
+        "activations_bytes": str(found.activations_bytes),
+        "total_bytes": str(found.total_bytes),
+        "total": bytes_words(found.total_bytes),
+        "what": found.what,
+        "parameters": str(model.parameters),
+        "sources": sources(model, chip(state["chip"])),
+        "lines": [
+            {
+                "name": line.name,
+                "formula": line.formula,
+                "bytes": str(line.bytes),
+                "words": bytes_words(line.bytes),
+                "when": list(line.when),
+                "shown": when(line.when),
+                "source": line.source,
+            }
+            for line in found.lines
+        ],
+        "peak_moment": found.peak_moment,
+        "notes": list(found.notes),
+        "bars": bars(found, scale),
+        "chip": chip(state["chip"]).name,
+        "usable_bytes": str(usable),
+        "usable": bytes_words(usable),
+        "usable_share": share(usable, scale),
+        "allowed_bytes": str(allowed),
+        "allowed": bytes_words(allowed),
+        "allowed_share": share(allowed, scale),
+        "left_bytes": str(left),
+        "fits": left >= 0,
+        "verdict": verdict,
+    }
+    if with_changes:
+        made = changes(state, model, how, found) if left < 0 else []
+        answer["changes"] = made
+        answer["sentence"] = sentence(answer, found, made)
+    return answer
+
+
+def sources(model, one):
+    shapes = f"Shapes of {model.name}: {model.source}. " if model.source else ""
+    return f"{shapes}Memory of {one.name}: {one.source}, {one.date}."
+
+
+def bars(found, scale):
+    def part(line, number):
+        if number < 3:
+            return ("parameters", "gradients", "optimizer")[number]
+        if line.name == "batch":
+            return "batch"
+        return "work" if "buffers at the peak" in line.source else "kept"
+
+    made = []
+    for moment in MOMENTS:
+        sums = dict.fromkeys(
+            ("parameters", "optimizer", "gradients", "kept", "work", "batch"), 0
+        )
+        for number, line in enumerate(found.lines):
+            if moment in line.when:
+                sums[part(line, number)] += line.bytes
+        made.append(
+            {
+                "moment": moment,
+                "bytes": str(found.moments[moment]),
+                "words": bytes_words(found.moments[moment]),
+                "most": moment == found.peak_moment,
+                "parts": [
+                    {
+                        "part": name,
+                        "bytes": str(size),
+                        "words": bytes_words(size),
+                        "share": share(size, scale),
+                    }
+                    for name, size in sums.items()
+                    if size
+                ],
+            }
+        )
+    return made
+
+
+def share(size, scale):
+    return size * 10_000 // scale / 100
+
+
+def sentence(answer, found, made):
+    there = [line for line in found.lines if found.peak_moment in line.when]
+    most = max(there, key=lambda line: line.bytes)
+    said = (
+        f"{found.what}: {answer['total']} on each device, most in "
+        f"{found.peak_moment}. {answer['verdict']}: a program on {answer['chip']} can "
+        f"use {answer['usable']}, of which {answer['allowed']} may be filled. The "
+        f"largest part is {most.name}, {bytes_words(most.bytes)}."
+    )
+    if made:
+        said += f" The smallest change that makes it fit: {made[0]['words']}."
+    elif not answer["fits"]:
+        said += (
+            " Neither ZeRO, recompute, flash attention, more devices nor another chip "
+            "makes it fit."
+        )
+    return said
+
+
+# Which changes make it fit, tried by the package.
+
+
+def changes(state, model, how, found):
+    def after(change):
+        try:
+            _, _, again, left = counted(state | change)
+        except REFUSALS:
+            return None
+        return again if left >= 0 else None
+
+    def first(tried):
+        for change in tried:
+            if again := after(change):
+                return [(change, again)]
+        return []
+
+    data, split = how["mesh"]["data"], how["mesh"]["model"]
+    plain = not isinstance(model, MLP)
+    recomputes = ("none", "selective", "full")
+    later = recomputes[recomputes.index(how["recompute"]) + 1 :]
+    sequence = plain and not how["sequence_parallel"]
+    devices = data * split
+    few = devices <= 2**16
+    cuts = [n for n in range(1, devices + 1) if devices % n == 0] if few else []
+    more = [2**n for n in range(1, 11) if 2**n * devices <= 2**16]
+    usable = {name: one.usable_bytes for name, one in HARDWARE.items()}
+    larger = [n for n in usable if usable[n] > chip(state["chip"]).usable_bytes]
+    made = [
+        *first({"zero": str(n)} for n in range(how["zero"] + 1, 4)),
+        *first([{"attention": "flash"}] if plain else []),
+        *first({"recompute": word} for word in later),
+        *first([{"sequence_parallel": "yes"}] if sequence else []),
+        *first(
+            {"data": str(devices // n), "model_axis": str(n)}
+            for n in cuts
+            if n != split
+        ),
+        *largest_batch(after, how["batch"], data),
+        *first(
+            [
+                *({"data": str(data * n)} for n in more),
+                *({"model_axis": str(split * n)} for n in more),
+            ]
+        ),
+        *first({"chip": name} for name in sorted(larger, key=usable.get)),
+    ]
+    if not made:
+        steps = [
+            *([{"zero": "3"}] if how["zero"] < 3 else []),
+            *(
+                [{"attention": "flash"}]
+                if plain and how["attention"] == "plain"
+                else []
+            ),
+            *([{"recompute": "full"}] if later else []),
+            *([{"sequence_parallel": "yes"}] if sequence else []),
+        ]
+        made = together(after, steps)
+    return [said(state, change, found, again) for change, again in made]
+
+
+def largest_batch(after, batch, data):
+    """By halving, and held against the next one."""
+    low, high = 0, batch // data
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (
+            (middle, high) if after({"batch": str(middle * data)}) else (low, middle)
+        )
+    if not low:
+        return []
+    assert not after({"batch": str((low + 1) * data)})
+    change = {"batch": str(low * data)}
+    return [(change, after(change))]
+
+
+def together(after, steps):
+    for count in range(2, len(steps) + 1):
+        chosen = [
+            functools.reduce(dict.__or__, some)
+            for number in range(2 ** len(steps))
+            if len(some := [s for i, s in enumerate(steps) if number >> i & 1]) == count
+        ]
+        found = [(change, again) for change in chosen if (again := after(change))]
+        if found:
+            return found
+    return []
+
+
+def said(state, change, found, again):
+    if "data" in change or "model_axis" in change:
+        mesh = state | change
+        name = f"data={int(mesh['data'])} × model={int(mesh['model_axis'])}"
+    else:
+        shown = {"yes": "True"}
+        name = ", ".join(f"{k}={shown.get(v, v)}" for k, v in change.items())
+    if "chip" in change:
+        room = math.floor(read_margin(state) * HARDWARE[change["chip"]].usable_bytes)
+        words = f"{name}: room for {bytes_words(room)}"
+    else:
+        words = f"{name}: {bytes_words(found.total_bytes)} → "
+        words += bytes_words(again.total_bytes)
+    total = str(again.total_bytes)
+    return {"change": name, "words": words, "set": change, "bytes": total}
