@@ -29,6 +29,7 @@ PROGRESS = """\
 import ipywidgets
 ipywidgets.IntProgress(3, max=4, description="steps")
 """
+EXPLORER = "spmd.ShardingExplorer(x)"
 SECONDS = 120  # for each wait; a quiet machine needs a few
 
 
@@ -39,6 +40,7 @@ def checkout(tmp_path_factory):
     (root / "notebooks").mkdir()
     shutil.copytree(ROOT / "tools", root / "tools")
     notebook = nbformat.read(ROOT / "notebooks" / NAME, as_version=4)
+    notebook.cells.append(nbformat.v4.new_code_cell(EXPLORER, id="explorer"))
     notebook.cells.append(nbformat.v4.new_code_cell(PROGRESS, id="progress"))
     for cell in notebook.cells:  # a count that is there in the end comes from the run
         if cell.cell_type == "code":
@@ -160,6 +162,18 @@ def test_drawings_and_the_progress_bar_show(page):
     bar.scroll_into_view_if_needed()
     assert bar.inner_text().strip() == "steps"
     assert bar.locator(".progress-bar").evaluate("bar => bar.style.width") == "75%"
+
+
+def test_the_explorer_is_alive(page):
+    explorer = page.locator(".jp-OutputArea figure.spmd-w")
+    explorer.scroll_into_view_if_needed()
+    said = explorer.locator(".spmd-w-said")
+    assert "float32[8, 6] as P('data', 'model')" in said.inner_text()
+    explorer.get_by_label("PartitionSpec").fill("P('model')")
+    assert "each device holds (4, 6)" in said.inner_text()
+    explorer.get_by_role("button", name="device 3").click()
+    assert "Device 3 (data 1, model 1)" in explorer.inner_text()
+    assert page.complaints == []
 
 
 def test_nothing_of_a_teachers_is_offered(page):

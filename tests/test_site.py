@@ -7,6 +7,7 @@ all that is asked of it is asked then, and the tests read the answers.
 """
 
 import gzip
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -35,13 +36,17 @@ CODE = """() => [...document.querySelectorAll('.cell_input pre')].flatMap(
 CUT = """() => [...document.querySelectorAll('.cell_output .stream pre')]
     .filter(e => e.scrollWidth > e.clientWidth + 1)
     .map(e => e.textContent.slice(0, 80))"""
-# Of the long paragraphs, characters a line; of the body, size and line height.
+# Of the paragraphs, how many characters a line has room for; of the body, its type.
 MEASURE = """() => {
-  const style = getComputedStyle(document.querySelector('.bd-article p'));
+  const first = document.querySelector('.bd-article p:not(.spmd-time)');
+  const style = getComputedStyle(first);
   const lineHeight = parseFloat(style.lineHeight);
+  const pen = document.createElement('canvas').getContext('2d');
+  pen.font = `${style.fontSize} ${style.fontFamily}`;
+  const room = (p, text) => text.length * p.clientWidth / pen.measureText(text).width;
   const lines = [...document.querySelectorAll('.bd-article section > p')]
-    .filter(p => p.textContent.length > 240 && p.offsetParent)
-    .map(p => p.textContent.length / (p.getBoundingClientRect().height / lineHeight))
+    .filter(p => p.textContent.length > 120 && p.offsetParent)
+    .map(p => room(p, p.textContent))
     .sort((a, b) => a - b);
   const h1 = document.querySelector('.bd-article h1');
   return {
@@ -53,14 +58,16 @@ MEASURE = """() => {
   };
 }"""
 ALTS = """() => [...document.querySelectorAll('.bd-article img')]
-    .map(e => e.alt).filter(alt => alt.trim().length < 15 || /\\.\\w{3,4}$/.test(alt))"""
+    .map(e => e.alt)
+    .filter(alt => alt.trim().length < 15 || /\\.\\w{3,4}$/.test(alt))"""
 SHIFT = """() => new Promise(done => {
   let sum = 0;
   new PerformanceObserver(list => list.getEntries().forEach(e => { sum += e.value; }))
     .observe({type: 'layout-shift', buffered: true});
   setTimeout(() => done(sum), 100);
 })"""
-DARK = """() => [...document.querySelectorAll('.cell_output .text_html:has(.spmd-xray)')]
+DARK = """() => [...document.querySelectorAll(
+    '.cell_output .text_html:has(.spmd-xray)')]
     .map(e => getComputedStyle(e).backgroundColor)"""
 
 
@@ -102,6 +109,7 @@ def look(over_http, from_folder, name: str) -> Looked:
     seen.unnamed = page.evaluate(UNNAMED)
     seen.alts = page.evaluate(ALTS)
     seen.code = page.evaluate(CODE.replace("COLUMNS", str(CODE_COLUMNS)))
+    seen.complaints["http"] = list(over_http.errors)  # axe asks for more
     page.add_style_tag(content="* { transition: none !important }")
     for theme in THEMES:
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
@@ -114,7 +122,6 @@ def look(over_http, from_folder, name: str) -> Looked:
         seen.measure[width] = page.evaluate(MEASURE)
         if width == 390:
             seen.cut = page.evaluate(CUT)
-    seen.complaints["http"] = list(over_http.errors)
     from_folder.go(name).wait_for_load_state("networkidle")
     seen.complaints["folder"] = list(from_folder.errors)
     return seen

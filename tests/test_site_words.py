@@ -96,7 +96,7 @@ def test_each_chapter_says_how_long_it_takes():
     chapters = [name for name in PAGES if name.startswith("notebooks/")]
     line = re.compile(
         r"<p class=.spmd-time.>Chapter (\d+) of (\d+) · (\d+) min to read · "
-        r"(\d+) min of exercises</p>"
+        r"(\d+) min of exercises((?: · <a href=.[\w.]+.>(?:previous|next)</a>)*)</p>"
     )
     for number, name in enumerate(chapters, 1):
         facts = line.search((SITE / name).read_text("utf8")).groups()

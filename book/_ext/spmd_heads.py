@@ -73,10 +73,15 @@ def say_time(app, pagename, templatename, context, doctree):
     chapters = sorted(n for n in app.env.all_docs if n.startswith("notebooks/"))
     notebook = json.loads(Path(app.env.doc2path(pagename)).read_text("utf8"))
     reading, exercises = minutes_of(notebook)
+    at = chapters.index(pagename)
     line = (
-        f"Chapter {chapters.index(pagename) + 1} of {len(chapters)} · "
+        f"Chapter {at + 1} of {len(chapters)} · "
         f"{reading} min to read · {exercises} min of exercises"
     )
+    for word, name in (("previous", at - 1), ("next", at + 1)):
+        if 0 <= name < len(chapters):
+            address = app.builder.get_relative_uri(pagename, chapters[name])
+            line += f' · <a href="{html.escape(address)}">{word}</a>'
     context["body"] = context["body"].replace(
         "</h1>", f'</h1>\n<p class="spmd-time">{line}</p>', 1
     )

@@ -19,7 +19,8 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 
 CHAPTERS = Path(__file__).resolve().parent.parent / "chapters"
-UNUSED = ("thebe", "mathjax")
+UNUSED = ("thebe", "mathjax", "toggle")
+DESIGN = ("sphinx-design", "design-tabs")  # for cards and tabs, where there are some
 # Folder of a notebook's page: the folder of its twin, and what to say of that one.
 TWINS = {
     "notebooks": ("solutions", "Solutions", "this chapter, solved"),
@@ -29,6 +30,10 @@ TWINS = {
 GOALS = r"After this chapter you can\n\n((?:- .*\n(?:  .*\n)*)+)"
 SIDEBAR = '<div id="pst-primary-sidebar"'
 LANDMARK = 'role="complementary" aria-label="Title, search and contents"'
+NO_SUMMARIES = (
+    'if (location.protocol === "file:") '
+    "DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;"
+)
 LIVE_CODE = re.compile(
     r'<script type="text/x-thebe-config">.*?</script>\s*'
     r"<script>kernelName = .*?</script>",
@@ -54,15 +59,17 @@ def set_buttons(app, config):
 
 def trim_scripts(app, pagename, templatename, context, doctree):
     """Drop the scripts and styles that no page here uses, whoever added them."""
+    body = context.get("body", "")
+    unused = UNUSED if 'class="sd-' in body else UNUSED + DESIGN
     for kind in ("script_files", "css_files"):
-        context[kind] = [file for file in context[kind] if not _is_unused(file)]
-    context["body"] = LIVE_CODE.sub("", context.get("body", ""))
+        context[kind] = [f for f in context[kind] if not _names(f, unused)]
+    context["body"] = LIVE_CODE.sub("", body)
 
 
-def _is_unused(file) -> bool:
+def _names(file, words: tuple[str, ...]) -> bool:
     attributes = getattr(file, "attributes", {})
     text = f"{getattr(file, 'filename', file)} {attributes.get('body', '')}"
-    return any(name in text.lower() for name in UNUSED)
+    return any(word in text.lower() for word in words)
 
 
 class Sharding(Directive):
@@ -105,12 +112,22 @@ class Goals(Directive):
         return [table]
 
 
+def search_from_a_folder(app, pagename, templatename, context, doctree):
+    """In a page opened as a file the search can't read others for their first lines."""
+    if pagename == "search":
+        app.add_js_file(None, body=NO_SUMMARIES)
+
+
 def mark_sections(app, doctree):
-    """Give the sections that every chapter has a class of their own."""
+    """Give exercises, takeaways and rules a class of their own."""
     for section in doctree.findall(nodes.section):
         kind = section.next_node(nodes.title).astext().split(" ")[0].lower()
         if kind in ("exercise", "takeaways"):
             section["classes"].append(f"spmd-{kind}")
+    for quote in doctree.findall(nodes.block_quote):
+        first = quote.next_node(nodes.strong)
+        if first is not None and first.astext() == "Rule.":
+            quote["classes"].append("spmd-rule")
 
 
 def say_versions(app, pagename, templatename, context, doctree):
@@ -148,12 +165,17 @@ def say_title_once(app, pagename, templatename, context, doctree):
 
 
 def name_sidebar(app, exception):
-    """Make the theme's sidebar a landmark that a screen reader can go to."""
+    """Make the theme's sidebar a landmark that a screen reader can go to.
+
+    Without a script a page is light: the theme's colors hang on the word.
+    """
     if exception or app.builder.format != "html":
         return
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text("utf8")
-        path.write_text(text.replace(SIDEBAR, f"{SIDEBAR} {LANDMARK}", 1), "utf8")
+        text = text.replace(SIDEBAR, f"{SIDEBAR} {LANDMARK}", 1)
+        text = text.replace('data-theme="auto"', 'data-theme="light"', 1)
+        path.write_text(text, "utf8")
 
 
 def setup(app):
@@ -162,6 +184,7 @@ def setup(app):
     app.connect("config-inited", set_buttons, priority=100)
     app.connect("doctree-read", mark_sections)
     app.connect("build-finished", name_sidebar)
+    app.connect("html-page-context", search_from_a_folder)
     app.connect("html-page-context", trim_scripts, priority=900)
     app.connect("html-page-context", lead_to_twin, priority=900)
     app.connect("html-page-context", say_versions, priority=900)

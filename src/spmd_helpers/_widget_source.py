@@ -16,6 +16,7 @@ FOLDER = Path(__file__).resolve().parent / "widgets"
 # A widget's file -> the object that it exports.
 WIDGETS = {
     "sharding_explorer": "shardingExplorer",
+    "matmul_explorer": "matmulExplorer",
     "memory_calculator": "memoryCalculator",
 }
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.M)

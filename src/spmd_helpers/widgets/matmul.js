@@ -48,7 +48,7 @@ export function matmulPlan(mesh, a, b, sizes, itemBytes, wish) {
     }
     if (wish && JSON.stringify(inUse(wish)) !== JSON.stringify(natural)) {
       target = mmTable(work.names.map((x) => [x, mmLetter(x, wish, "IK")]));
-      mmCheckWish(work, target);
+      mmCheckWish(work, target, natural);
       work.asked = true;
     }
     mmRun(work, target);
@@ -113,9 +113,12 @@ function mmCheckNatural(work, target) {
   }
 }
 
-function mmCheckWish(work, target) {
+function mmCheckWish(work, target, natural) {
   const { kinds, names } = work;
   if (names.length < 2) return;
+  const whole = natural && names.every((x) => target[x] === "-");
+  const idleBeside = mmAxes(work, "--").length && mmAxes(work, ...MM_CROSSED).length;
+  if (names.length === 2 && whole && !idleBeside && !mmAxes(work, "IK").length) return;
   if (names.length === 2) {
     for (const [x, y] of [names, [...names].reverse()]) {
       const beside = { I: mmBesideRows, K: mmBesideColumns }[target[x]] || {};
@@ -126,8 +129,9 @@ function mmCheckWish(work, target) {
     }
   }
   mmOutside(
-    "of wishes for C, where more than one axis is in use, it knows a few: one axis stays, and " +
-      "along the other one C is added up into parts, or is gathered, or is cut along its other dimension",
+    "of wishes for C, where more than one axis is in use, it knows a few: C is whole, or one axis " +
+      "stays, and along the other one C is added up into parts, or is gathered, or is cut along its " +
+      "other dimension",
   );
 }
 

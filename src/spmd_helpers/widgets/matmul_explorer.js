@@ -51,7 +51,9 @@ function mmSide(name, lay) {
   const owners = ownersOf(lay);
   const { shape, mesh, entries, grid, shard, devices, replicas } = lay;
   return {
-    title: `${name} [${shape.join(", ")}] as ${specWords(entries)}: ${shard.join(" × ")} a device`,
+    title: `${name} [${shape.join(", ")}]`,
+    spec: specWords(entries),
+    each: `${shard.join(" × ")} a device, ${bytesWords(lay.bytesPerDevice)}`,
     ...{ shape, mesh, entries, grid, shard, devices, replicas },
     bytesPerDevice: `${lay.bytesPerDevice}`,
     blocks: owners.length,
@@ -105,10 +107,10 @@ function mmCode(state, { mesh, a, b, wish }) {
     const names = tupleWords(mesh.map(([axis]) => `"${axis}"`));
     const sizes = tupleWords(mesh.map(([, size]) => size));
     place = ", sharding=NamedSharding(mesh, spec)";
-    if (wish) jit = `,\n    jit={"out_shardings": NamedSharding(mesh, ${spec(wish)})}`;
     lines.push(
       `devices = spmd.use_devices(${a.devices})`,
-      `mesh = jax.make_mesh(${sizes}, ${names}, devices=devices,`,
+      `mesh = jax.make_mesh(`,
+      `    ${sizes}, ${names}, devices=devices,`,
       `    axis_types=(AxisType.Auto,) * ${mesh.length})`,
       "",
     );
@@ -120,6 +122,12 @@ function mmCode(state, { mesh, a, b, wish }) {
     "",
     `a = on(${tupleWords(a.shape)}, ${spec(a)})`,
     `b = on(${tupleWords(b.shape)}, ${spec(b)})`,
+  );
+  if (wish && mesh.length) {
+    lines.push(`place = NamedSharding(mesh, ${spec(wish)})`);
+    jit = ',\n    jit={"out_shardings": place}';
+  }
+  lines.push(
     `report = spmd.xray(lambda a, b: a @ b, a, b${jit})`,
     "print(report)",
   );
@@ -145,8 +153,8 @@ export const matmulExplorer = {
     dtype: "float32",
   },
   presets: [
-    { name: "Case 2", state: {} },
     { name: "Case 1", state: { a: "P('data', None)", b: "P(None, 'model')" } },
+    { name: "Case 2", state: {} },
     { name: "Case 3", state: { b: "P(None, 'model')" } },
     { name: "Case 4", state: { a: "P('data', None)", b: "P(None, 'data')" } },
     { name: "A misplaced weight", state: { a: "P('data', None)", b: "P('data', None)" } },
@@ -226,17 +234,34 @@ export const matmulExplorer = {
 
   view(answer, ui) {
     const { h } = ui;
-    const sign = (words) => h("span", { class: "spmd-w-sign", "aria-hidden": "true" }, words);
-    const c = answer.c ? [sign("="), mmPicture("C", answer.c, ui)] : null;
-    const notes = [answer.choice, ...answer.pitfalls, answer.explicit.sentence].filter(Boolean);
+    const signed = (sign, name, side) =>
+      h(
+        "div",
+        { class: "spmd-mm-factor" },
+        h("span", { class: "spmd-mm-sign", "aria-hidden": "true" }, sign),
+        mmPicture(name, side, ui),
+      );
+    const note = (title, words) => (words ? h("li", {}, title && h("strong", {}, title), words) : null);
     return [
-      h("div", { class: "spmd-w-product" }, mmPicture("A", answer.a, ui), sign("·"), mmPicture("B", answer.b, ui), c),
+      h(
+        "div",
+        { class: "spmd-mm-product" },
+        mmPicture("A", answer.a, ui),
+        signed("·", "B", answer.b),
+        answer.c ? signed("=", "C", answer.c) : null,
+      ),
       h(
         "ol",
-        { class: "spmd-w-steps" },
+        { class: "spmd-mm-steps" },
         answer.steps.map((words, i) => (words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), words) : null)),
       ),
-      h("ul", { class: "spmd-w-notes" }, notes.map((words) => h("li", {}, words))),
+      h(
+        "ul",
+        { class: "spmd-mm-notes" },
+        answer.pitfalls.map((words) => note("Pitfall. ", words)),
+        note("A choice. ", answer.choice),
+        note("", answer.explicit.sentence),
+      ),
       answer.axes.length ? mmAxisTable(answer, ui) : null,
       mmMoveTable(answer, ui),
     ].filter(Boolean);
@@ -257,13 +282,19 @@ function mmPicture(name, side, ui) {
     const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
     return [{ class: "spmd-w-cell" }, what, deviceList(devices), copies];
   };
-  const size = `, ${bytesWords(side.bytesPerDevice)}`;
-  return ui.scrolling(`The blocks of ${name}`, gridTable(side, ui, side.title + size, rows, columns, cell));
+  const caption = [ui.h("strong", {}, side.title), ui.h("br"), side.spec, ui.h("br"), side.each];
+  return ui.scrolling(`The blocks of ${name}`, gridTable(side, ui, caption, rows, columns, cell));
+}
+
+/** The hue of an axis as a style: that of its strips. */
+function mmHue(answer, axis) {
+  const hue = answer.mesh.findIndex(([name]) => name === axis);
+  return hue < 4 ? `--hue: var(--axis-${hue})` : null;
 }
 
 function mmAxisTable(answer, ui) {
   const rows = answer.axes.map(({ axis, size, cuts, case: number, at }) => [
-    `${axis} (${size})`,
+    ui.h("span", { class: "spmd-mm-axis", style: mmHue(answer, axis) }, `${axis} (${size})`),
     cuts,
     number ? `case ${number}` : "none",
     at || "not worked out",

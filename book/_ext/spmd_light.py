@@ -1,0 +1,239 @@
+"""One style sheet and one script for all pages, without what no page uses.
+
+After the build the style sheets that every page asks for are joined, less the rules for
+classes that no page and no script names. The scripts become one that runs when the page
+has been read, so that nothing waits for it. Only the search page asks for the index of
+words. Files that nothing asks for any more are removed.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import tinycss2
+
+STYLE = re.compile(r'[ \t]*<link [^>]*?href="([^"]+?)(?:\?[^"]*)?"[^>]*>\n?')
+SCRIPT = re.compile(
+    r'[ \t]*<script([^>]*?) src="([^"]+?)(?:\?[^"]*)?"[^>]*></script>\n?'
+)
+INLINE = re.compile(r"[ \t]*<script>([^<]*DOCUMENTATION_OPTIONS[^<]*)</script>\n?")
+PRELOAD = re.compile(r'[ \t]*<link rel="preload" as="script"[^>]*>\n?')
+SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
+# Sphinx writes which page this is into each of them; nothing here asks.
+PAGE_NAME = re.compile(r"DOCUMENTATION_OPTIONS\.pagename = '[^']*';")
+URL = re.compile(r"url\((?!['\"]?(?:data:|#))['\"]?([^'\")]+)['\"]?\)")
+CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
+# Arguments of these may name what is not there, and the rule still counts.
+INNER = re.compile(r":(?:not|is|where|has)\([^()]*(?:\([^()]*\)[^()]*)*\)")
+LICENSE = re.compile(r"/\*!.*?\*/", re.S)
+WORD = re.compile(r"[\w-]+")
+FILE_NAME = re.compile(r"""(?<=["'/(])[\w.-]+\.\w+(?=["'?)#])""")
+KEPT = (".txt",)  # licenses
+SOURCE_MAP = re.compile(r"^(?://|/\*)# sourceMappingURL=.*$\n?", re.M)
+
+
+def words_of(texts: Iterable[str]) -> set[str]:
+    """Everything in pages and scripts that could be the name of a class."""
+    return {word for text in texts for word in WORD.findall(text)}
+
+
+def is_used(selector: str, words: set[str]) -> bool:
+    """Whether every class that a selector wants is named somewhere."""
+    return all(name in words for name in CLASS.findall(INNER.sub("", selector)))
+
+
+def used_rules(css: str, words: set[str]) -> str:
+    """A style sheet less comments and the rules that can apply to nothing."""
+    rules = tinycss2.parse_stylesheet(css, skip_comments=True, skip_whitespace=True)
+    return "\n".join(filter(None, (_used(rule, words) for rule in rules)))
+
+
+def _used(rule, words: set[str]) -> str:
+    if rule.type == "error":
+        raise ValueError(f"a style sheet can't be read: {rule.message}")
+    body = tinycss2.serialize(rule.content or [])
+    if rule.type == "qualified-rule":
+        wanted = _selectors(rule.prelude)
+        kept = [selector for selector in wanted if is_used(selector, words)]
+        return f"{','.join(kept)}{{{_plain(body)}}}" if kept else ""
+    head = f"@{rule.at_keyword}{tinycss2.serialize(rule.prelude)}".rstrip()
+    if rule.content is None:
+        return "" if rule.lower_at_keyword == "charset" else f"{head};"
+    if rule.lower_at_keyword in ("media", "supports", "layer", "container"):
+        inner = used_rules(body, words)
+        return f"{head}{{{inner}}}" if inner else ""
+    return f"{head}{{{_plain(body)}}}"
+
+
+def _selectors(prelude) -> list[str]:
+    parts: list[list] = [[]]
+    for token in prelude:
+        if token == ",":
+            parts.append([])
+        elif token.type != "comment":
+            parts[-1].append(token)
+    return [tinycss2.serialize(part).strip() for part in parts]
+
+
+def _plain(body: str) -> str:
+    return re.sub(r"/\*.*?\*/", "", body, flags=re.S).strip()
+
+
+def moved(css: str, old: Path, new: Path) -> str:
+    """A style sheet whose relative addresses are meant from another folder."""
+
+    def rename(found: re.Match) -> str:
+        target = (old / found[1]).resolve()
+        return f"url({_relative(target, new.resolve())})"
+
+    return URL.sub(rename, css)
+
+
+def _relative(target: Path, folder: Path) -> str:
+    up = 0
+    while not target.is_relative_to(folder):
+        folder, up = folder.parent, up + 1
+    return "../" * up + target.relative_to(folder).as_posix()
+
+
+def _write(folder: Path, stem: str, suffix: str, text: str) -> Path:
+    """A file whose name changes with what is in it: no browser keeps an old one."""
+    path = folder / f"{stem}.{hashlib.sha256(text.encode()).hexdigest()[:10]}{suffix}"
+    path.write_text(text, "utf8")
+    return path
+
+
+class Site:
+    """The pages of a built site, and what all of them ask for."""
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.pages = {
+            path: text
+            for path in sorted(root.rglob("*.html"))
+            if "</head>" in (text := path.read_text("utf8"))
+            and STYLE.search(text)
+            and SCRIPT.search(text)
+        }
+
+    def asked(self, pattern: re.Pattern, group: int) -> dict[Path, list[Path]]:
+        """The files that each page's tags name, in their order."""
+        return {
+            page: [
+                (page.parent / found[group]).resolve()
+                for found in pattern.finditer(text)
+                if not found[group].startswith(("http", "//", "data:"))
+            ]
+            for page, text in self.pages.items()
+        }
+
+    def shared(self, asked: dict[Path, list[Path]], suffix: str) -> list[Path]:
+        """Those that every page names, in their order."""
+        lists = [[p for p in files if p.suffix == suffix] for files in asked.values()]
+        first = dict.fromkeys(lists[0])
+        return [p for p in first if all(p in files for files in lists)]
+
+    def join_styles(self) -> None:
+        files = self.shared(self.asked(STYLE, 1), ".css")
+        folder = self.root / "_static"
+        scripts = [path.read_text("utf8") for path in folder.rglob("*.js")]
+        words = words_of([*self.pages.values(), *scripts])
+        css = "\n".join(moved(f.read_text("utf8"), f.parent, folder) for f in files)
+        licenses = "\n".join(dict.fromkeys(LICENSE.findall(css)))
+        made = _write(folder, "site", ".css", f"{licenses}\n{used_rules(css, words)}\n")
+        for page, text in self.pages.items():
+            self.pages[page] = self._replace(
+                page,
+                text,
+                STYLE,
+                1,
+                set(files),
+                '<link rel="stylesheet" href="{}">',
+                made,
+            )
+
+    def join_scripts(self) -> None:
+        asked = self.asked(SCRIPT, 2)
+        files = [f for f in self.shared(asked, ".js") if f.name not in SEARCH]
+        first = next(iter(self.pages.values()))
+        options = dict.fromkeys(PAGE_NAME.sub("", s) for s in INLINE.findall(first))
+        parts = []
+        for file in files:
+            parts.append(SOURCE_MAP.sub("", file.read_text("utf8")))
+            if file.name == "documentation_options.js":
+                parts += options
+        made = _write(self.root / "_static", "site", ".js", "\n;\n".join(parts) + "\n")
+        for page, text in self.pages.items():
+            text = INLINE.sub("", PRELOAD.sub("", text))
+            is_search = page == self.root / "search.html"
+            drop = set(files) | (set() if is_search else self._search_files())
+            text = self._replace(
+                page, text, SCRIPT, 2, drop, '<script defer src="{}"></script>', made
+            )
+            self.pages[page] = SCRIPT.sub(_deferred, text)
+
+    def _search_files(self) -> set[Path]:
+        static = self.root / "_static"
+        return {(self.root / n).resolve() for n in SEARCH} | {
+            (static / n).resolve() for n in SEARCH
+        }
+
+    def _replace(self, page, text, pattern, group, files, tag, made) -> str:
+        """The first of these tags becomes the new one, the others go."""
+        address = _relative(made.resolve(), page.parent.resolve())
+        new = [tag.format(address) + "\n"]
+
+        def change(found: re.Match) -> str:
+            path = (page.parent / found[group]).resolve()
+            if path not in files:
+                return found[0]
+            return new.pop() if new else ""
+
+        return pattern.sub(change, text)
+
+    def write(self) -> None:
+        for page, text in self.pages.items():
+            page.write_text(text, "utf8")
+
+    def remove_unasked(self) -> None:
+        """Files in _static/ that no page, and nothing that a page asks for, names."""
+        static = self.root / "_static"
+        left = {p for p in static.rglob("*") if p.is_file()}
+        texts = [path.read_text("utf8") for path in self.root.rglob("*.html")]
+        while texts:
+            names = {name for text in texts for name in FILE_NAME.findall(text)}
+            asked = {path for path in left if path.name in names}
+            left -= asked
+            texts = [p.read_text("utf8") for p in asked if p.suffix in (".css", ".js")]
+        for path in left:
+            if path.suffix not in KEPT:
+                path.unlink()
+        folders = sorted((p for p in static.rglob("*") if p.is_dir()), reverse=True)
+        for folder in folders:
+            if not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _deferred(script: re.Match) -> str:
+    return (
+        script[0]
+        if " defer" in script[1]
+        else script[0].replace(" src=", " defer src=")
+    )
+
+
+def lighten(app, exception):
+    """After a build without an error."""
+    if exception or app.builder.format != "html":
+        return
+    site = Site(Path(app.outdir))
+    site.join_styles()
+    site.join_scripts()
+    site.write()
+    site.remove_unasked()
+
+
+def setup(app):
+    app.connect("build-finished", lighten, priority=700)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,346 @@
+"""The rule for products of cut matrices, held against JAX's types and its compiler.
+
+`SPMD_MATMUL_CASES` is the number of programs that are compiled.
+"""
+
+import math
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+from spmd_helpers import _matmul_rule
+from spmd_helpers._errors import (
+    AxisUsedTwice,
+    NotDivisible,
+    NotUnderstood,
+    TooManyEntries,
+    UnknownAxis,
+)
+from spmd_helpers._matmul import matmul
+from spmd_helpers._xray import xray
+
+COMPILED = int(os.environ.get("SPMD_MATMUL_CASES", "120"))
+TYPED = 5000
+SIZES = (8, 4, 2, (4, 2), (2, 4), (2, 2), (3, 2), (2, 3), (2, 2, 2), (1, 4), (2, 1, 4))
+FACTORS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 512)
+
+
+def meshes(draw, sizes=SIZES):
+    size = draw.choice(sizes)
+    size = size if isinstance(size, tuple) else (size,)
+    return dict(zip(draw.sample(("x", "y", "z"), len(size)), size, strict=True))
+
+
+def spec(draw, mesh, weights=(1, 1, 1)):
+    """The entries of a matrix: each axis cuts a dimension or none, in any order."""
+    entries = [[], []]
+    for axis in draw.sample(sorted(mesh), len(mesh)):
+        place = draw.choices((0, 1, 2), weights)[0]
+        if place < 2:
+            entries[place].append(axis)
+    return tuple(tuple(entry) for entry in entries)
+
+
+def case(draw):
+    mesh = meshes(draw)
+    devices = math.prod(mesh.values())
+    sizes = tuple(devices * draw.choice(FACTORS) for _ in range(3))
+    a, b, out = spec(draw, mesh), spec(draw, mesh), None
+    if draw.random() < 0.3:
+        out = matmul(sizes, a, b, mesh=mesh).explicit.entries
+    elif draw.random() < 0.5:
+        out = draw.choice((spec(draw, mesh), spec(draw, mesh), ()))
+    return sizes, a, b, mesh, out
+
+
+@cache
+def _mesh(names, sizes, kind):
+    devices = np.array(jax.devices()[: math.prod(sizes)])
+    return Mesh(devices.reshape(sizes), names, (kind,) * len(names))
+
+
+def real_mesh(mesh, kind=AxisType.Auto):
+    return _mesh(tuple(mesh), tuple(mesh.values()), kind)
+
+
+# --- The compiler ------------------------------------------------------------------
+
+
+def seen_by_the_compiler(sizes, a, b, mesh, out):
+    real = real_mesh(mesh)
+
+    def on(shape, entries):
+        place = NamedSharding(real, P(*entries))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=place)
+
+    i, j, k = sizes
+    jit = {} if out is None else {"out_shardings": NamedSharding(real, P(*out))}
+    return xray(lambda a, b: a @ b, on((i, j), a), on((j, k), b), jit=jit)
+
+
+def in_use(entries, mesh):
+    return tuple(tuple(x for x in entry if mesh[x] > 1) for entry in entries)
+
+
+def differences(found, seen):
+    """What the rule says otherwise than the compiled program."""
+    mesh = seen.mesh_shape
+    moved = []
+    for move in found.moves:
+        n = math.prod(mesh[axis] for axis in move.axes)
+        sent = move.wire_bytes
+        if move.kind == "reduce-scatter":  # on CPU it is an all-reduce and a slice
+            sent = round(2 * move.operand_bytes * (n - 1) / n)
+        size = (move.operand_bytes, move.result_bytes, sent)
+        moved.append((move.kind, move.axes, *size))
+    compiled = [
+        (c.kind, c.axes, c.operand_bytes, c.result_bytes, c.wire_bytes)
+        for c in seen.collectives
+    ]
+    out = in_use(seen.output_layouts.entries, mesh)
+    pairs = {
+        "moves": (sorted(moved), sorted(compiled)),
+        "result": (in_use(found.c.entries, mesh), out),
+        "shard": (found.c.shard_shape, seen.output_layouts.shard_shape),
+        "flops": (found.flops_per_device, seen.flops_per_device),
+        "redundancy": (found.redundancy, seen.redundancy),
+        "idle": (found.idle_axes, seen.idle_axes),
+    }
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    """Seeded cases that the rule covers, and what the compiler made of each.
+
+    First one of each sort: what the axes cut, what moves, whether C was asked for.
+    """
+    draw, found, sorts, drawn = random.Random(20), [], Counter(), 0
+    while len(found) < COMPILED:
+        sizes, a, b, mesh, out = case(draw)
+        told = matmul(sizes, a, b, mesh=mesh, out=out)
+        drawn += 1
+        if told.why_not is None:
+            moved = tuple(move.kind for move in told.moves)
+            sort = (*sorted(told.kinds.values()), moved, out is None)
+            if sorts[sort] <= drawn // 2000:
+                sorts[sort] += 1
+                seen = seen_by_the_compiler(sizes, a, b, mesh, out)
+                found.append(((sizes, a, b, mesh, out), seen))
+    return found
+
+
+def disagreeing(compiled):
+    wrong = []
+    for (sizes, a, b, mesh, out), seen in compiled:
+        found = matmul(sizes, a, b, mesh=mesh, out=out)
+        if found.why_not or (off := differences(found, seen)):
+            wrong.append((sizes, a, b, mesh, out, found.why_not or off))
+    return wrong
+
+
+def test_the_rule_is_what_the_compiler_does(compiled):
+    wrong = disagreeing(compiled)
+    assert wrong == [], wrong[0]
+    kinds = {c.kind for _, seen in compiled for c in seen.collectives}
+    assert kinds >= {
+        *("all-gather", "all-reduce", "reduce-scatter"),
+        *("all-to-all", "collective-permute"),
+    }
+
+
+MUTANTS = {
+    "case 4 gathers the larger": (
+        "gathers_a",
+        lambda sizes: sizes[0] > sizes[2],
+    ),
+    "a tie in case 4 gathers A": ("gathers_a", lambda sizes: sizes[0] <= sizes[2]),
+    "wishes beside rows are all the same": ("_BESIDE_ROWS", {"JJ": "K", "-K": "K"}),
+    "crossed axes keep C's columns": (
+        "_RESULT",
+        {"I-": "I", "IJ": "-", "-K": "K", "JK": "K"},
+    ),
+    "no axis is crossed": ("CROSSED", ()),
+    "one-sided cuts are cases of the other side": ("ONE_SIDED", ("J-",)),
+}
+METHODS = {
+    "what is cut is always gathered": ("_gathers_one_sided", lambda *_: True),
+    "slices are always taken": ("_gathers_one_sided", lambda *_: False),
+    "the order of J does not matter": ("_same_order", lambda self: None),
+    "idle axes stay idle": ("_use_idle_axis", lambda self, target: None),
+    "nothing is brought": ("_bring", lambda *_: None),
+    "sums stay in parts": ("_finish", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("mutant", [*MUTANTS, *METHODS])
+def test_the_compiler_catches_a_wrong_rule(mutant, compiled, monkeypatch):
+    if mutant in MUTANTS:
+        monkeypatch.setattr(_matmul_rule, *MUTANTS[mutant])
+    else:
+        monkeypatch.setattr(_matmul_rule._Work, *METHODS[mutant])
+    assert disagreeing(compiled) != []
+
+
+def test_the_domain_is_as_large_as_it_says():
+    """Nearly all pairs of specs on two axes, and all on one, with wishes or without."""
+    draw, covered, counts = random.Random(3), {}, {}
+    for _ in range(4000):
+        mesh = meshes(draw, (4, (4, 2), (2, 2, 2)))
+        sizes = tuple(24 * draw.choice(FACTORS) for _ in range(3))
+        out = spec(draw, mesh) if draw.random() < 0.5 else None
+        found = matmul(sizes, spec(draw, mesh), spec(draw, mesh), mesh=mesh, out=out)
+        key = len(mesh), out is not None
+        counts[key] = counts.get(key, 0) + 1
+        covered[key] = covered.get(key, 0) + (found.why_not is None)
+    share = {key: covered[key] / counts[key] for key in counts}
+    assert share[1, True] == share[1, False] == 1
+    assert 0.85 < share[2, False] < 1
+    assert 0.05 < share[3, False] < 0.5
+    assert share[2, True] < 0.5
+
+
+# --- Explicit mode ------------------------------------------------------------------
+
+
+def typed_by_jax(sizes, a, b, mesh, out):
+    real = real_mesh(mesh, AxisType.Explicit)
+    i, j, k = sizes
+
+    def on(shape, entries):
+        place = NamedSharding(real, P(*entries))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=place)
+
+    def product(a, b):
+        types.append(jnp.matmul(a, b, out_sharding=None if out is None else P(*out)))
+        types[0] = str(jax.typeof(types[0]))
+        return a
+
+    types: list = []
+    with jax.set_mesh(real):
+        jax.eval_shape(product, on((i, j), a), on((j, k), b))
+    return types[0]
+
+
+def test_explicit_mode_says_the_same():
+    draw, errors = random.Random(5), {}
+    for _ in range(TYPED):
+        sizes, a, b, mesh, out = case(draw)
+        said = matmul(sizes, a, b, mesh=mesh, out=out).explicit
+        try:
+            made = typed_by_jax(sizes, a, b, mesh, out)
+        except Exception as raised:
+            errors.setdefault((said.error, said.code, type(raised).__name__), raised)
+            made = None
+        assert said.type == made, (sizes, a, b, mesh, out)
+    assert {key[0] for key in errors} == {"ShardingTypeError"}
+    for (ours, code, theirs), error in errors.items():
+        assert ours == theirs
+        assert spmd.explain(error).code == code
+    assert len(errors) == 2
+
+
+# --- The chapters, and bad input ----------------------------------------------------
+
+M42 = {"data": 4, "model": 2}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "out", "moves", "redundancy"),
+    [
+        (P("data"), P(None, "model"), None, [], 1),
+        (P("data", "model"), P("model"), None, [("all-reduce", ("model",), 1152)], 1),
+        (
+            P("data", "model"),
+            P("model"),
+            P("data", "model"),
+            [("reduce-scatter", ("model",), 576)],
+            1,
+        ),
+        (
+            P("data", "model"),
+            P(None, "model"),
+            None,
+            [("all-gather", ("model",), 1920)],
+            1,
+        ),
+        (P("data"), P(None, "data"), None, [("all-gather", ("data",), 3840)], 2),
+        (P("data"), P("data"), None, [("all-gather", ("data",), 3840)], 2),
+        (P("data"), P("data", "model"), None, [("all-gather", ("data",), 1920)], 1),
+        (P(), P(), None, [], 8),
+    ],
+)
+def test_the_products_of_the_chapters(a, b, out, moves, redundancy):
+    found = matmul((48, 40, 24), a, b, mesh=M42, out=out)
+    assert [(m.kind, m.axes, m.result_bytes) for m in found.moves] == moves
+    assert found.redundancy == redundancy
+    assert found.flops_per_device == 2 * 48 * 40 * 24 * redundancy // 8
+
+
+def test_it_takes_a_mesh_and_says_all_of_it():
+    found = matmul((192, 320, 256), P("model"), P(None, "model"), mesh=real_mesh(M42))
+    assert found.idle_axes == ("data",)
+    assert found.cases == {"data": 0, "model": 4}
+    assert found.cuts == {"data": "-", "model": "K"}
+    assert "25 % of the machine" in found.pitfalls[0]
+    said = repr(found)
+    for words in (found.sentence, *found.steps, *found.pitfalls, found.choice):
+        assert words in said
+
+
+def test_what_is_not_covered_says_why():
+    found = matmul((48, 40, 24), (None, "model"), ("data",), mesh=M42)
+    assert found.why_not == "one axis cuts J of A only, and another one J of B only"
+    assert found.c is found.moves is found.redundancy is found.block is None
+    assert found.why_not in repr(found)
+    assert found.explicit.code == "contraction-is-ambiguous"
+
+
+def test_one_device():
+    found = matmul((6, 10, 4), (), (), mesh={})
+    assert (found.moves, found.redundancy, found.flops_per_device) == ((), 1.0, 480)
+    assert "on one device" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        (dict(sizes=(48, 40)), NotUnderstood, r"sizes=\(48, 40\) are not three sizes"),
+        (dict(sizes=(48, 0, 4)), NotUnderstood, "1 or more"),
+        (dict(sizes=(48, 4.5, 4)), NotUnderstood, "whole numbers"),
+        (dict(sizes=(48, True, 4)), NotUnderstood, "whole numbers"),
+        (dict(sizes=7), NotUnderstood, "sizes=7"),
+        (dict(a="data"), NotUnderstood, "A: 'data' is not a spec"),
+        (dict(a=7), NotUnderstood, "A: 7 is not a spec"),
+        (dict(b=(3,)), NotUnderstood, r"B: \(3,\) is not a spec"),
+        (dict(a=("data", "data")), AxisUsedTwice, "^A: .* again for dimension 1"),
+        (dict(b=("dada",)), UnknownAxis, "^B: .* Did you mean"),
+        (dict(out=("data", None, None)), TooManyEntries, "^C: .* 3 entries"),
+        (dict(sizes=(50, 40, 24)), NotDivisible, "^A: .* make it 48 or 52"),
+        (dict(mesh={"data": 0}), NotUnderstood, "1 or more"),
+        (dict(dtype="float"), NotUnderstood, "dtype='float'"),
+    ],
+)
+def test_bad_input_gets_a_sentence(given, error, words):
+    good = dict(sizes=(48, 40, 24), a=("data",), b=(), mesh=M42)
+    with pytest.raises(error, match=words):
+        matmul(**(good | given))
+
+
+def test_it_needs_no_jax():
+    code = (
+        "import sys; from spmd_helpers._matmul import matmul; "
+        "matmul((4, 4, 4), ('x',), (), mesh={'x': 2}); sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
