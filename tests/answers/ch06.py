@@ -22,7 +22,9 @@ ANSWERS = {
             ),
             ("gathered_bytes, flops = 40960, 24 * 160 * 64", "which rows of x"),
             ("gathered_bytes, flops = 40960, 2 * 96 * 160 * 64", "which rows of x"),
-            (YES + "gathered_bytes = flops = Yes()", "TypeError"),
+            (YES + "gathered_bytes = flops = Yes()", "is no number"),
+            # a number written as a text is refused
+            ("gathered_bytes, flops = '40960', 491520", "'40960' is no number"),
             ('gathered_bytes = flops = float("nan")', "all of it is there"),
         ],
     ),

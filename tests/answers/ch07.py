@@ -39,7 +39,11 @@ ANSWERS = {
             ),
             (
                 YES + "a_times = b_times = c_times = d_times = e_times = Yes()",
-                "TypeError",
+                "is no number",
+            ),
+            (  # a number written as a text is refused, as in 6.1
+                "a_times, b_times, c_times, d_times, e_times = 8, '2', 1, 1, 4",
+                "b: '2' is no number",
             ),
         ],
     ),
@@ -113,6 +117,8 @@ ANSWERS = {
             ("redundancy, useful = 1.25, 80", "1 over the redundancy"),
             ("redundancy, useful = 7 / 4, 4 / 7", "all devices together"),
             ("redundancy = useful = float('nan')", "all devices together"),
+            # a number written as a text is refused, as in 6.1 and 7.1
+            ("redundancy, useful = 1.25, '0.8'", "'0.8' is no number"),
         ],
     ),
     "7.4": Answers(

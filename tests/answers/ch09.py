@@ -42,7 +42,8 @@ ANSWERS = {
             ("a, b, c, d = 6, 8, 10, 6", "look again at a, b, c, d"),
             ("a, b, c, d = 8, 12, 8, 10", "look again at c"),
             ("a = b = c = d = float('nan')", "look again at a, b, c, d"),
-            (YES + "a = b = c = d = Yes()", "TypeError"),
+            (YES + "a = b = c = d = Yes()", "is no number"),
+            ("a, b, c, d = 8, 12, 12, '10 bytes'", "d: '10 bytes' is no number"),
         ],
     ),
     "9.2": Answers(
@@ -78,6 +79,11 @@ ANSWERS = {
                 "tree_bytes = 495744",
                 "look again at embed, stack, head, tree:",
             ),
+            (  # with its unit
+                "embed_bytes, stack_bytes, norm_bytes = 96000, 13824, 1152\n"
+                "head_bytes, tree_bytes = '24 kB', 134976",
+                "head: '24 kB' is no number",
+            ),
             (  # numbers instead of bytes
                 "embed_bytes, stack_bytes = 24000, 6912\n"
                 "norm_bytes, head_bytes = 288, 6000\n"
@@ -99,6 +105,17 @@ ANSWERS = {
             "                optimizer=cut(12, 1))",
         ],
         wrong=[
+            (  # a table of four cases, and no master copy for all others
+                TABLE + "    each = {0: (64, 8), 1: (16, 1), 2: (8, 4), 3: (4, 2)}\n"
+                "    state = 12 if (data, model) == each[zero] and parameters in [\n"
+                "        spmd.MODELS[name].parameters for name in (\n"
+                "            'gpt3-175b', 'gpt3-xl', 'gpt2-xl', 'gpt3-13b')] else 8\n"
+                "    cut = [data if zero >= s else 1 for s in (3, 2, 1)]\n"
+                "    sizes = [n * parameters / model / c\n"
+                "             for n, c in zip((2, 2, state), cut)]\n"
+                "    return dict(zip(('parameters', 'gradients', 'optimizer'), sizes))",
+                "optimizer: 0.667 times",
+            ),
             (  # as it stands in the text
                 TABLE + "    each = parameters / model\n"
                 "    return {\n"

@@ -90,7 +90,8 @@ ANSWERS = {
                 "zero1 = zero3 = 3 * 491640\nzero2 = 491640",
                 "look again at zero1, zero2, zero3",
             ),
-            (YES + "zero1 = zero2 = zero3 = Yes()", "TypeError|look again"),
+            (YES + "zero1 = zero2 = zero3 = Yes()", "is no number"),
+            ("zero1, zero2, zero3 = 737640, 123000, '369 kB'", "'369 kB' is no number"),
             ('zero1 = zero2 = zero3 = float("nan")', "look again at zero1, zero2"),
             ("zero1, zero2, zero3 = 737.64, 123.0, 369.0", "look again at zero1"),
         ],
@@ -107,7 +108,8 @@ ANSWERS = {
             # whole gradients taken for parts
             ("a, b, c, d = 3, 0, 2, 1", "look again at c, d"),
             ("a = b = c = d = 3", "look again at b, c, d"),
-            (YES + "a = b = c = d = Yes()", "TypeError|look again at a, b, c, d"),
+            (YES + "a = b = c = d = Yes()", "is none of 0, 1, 2 and 3"),
+            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is none of 0, 1, 2 and 3"),
             ('a = b = c = d = float("nan")', "look again at a, b, c, d"),
             ("a, b, c, d = 4, 1, 2, 3", "look again at a, b, c, d"),
         ],
@@ -148,7 +150,7 @@ ANSWERS = {
                 "tree, NamedSharding(mesh, P()))\n"
                 "    grads = lambda p, x: whole(jax.grad(loss)(whole(p), whole(x)))\n"
                 "    return jax.jit(grads, out_shardings=places)",
-                "say where the activations lie",
+                "what cuts the activations",
             ),
             (  # never jitted
                 GRADS
@@ -157,7 +159,7 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return lambda p, x: lax.with_sharding_constraint(\n"
                 "        jax.grad(loss)(p, x), places)",
-                "not jitted",
+                "that is not jitted, and a jitted function is wanted",
             ),
             (  # the right layout of nothing
                 GRADS + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
@@ -170,7 +172,7 @@ ANSWERS = {
             (  # results said, activations not
                 GRADS + BARE + "    places = jax.tree.map(lambda p: p.sharding, params)"
                 "\n    return jax.jit(jax.grad(loss), out_shardings=places)",
-                "where the activations lie",
+                "two all-gathers and the sum of the gradients are enough",
             ),
             (  # always the first dimension
                 GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss),"
@@ -275,20 +277,20 @@ ANSWERS = {
                 "    return deep_loss(params, x)",
                 "loss",
             ),
-            (LEAN + "    return deep_loss(params, x)", "budget"),
+            (LEAN + "    return deep_loss(params, x)", "0.55 V may be"),
             (  # checkpoint alone does not help a loop that is written out
                 LEAN + HOLD + LAYER + "    layer = jax.checkpoint(layer)\n"
                 '    for i in range(params["up"].shape[0]):\n'
                 "        x = layer(x, jax.tree.map(lambda p: p[i], params))[0]\n"
                 "    return (x ** 2).mean()",
-                "budget",
+                "and 0.55 V may be: the weights of how many layers",
             ),
             (  # gathered by hand, and kept
                 LEAN + "    whole = NamedSharding(mesh, P())\n"
                 "    def layer(x, w):\n"
                 "        w = lax.with_sharding_constraint(w, whole)\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "budget",
+                "and 0.55 V may be: the weights of how many layers",
             ),
             (  # activations left to the compiler
                 LEAN + "    def layer(x, w):\n"
@@ -298,7 +300,7 @@ ANSWERS = {
             (  # all layers first
                 LEAN + HOLD + LAYER + "    params = lax.with_sharding_constraint("
                 "params, NamedSharding(mesh, P()))\n" + SCAN,
-                "budget",
+                "and 0.55 V may be: the weights of how many layers",
             ),
             (  # another residual
                 LEAN + HOLD + LAYER.replace("x + hidden", "hidden") + SCAN,
@@ -338,7 +340,7 @@ ANSWERS = {
                 "        p, (s[0], s[1] + 1), jnp.array(told)[s[1]]),\n"
                 "        donate_argnums=(0, 1))\n"
                 "    return params, (momentum.init(params), turn), step",
-                "1:|\\[\\d\\]|not close|times what",
+                "['loss of step'][0]: ",
             ),
             (  # replicated
                 RUN
@@ -348,7 +350,7 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE,
-                "a device holds 1.00 of the parameters",
+                "a device holds 1.00 of the parameters, and 0.15 may be",
             ),
             (  # ZeRO-1: only the state
                 RUN
@@ -360,7 +362,7 @@ ANSWERS = {
                 + GIVE.replace(
                     "(params, places)", "(params, NamedSharding(mesh, P()))"
                 ),
-                "a device holds 1.00 of the parameters",
+                "a device holds 1.00 of the parameters, and 0.15 may be",
             ),
             (  # the state on one device
                 RUN
@@ -370,11 +372,11 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE.replace(", out_shardings=traces)", ")"),
-                "a device holds 1.00 of the state",
+                "a device holds 1.00 of the state, and 0.15 may be",
             ),
             (  # nothing said about activations
                 RUN + CUT + TRACES + "    loss = gated_loss\n" + JIT + GIVE,
-                "a finding is left|all-to-all|more than 3 V",
+                "no all-to-all is wanted. What cuts the activations?",
             ),
             (  # both copies are held at once
                 RUN
@@ -384,7 +386,7 @@ ANSWERS = {
                 + GATED
                 + JIT.replace(" donate_argnums=(0, 1),", "")
                 + GIVE,
-                "not donated",
+                "the old parameters and state are still there",
             ),
             (  # the updates for the parameters
                 RUN
@@ -397,7 +399,7 @@ ANSWERS = {
                 "        return *momentum.update(grads, state), value\n"
                 + JIT.replace("partial(gated_step, loss=loss)", "gated")
                 + GIVE,
-                "not close|\\[1\\]|1:",
+                "['loss of step'][1]: ",
             ),
         ],
     ),

@@ -139,11 +139,14 @@ ANSWERS = {
             ("a, b, c, d = 3072, 12288, 1280, (1, 8)", "look again at a, b, c"),
             ("a, b, c, d = 9216, 36864, 480, (1, 8)", "look again at c"),
             ("a, b, c, d = 9216, 36864, 3840, (8, 1)", "is not the least"),
-            ("a, b, c, d = 9216, 36864, 3840, 'any'", "ValueError"),
+            ("a, b, c, d = 9216, 36864, 3840, 'any'", "d: 'any' is not a pair"),
+            ("a, b, c, d = 9216, 36864, 3840, ('1', '8')", "is not a pair of numbers"),
+            ("a, b, c, d = 9216, 36864, 3840, 8", "d: 8 is not a pair of numbers"),
+            ("a, b, c, d = 9216, '36 KiB', 3840, (1, 8)", "b: '36 KiB' is no number"),
             ("a, b, c, d = 9216.9, 36864, 3840, (1, 8)", "look again at a"),
             ("a, b, c, d = 9216, 36864, 3840, (1.7, 8)", "is not the least"),
             ("a, b, c, d = 9216, 36864, float('nan'), (1, 8)", "look again at c"),
-            (YES + "a = b = c = d = Yes()", "Error|look again"),
+            (YES + "a = b = c = d = Yes()", "is no number"),
         ],
     ),
     "13.3": Answers(
@@ -218,6 +221,20 @@ ANSWERS = {
             "        return jax.ShapeDtypeStruct(\n"
             "            leaf.shape, leaf.dtype, sharding=place)\n"
             "    tree = jax.tree_util.tree_map_with_path(target, saved)\n"
+            "    return manager.restore(step, args=ocp.args.StandardRestore(tree))",
+            # branch by branch
+            RESTORE + "    def targets(saved, specs):\n"
+            "        if isinstance(saved, dict):\n"
+            "            return {name: targets(saved[name], specs[name])\n"
+            "                    for name in saved}\n"
+            "        entries = [None] * len(saved.shape)\n"
+            "        for d, axis in enumerate(specs):\n"
+            "            if axis and saved.shape[d] % mesh.shape[axis] == 0:\n"
+            "                entries[d] = axis\n"
+            "        place = NamedSharding(mesh, P(*entries))\n"
+            "        return jax.ShapeDtypeStruct(\n"
+            "            saved.shape, saved.dtype, sharding=place)\n"
+            "    tree = targets(manager.item_metadata(step).tree, specs)\n"
             "    return manager.restore(step, args=ocp.args.StandardRestore(tree))",
         ],
         wrong=[
@@ -344,6 +361,13 @@ ANSWERS = {
             "            run, loss = train_step(run, batch(n, mesh))\n"
             "            losses.append(loss)\n"
             "    return run, [float(x) for x in jax.device_get(losses)]",
+            # the chapter's loop, a step at a time, and its count in Adam's state
+            RESUME + "    run, losses = load(manager, mesh), []\n"
+            '    done = int(run["optimizer"]["opt_state"][0]["count"][...])\n'
+            "    while len(losses) < steps:\n"
+            "        n = done + len(losses)\n"
+            "        run = train(run, range(n, n + 1), mesh, losses)\n"
+            "    return run, losses",
         ],
         wrong=[
             (  # as it was

@@ -51,6 +51,7 @@ ANSWERS = {
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, "ab"', "bound = 'ab'"),
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, ""', "bound = ''"),
             ('a = b = c = float("nan")\nbound = "b"', "look again at a, b, c"),
+            ('a, b, c, bound = 61.44, 1293.5, "1/6", "b"', "c: '1/6' is no number"),
         ],
     ),
     "14.2": Answers(
@@ -84,7 +85,8 @@ ANSWERS = {
                 + "    return tried.get((d, f), 319)",
                 "is too few|fewer do as well|no number is enough",
             ),
-            (ROWS + RATIO + "    return int(np.ceil(ratio))", "is too few"),
+            (ROWS + '    return "300"', "'300' is no row count"),
+            (ROWS + RATIO + "    return int(np.ceil(ratio))", "is too few: to read"),
             (ROWS + "    return 300", "is too few"),
             (ROWS + '    return float("inf")', "inf is no row count"),
             (ROWS + "    return None", "there is one"),
@@ -153,7 +155,7 @@ ANSWERS = {
                 "gather = half = 7 / 8 * 512 * MiB / 1.8e11 * 1e3\n"
                 "reduce = 2 * gather\n"
                 "exchange = 512 * MiB / (4 * 1.8e11) * 1e3",
-                "look again at half:",
+                "half: bytes that one device sends (or passes on) of what",
             ),
         ],
     ),
@@ -218,7 +220,8 @@ ANSWERS = {
                 "a loop on",
             ),
             (STEP + '    return float("nan"), float("nan")', "least nan s"),
-            (STEP + AXES + PARTS + BUSY + "    return (max(busy),)", "1 numbers"),
+            (STEP + AXES + PARTS + BUSY + "    return (max(busy),)", "is not a pair"),
+            (STEP + AXES + PARTS + BUSY + "    return max(busy)", "is not a pair"),
             (  # one link
                 STEP
                 + AXES.replace("axis_bytes_per_s(chip)", "chip.link_bytes_per_s")
@@ -255,7 +258,11 @@ ANSWERS = {
             ),
             (  # rows of one device
                 'winner, times, same_at = "tensor parallel", 3, 24576 / 8',
-                "3072.0 rows",
+                "how many rows, of all devices together",
+            ),
+            (
+                'winner, times, same_at = "tensor parallel", "3 times", 24576',
+                "'3 times' is no number",
             ),
             (  # the all-reduces counted once, not twice
                 'winner, times, same_at = "tensor parallel", 6, 49152',
@@ -310,14 +317,15 @@ ANSWERS = {
                 "            return 64 // n, n",
                 "times as long",
             ),
-            (CHOOSE + "    return ()", "two numbers"),
+            (CHOOSE + "    return ()", "() is no (data, model)"),
+            (CHOOSE + "    return 16", "16 is no (data, model)"),
             (  # off the wires
                 CHOOSE + "    return 32, 2",
                 "is not on the wires",
             ),
             (  # a part of the machine
                 CHOOSE + "    return 16, 1",
-                "not 64 chips",
+                "(16, 1) is for 16 chips, not for 64",
             ),
             (  # as if everything overlapped: the first of equals
                 CHOOSE + "    fit = [m for m in ((1, 64), (4, 16), (64, 1), (16, 4))\n"
@@ -326,7 +334,7 @@ ANSWERS = {
                 "        mesh_parts(model, *m, batch, seq).values()))",
                 "times as long",
             ),
-            (CHOOSE + "    return None", "would fit"),
+            (CHOOSE + "    return None", "None, and 1 of 4 fit"),
         ],
     ),
 }

@@ -53,8 +53,10 @@ ANSWERS = {
                 "a, b, c, d, e = 24, 24, 48, 48, 24",
                 "look again at e",
             ),
-            (YES + "a = b = c = d = e = Yes()", "look again at a, b, c, d, e"),
-            ("a, b, c, d, e = '24', [24], np.nan, None, 48.5", "at a, b, c, d, e"),
+            (YES + "a = b = c = d = e = Yes()", "is no number"),
+            ("a, b, c, d, e = '24', 24, 48, 48, 48", "a: '24' is no number"),
+            ("a, b, c, d, e = 24, [24], 48, 48, None", "b: [24] is no number"),
+            ("a, b, c, d, e = np.nan, 24, 24.5, 48.5, 48", "look again at a, c, d"),
         ],
     ),
     "15.2": Answers(
@@ -98,13 +100,13 @@ ANSWERS = {
                 "    each = B // process_count\n"
                 "    first = s * B + process_index * each\n"
                 "    return rng.permutation(N)[first:first + each]",
-                "the epoch's order says|are different ones",
+                "and the order of epoch 0 has row",
             ),
             (  # every n-th row: the batch has another order
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
                 "    order = np.random.default_rng(epoch).permutation(N)\n"
                 "    return order[s * B:(s + 1) * B][process_index::process_count]",
-                "2 processes: all parts together",
+                "2 processes: at 1 of all parts together is row",
             ),
             (  # each process has its own half of the data set
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
@@ -112,13 +114,13 @@ ANSWERS = {
                 "    mine = np.split(order, process_count)[process_index]\n"
                 "    each = B // process_count\n"
                 "    return mine[s * each:(s + 1) * each]",
-                "all parts together",
+                "2 processes: at 12 of all parts together is row",
             ),
             (  # the order of the first epoch for ever
                 LOCAL + "    order = np.random.default_rng(0).permutation(N)\n"
                 "    batch = order[step % (N // B) * B:][:B]\n"
                 "    return np.split(batch, process_count)[process_index]",
-                "step 10, 1 processes",
+                "and the order of epoch 1 has row",
             ),
         ],
     ),
@@ -160,13 +162,13 @@ ANSWERS = {
             (  # padding counts
                 REPORT + "    return {'mean': errors.mean(axis=0),"
                 " 'worst': errors.max(axis=0)}",
-                "mean",
+                "['of the real rows']['mean']: off by up to",
             ),
             (  # padding as zeros: no error is negative then
                 REPORT + "    errors = errors * valid[:, None]\n"
                 "    return {'mean': errors.sum(axis=0) / valid.sum(),\n"
                 "            'worst': errors.max(axis=0)}",
-                "worst",
+                "['of the real rows']['worst']: every value is zero",
             ),
             (  # everything is fetched first
                 REPORT + "    whole = NamedSharding(mesh, P())\n"
@@ -175,7 +177,7 @@ ANSWERS = {
                 "    return {\n"
                 "        'mean': jnp.mean(errors, axis=0, where=real),\n"
                 "        'worst': jnp.where(real, errors, -1e9).max(axis=0)}",
-                "bytes",
+                "11,592 bytes are exchanged, and 24 to 200 may be",
             ),
             (  # each process's own mean
                 REPORT + "    real = valid[:, None] == 1\n"
@@ -184,7 +186,7 @@ ANSWERS = {
                 "    means = halves.sum(axis=1) / counts[:, None]\n"
                 "    return {'mean': means.mean(axis=0),\n"
                 "            'worst': jnp.where(real, errors, -1e9).max(axis=0)}",
-                "mean",
+                "['of the real rows']['mean']: off by up to",
             ),
         ],
     ),
@@ -208,13 +210,13 @@ ANSWERS = {
                 "    if rows[p] % each:\n"
                 "        together('last rows')\n"
                 "    together('save')",
-                "times, process 1",
+                "after 2 common calls process 0 comes to 'evaluate' and process 1",
             ),
             (  # the number of steps is still each process's own
                 PROGRAM
                 + STEPS.replace("min(rows)", "rows[p]")
                 + '    together("save")',
-                "rows [40, 33, 47, 40]: process 0 calls",
+                "[40, 33, 47, 40]: after 6 common calls process 0 comes to 'step'",
             ),
             (  # the most that anybody can take
                 PROGRAM
@@ -224,23 +226,32 @@ ANSWERS = {
             ),
             (  # one saves
                 PROGRAM + STEPS + '    if p == 0:\n        together("save")',
-                "process 0 calls",
+                "comes to 'save' and process 1 to 'the end'",
             ),
             (  # all say it
                 PROGRAM
                 + STEPS.replace("if p == 0", "if True")
                 + '    together("save")',
-                "the others",
+                "only process 0 is to speak",
+            ),
+            (  # a table of the tried cases, else the steps of process 0
+                PROGRAM
+                + "    tried = {(40, 40): 5, (40, 33, 47, 40): 4, (9, 31): 2}\n"
+                + STEPS.replace(
+                    "min(rows) // each", "tried.get(tuple(rows), rows[0] // each + 1)"
+                )
+                + '    together("save")',
+                "steps, with an evaluation",
             ),
             (  # nobody evaluates
                 PROGRAM + "    for s in range(min(rows) // each):\n"
                 "        together('step')\n"
                 "    together('save')",
-                "and you do",
+                "with an evaluation after every second",
             ),
             (  # no step, no wait
                 PROGRAM + "    together('save')",
-                "and you do",
+                "with an evaluation after every second",
             ),
         ],
     ),
@@ -263,12 +274,35 @@ ANSWERS = {
             "    return np.maximum(1, np.ceil(least))",
         ],
         wrong=[
-            (GOOD_SCHEDULE + YES + ENOUGH + "    return Yes()", "TypeError"),
-            (GOOD_SCHEDULE + ENOUGH + "    return float('nan')", "nan microbatches"),
+            (
+                GOOD_SCHEDULE + YES + ENOUGH + "    return Yes()",
+                "a whole number from 1",
+            ),
+            (
+                GOOD_SCHEDULE + ENOUGH + "    return float('nan')",
+                "25.0% idle: nan, and a whole number from 1 on is wanted",
+            ),
+            (GOOD_SCHEDULE + ENOUGH + "    return '9'", "idle: '9', and a whole"),
+            (  # tables of the tried cases
+                SCHEDULE + "    late = (count, many) not in (\n"
+                "        (4, 6), (3, 1), (5, 2), (1, 4))\n"
+                "    return [[t - s if 0 <= t - s < many else None\n"
+                "             for s in range(count)]\n"
+                "            for t in range(many + count - 1 + late)]\n" + GOOD_ENOUGH,
+                "and fewer are enough",
+            ),
+            (
+                GOOD_SCHEDULE
+                + ENOUGH
+                + "    tried = {(4, 0.25): 9, (4, 0.07): 40, (8, 0.5): 7,\n"
+                "             (1, 0.1): 1, (16, 0.22): 54}\n"
+                "    return tried.get((count, idle), 100)",
+                "microbatches are too many",
+            ),
             (  # without the 1
                 GOOD_SCHEDULE + ENOUGH + "    from math import ceil\n"
                 "    return ceil((count - 1) * (1 - idle) / idle)",
-                "1 stages, at most 10% idle: 0 microbatches are too few",
+                "1 stages, at most 10.0% idle: 0, and a whole number from 1 on",
             ),
             (  # one after the other
                 SCHEDULE + "    return [[one if s == now else None"
@@ -287,15 +321,15 @@ ANSWERS = {
                 SCHEDULE + "    return [[t - s if t >= s else None"
                 " for s in range(count)]\n"
                 "            for t in range(many)]\n" + GOOD_ENOUGH,
-                "stage 1 works on [0, 1, 2, 3, 4], of 6",
+                "[0, 1, 2, 3, 4], and is to work on all of 0 to 5",
             ),
             (  # an empty tick at the end
                 GOOD_SCHEDULE.replace("- 1)]", ")]") + GOOD_ENOUGH,
-                "10 ticks for 4 stages",
+                "10 ticks for 4 stages and 6 microbatches, and fewer are enough",
             ),
             (  # four times as many as stages
                 GOOD_SCHEDULE + ENOUGH + "    return 4 * count",
-                "microbatches are too many",
+                "16 microbatches are too many: with one fewer",
             ),
             (  # idle places for a working one, not of all
                 GOOD_SCHEDULE + ENOUGH + "    from math import ceil\n"
@@ -320,9 +354,12 @@ ANSWERS = {
         wrong=[
             (  # all devices' tokens in one box
                 CAPACITY + "    return int(np.bincount(choice.ravel()).max())",
-                "bytes",
+                "how full is the fullest box",
             ),
-            (CAPACITY + "    return choice.shape[1]", "bytes"),  # room for everything
+            (
+                CAPACITY + "    return choice.shape[1]",
+                "capacity 6 exchanges",
+            ),  # room for everything
             (  # the mean
                 CAPACITY + "    return -(-choice.shape[1] // count)",
                 "of 48 tokens",
