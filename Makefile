@@ -40,6 +40,7 @@ tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 m
 
 hardware: environment ## measure the GPUs here (PYTHON: one with JAX for them), make their page
 	@"$(PYTHON)" tools/measure_gpu.py
+	@"$(PYTHON)" tools/measure_transformer.py --minutes 30
 	@$(BIN)/python tools/make_pages.py
 
 course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)

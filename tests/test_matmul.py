@@ -55,7 +55,10 @@ def spec(draw, mesh, weights=(1, 1, 1)):
 def case(draw):
     mesh = meshes(draw)
     devices = math.prod(mesh.values())
-    sizes = tuple(devices * draw.choice(FACTORS) for _ in range(3))
+    sizes = [devices * draw.choice(FACTORS) for _ in range(3)]
+    if draw.random() < 0.4:  # two of them alike, so that ties are met
+        sizes[draw.randrange(3)] = sizes[draw.randrange(3)]
+    sizes = tuple(sizes)
     a, b, out = spec(draw, mesh), spec(draw, mesh), None
     if draw.random() < 0.3:
         out = matmul(sizes, a, b, mesh=mesh).explicit.entries
@@ -133,7 +136,8 @@ def compiled():
         drawn += 1
         if told.why_not is None:
             moved = tuple(move.kind for move in told.moves)
-            sort = (*sorted(told.kinds.values()), moved, out is None)
+            tied = "IK" in told.kinds.values() and sizes[0] == sizes[2]
+            sort = (*sorted(told.kinds.values()), moved, out is None, tied)
             if sorts[sort] <= drawn // 2000:
                 sorts[sort] += 1
                 seen = seen_by_the_compiler(sizes, a, b, mesh, out)

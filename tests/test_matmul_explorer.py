@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 
+import spmd_helpers as spmd
 from tests.matmul_oracle import BAD, DEFAULTS, cases
 from tests.test_matmul import in_use
 from tests.widget_harness import answers, is_clean, page_with
@@ -203,7 +204,7 @@ def test_by_keyboard_only(browser):
         assert reached >= {"mesh", "a", "b", "c", "Reset", "Copy link", "Copy code"}
         page.keyboard.press("Tab")
         page.locator("input[type=radio]:checked").focus()
-        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowLeft")
         assert "nothing moves" in page.locator(".spmd-w-said").inner_text()
         page.locator("[data-key=c]").focus()
         page.keyboard.type("P(None, None)")
@@ -290,3 +291,21 @@ def test_everyone_can_read_it(browser, scheme, width):
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width
         assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_the_notebooks_explorer_takes_what_matmul_takes():
+    mesh = {"data": 4, "model": 2}
+    shown = spmd.MatmulExplorer(
+        (48, 40, 24), ("data", "model"), ("model",), mesh=mesh, out=("data", "model")
+    )
+    assert shown.state == {
+        "mesh": "data=4, model=2",
+        **{"i": "48", "j": "40", "k": "24"},
+        "a": "P('data', 'model')",
+        "b": "P('model', None)",
+        "c": "P('data', 'model')",
+        "dtype": "float32",
+    }
+    assert spmd.MatmulExplorer().state == {}
+    with pytest.raises(spmd.NotDivisible):
+        spmd.MatmulExplorer((3, 4, 4), ("data",), (), mesh=mesh)

@@ -17,7 +17,8 @@ EVERY_ROW = ("name", "device", "devices", "jax", "date", "command")
 def test_every_stored_file_belongs_to_one_kind():
     named = [name for names in _FILES.values() for name in names]
     there = {path.name for path in Path(str(_FOLDER)).glob("*.json")}
-    assert sorted(named) == sorted(there)
+    assert len(set(named)) == len(named)
+    assert there <= set(named)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("tpu")])
@@ -32,7 +33,8 @@ def test_rows_say_where_they_come_from(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_those_of_the_files(kind):
     files = [Path(str(_FOLDER)) / name for name in _FILES[kind]]
-    stored = [row for file in files for row in json.loads(file.read_text("utf8"))]
+    texts = [file.read_text("utf8") for file in files if file.exists()]
+    stored = [row for text in texts for row in json.loads(text)]
     assert spmd.load_measured(kind) == stored
 
 

@@ -23,6 +23,16 @@ LAYOUTS = (
     "tensor parallel",
 )
 
+_POLICIES = jax.checkpoint_policies
+POLICIES = {
+    # name: what a layer keeps
+    "full": _POLICIES.nothing_saveable,
+    "dots": _POLICIES.save_from_both_policies(
+        _POLICIES.dots_with_no_batch_dims_saveable,
+        _POLICIES.save_only_these_names("attention"),
+    ),
+}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -39,7 +49,7 @@ class Setting:
     compute: str = "float32"  # of the products; parameters and Adam are float32
     attention: str = "plain"  # "xla", "cudnn", "cudnn mapped"
     donate: bool = False
-    recompute: str = "none"  # "full", "dots", "attention"
+    recompute: str = "none"  # "cheap", "dots", "full"
     scan: bool = True  # else the layers stand one after another in the program
     loss: str = "float32"  # of the logits: "float32", "bfloat16", "chunked"
     flags: str = ""  # XLA's, for the process
@@ -70,28 +80,42 @@ def mesh_of(s: Setting, devices):
     )
 
 
+OUTSIDE = ("embed", "place", "head", "norm")
+
+
+def named(s: Setting, layer: dict) -> dict:
+    """What each layer has: stacked for a scan, else one by one, "q.0", "q.1", …"""
+    if s.scan:
+        return layer
+    return {f"{name}.{i}": x for name, x in layer.items() for i in range(s.layers)}
+
+
 def shapes_of(s: Setting) -> dict:
-    L, D, F = s.layers, s.d_model, s.d_ff  # noqa: N806
+    D, F = s.d_model, s.d_ff
     flat = {"embed": (s.vocab, D), "place": (s.seq, D), "head": (D, s.vocab)}
-    wide = {name: (L, D, D) for name in ("q", "k", "v", "out")}
-    wide |= {"up": (L, D, F), "down": (L, F, D), "norm1": (L, D), "norm2": (L, D)}
-    return flat | wide | {"norm": (D,)}
+    one = {name: (D, D) for name in ("q", "k", "v", "out")}
+    one |= {"up": (D, F), "down": (F, D), "norm1": (D,), "norm2": (D,)}
+    if s.scan:
+        one = {name: (s.layers, *shape) for name, shape in one.items()}
+    return flat | named(s, one) | {"norm": (D,)}
 
 
 def specs_of(s: Setting) -> dict:
     """Where each parameter is cut."""
-    names = shapes_of(s)
-    if s.layout in ("replicated", "pmap"):
-        return {name: P() for name in names}
+    cut = {}
     if s.layout == "tensor parallel":
-        columns, rows = P(None, None, "model"), P(None, "model")
-        cut = {name: columns for name in ("q", "k", "v", "up")}
-        cut |= {"out": rows, "down": rows}
-        cut |= {"embed": P("model"), "head": P(None, "model")}
-        return {name: cut.get(name, P()) for name in names}
-    cut = {name: P(None, "data") for name in ("q", "k", "v", "out", "up", "down")}
-    cut |= {"embed": P("data"), "place": P("data"), "head": P("data")}
-    return {name: cut.get(name, P()) for name in names}
+        cut = {name: (None, "model") for name in ("q", "k", "v", "up", "head")}
+        cut |= {name: ("model",) for name in ("out", "down", "embed")}
+    elif s.layout.startswith("fsdp"):
+        every = ("q", "k", "v", "out", "up", "down", "embed", "place", "head")
+        cut = dict.fromkeys(every, ("data",))
+
+    def spec(name):
+        own = cut.get(name.partition(".")[0], ())
+        stacked = s.scan and name not in OUTSIDE and own
+        return P(None, *own) if stacked else P(*own)
+
+    return {name: spec(name) for name in shapes_of(s)}
 
 
 def start(s: Setting) -> dict:
@@ -99,7 +123,7 @@ def start(s: Setting) -> dict:
     key = jax.random.key(0)
     params = {}
     for i, (name, shape) in enumerate(shapes_of(s).items()):
-        if name.startswith("norm"):
+        if name.startswith("norm"):  # norm, norm1, norm2.3
             params[name] = jnp.ones(shape, F32)
             continue
         wide = 0.02 if name in ("embed", "place", "head") else shape[-2] ** -0.5
@@ -136,7 +160,7 @@ def fused(q, k, v, implementation):
     )
 
 
-def attention(name, mesh=None, cut=P()):
+def attention(name, mesh=None, cut=None):
     """[b, s, n, h] three times → [b, s, n, h]."""
     if name == "plain":
         return plain
@@ -191,7 +215,7 @@ class Held:
 def forward(params, ids, s: Setting, held: Held, mesh=None):
     """The rows before the head, [b, s, d]."""
     attend = attention(s.attention, mesh, held.wide)
-    B, S = ids.shape  # noqa: N806
+    B, S = ids.shape
     x = held.look_up(params["embed"], ids) + held.whole(params["place"])
     x = held.stream(x.astype(s.dtype))
 
@@ -201,33 +225,41 @@ def forward(params, ids, s: Setting, held: Held, mesh=None):
     def in_heads(h):
         return held.inside(h.reshape(B, S, s.heads, s.head_dim))
 
+    # What a part reads is kept, and what it does element by element runs again. Its
+    # product does not: nothing in the backward pass asks for what came out of it.
+    # (In a loop, forward and backward are two loops: nothing could be merged.)
+    again = functools.partial(jax.checkpoint, prevent_cse=not s.scan)
+    cheap = again if s.recompute == "cheap" else lambda f: f
+
+    @cheap
+    def asked(x, scale, *weights):
+        h = norm(x, scale)
+        return tuple(in_heads(times(h, w)) for w in weights)
+
+    @cheap
+    def up(x, scale, w):
+        return held.inside(times(norm(x, scale), w))
+
+    @cheap
+    def down(h, w):
+        return times(jax.nn.gelu(h), w)
+
     def layer(x, w):
-        h = norm(x, w["norm1"])
-        q, k, v = (in_heads(times(h, w[name])) for name in ("q", "k", "v"))
+        q, k, v = asked(x, w["norm1"], w["q"], w["k"], w["v"])
         seen = checkpoint_name(held.inside(attend(q, k, v)), "attention")
         x = held.stream(x + times(seen.reshape(B, S, s.d_model), w["out"]))
-        h = held.inside(times(norm(x, w["norm2"]), w["up"]))
-        return held.stream(x + times(jax.nn.gelu(h), w["down"])), None
+        h = up(x, w["norm2"], w["up"])
+        return held.stream(x + down(h, w["down"])), None
 
-    policies = jax.checkpoint_policies
-    policy = {
-        "none": None,
-        "full": policies.nothing_saveable,
-        "dots": policies.save_from_both_policies(
-            policies.dots_with_no_batch_dims_saveable,
-            policies.save_only_these_names("attention"),
-        ),
-        "attention": policies.save_only_these_names("attention"),
-    }[s.recompute]
-    if policy is not None:
-        layer = jax.checkpoint(layer, policy=policy)
-    outside = ("embed", "place", "head", "norm")
-    stack = {name: w for name, w in params.items() if name not in outside}
+    if s.recompute in POLICIES:
+        layer = again(layer, policy=POLICIES[s.recompute])
+    stack = {name: w for name, w in params.items() if name not in OUTSIDE}
     if s.scan:
         x = lax.scan(layer, x, stack)[0]
     else:
+        names = sorted({name.partition(".")[0] for name in stack})
         for i in range(s.layers):
-            x = layer(x, {name: w[i] for name, w in stack.items()})[0]
+            x = layer(x, {name: stack[f"{name}.{i}"] for name in names})[0]
     return norm(x, params["norm"])
 
 
@@ -248,12 +280,12 @@ def loss_of(x, head, targets, s: Setting, held: Held):
     if s.loss != "chunked":
         return summed(x, targets) / targets.size
     chunks = 8
-    B, S, D = x.shape  # noqa: N806
+    B, S, D = x.shape
     x = x.reshape(B, chunks, S // chunks, D).swapaxes(0, 1)
     parts = targets.reshape(B, chunks, S // chunks).swapaxes(0, 1)
 
     def add(total, part):
-        return total + jax.checkpoint(summed)(*part), None
+        return total + jax.checkpoint(summed, prevent_cse=False)(*part), None
 
     return lax.scan(add, jnp.zeros((), F32), (x, parts))[0] / targets.size
 
@@ -294,8 +326,8 @@ def one_step(s: Setting, devices):
         each = s.batch // len(devices)
 
         def begin(i):
-            own = jax.random.fold_in(key, i)
-            return start(s), _rows(s, own, each)
+            rows = _rows(s, key, s.batch)
+            return start(s), lax.dynamic_slice_in_dim(rows, i * each, each)
 
         step = jax.pmap(train, axis_name="data", devices=devices, **donated)
         make = jax.pmap(begin, devices=devices)
@@ -304,9 +336,7 @@ def one_step(s: Setting, devices):
     on = functools.partial(NamedSharding, mesh)
     places = {part: {n: on(p) for n, p in specs_of(s).items()} for part in PARTS}
     where = (places, on(held.rows))
-    asked = {} if is_explicit(s) or s.layout == "fsdp plain" else {}
-    if held.asks:
-        asked = {"out_shardings": (places, on(P()))}
+    asked = {"out_shardings": (places, on(P()))} if held.asks else {}
     step = jax.jit(train, **donated, **asked)
     begin = jax.jit(lambda: (start(s), _rows(s, key, s.batch)), out_shardings=where)
     shapes = jax.tree.map(

@@ -4,6 +4,8 @@ import sys
 from collections import Counter
 
 from _book import ROOT
+from _hardware_tables import GIB, as_table, card, exchanges, title
+from _hardware_transformer import transformer_sections
 
 sys.path.insert(0, str(ROOT / "src"))
 
@@ -26,8 +28,7 @@ KINDS = (
     *("all-gather", "reduce-scatter", "all-reduce", "all-to-all"),
     "collective-permute",
 )
-TITLES = {"fsdp": "FSDP"}
-MIB, GIB = 2**20, 2**30
+MIB = 2**20
 
 
 def hardware_page() -> str:
@@ -40,6 +41,8 @@ def hardware_page() -> str:
     parts.append(_products([r for r in moved if r["kind"] == "matmul"]))
     parts.append(_ways(steps))
     parts.append(_batches(steps))
+    kinds = ("gpu-attention", "gpu-transformer", "gpu-log")
+    parts += transformer_sections(*map(load_measured, kinds))
     parts.append(_memory([r for r in memory if r.get("allocator_peak_bytes")]))
     return "\n".join(parts)
 
@@ -56,10 +59,10 @@ def _collectives(rows: list[dict]) -> str:
             cells.append(f"{row['median_s'] * 1e3:.3f} ms, {rate:.0f} GB/s")
         table.append(cells)
     return (
-        f"## Collectives\n\n{_card(rows)}\n\n"
+        f"## Collectives\n\n{card(rows)}\n\n"
         "bfloat16. The rate is what one card sends (wire bytes, by the ring formula)"
         " over the time. Small arrays cost the start, not the bytes.\n\n"
-        + _table(table)
+        + as_table(table)
     )
 
 
@@ -71,7 +74,7 @@ def _products(rows: list[dict]) -> str:
         shape = f"{row['m']:,} × {row['k']:,} × {row['n']:,}"
         times = f"{row['median_s'] * 1e3:.3f} ms"
         table.append([shape, times, f"{rate / 1e12:.0f}", f"{rate / peak:.0%}"])
-    return f"## Matrix products\n\n{_card(rows)}, bfloat16.\n\n" + _table(table)
+    return f"## Matrix products\n\n{card(rows)}, bfloat16.\n\n" + as_table(table)
 
 
 def _ways(rows: list[dict]) -> str:
@@ -82,19 +85,19 @@ def _ways(rows: list[dict]) -> str:
         memory = row.get("peak_bytes")
         table.append(
             [
-                _title(row["name"]),
+                title(row["name"]),
                 f"{row['median_s'] * 1e3:.2f} ms",
                 f"{_share(row):.0%}",
                 f"{memory / GIB:.2f} GiB" if memory else "",
-                _exchanges(row.get("collectives", [])),
+                exchanges(row.get("collectives", [])),
             ]
         )
     return (
-        f"## One training step, laid out in six ways\n\n{_card(rows)}\n\n"
+        f"## One training step, laid out in six ways\n\n{card(rows)}\n\n"
         f"{_shape(rows[0])}, batch {batch:,}. The share is of the products' FLOPs,"
         " 12 × batch × d_model × d_ff × layers, over the cards' dense bfloat16 peak."
         " Peak memory and exchanges are the compiler's (`spmd.xray`); a count is how"
-        " often an exchange runs in a step.\n\n" + _table(table)
+        " often an exchange runs in a step.\n\n" + as_table(table)
     )
 
 
@@ -102,7 +105,7 @@ def _batches(rows: list[dict]) -> str:
     names = [n for n, count in Counter(r["name"] for r in rows).items() if count > 1]
     found = {(row["name"], row["batch"]): row for row in rows}
     batches = sorted({b for n, b in found if n in names})
-    table = [["batch", *(_title(name) for name in names)]]
+    table = [["batch", *(title(name) for name in names)]]
     for batch in batches:
         cells = [f"{batch:,}"]
         for name in names:
@@ -112,7 +115,7 @@ def _batches(rows: list[dict]) -> str:
     return (
         "## The same step, by batch\n\nThe same cards and model. Weights that are"
         " gathered cost the same whatever the batch; a small one waits for them.\n\n"
-        + _table(table)
+        + as_table(table)
     )
 
 
@@ -133,7 +136,7 @@ def _memory(rows: list[dict]) -> str:
         "## The compiler's peak and the allocator's\n\n"
         f"jax {rows[0]['jax']}, {rows[0]['date']},"
         " `tools/truth/measure.py --gpu`. Training steps of `tools/truth/programs.py`."
-        "\n\n" + _table(table)
+        "\n\n" + as_table(table)
     )
 
 
@@ -147,37 +150,9 @@ def _share(row: dict) -> float:
     return work / row["median_s"] / cards
 
 
-def _exchanges(collectives: list[dict]) -> str:
-    counts = Counter()
-    for each in collectives:
-        if each["wire_bytes"] > 1024:  # not the loss
-            counts[each["kind"]] += each["count"]
-    said = [f"{count} {kind}" for kind, count in counts.items()]
-    return ", ".join(said)
-
-
-def _title(name: str) -> str:
-    first, _, rest = name.partition(" ")
-    return f"{TITLES.get(first, first)} {rest}".strip()
-
-
 def _shape(row: dict) -> str:
     return (
         f"{row['layers']} residual MLP layers under one scan, d_model"
         f" {row['d_model']:,}, d_ff {row['d_ff']:,}, parameters and Adam in"
         f" {row['params']}, products in {row['compute']}"
     )
-
-
-def _card(rows: list[dict]) -> str:
-    row = rows[0]
-    return (
-        f"{row['devices']} × {row['device']}, driver {row['driver']}, jax {row['jax']},"
-        f" {row['date']}, `{row['command']}`"
-    )
-
-
-def _table(rows: list[list[str]]) -> str:
-    head, *body = rows
-    lines = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

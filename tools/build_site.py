@@ -115,6 +115,8 @@ def main() -> int:
         print("== the site is up to date")
     print(warnings, end="")  # of the last build, whose inputs are still the same
     print(f"Open {index.relative_to(ROOT).as_posix()}\n  or {index.as_uri()}")
+    copy = index.with_name("offline.zip").relative_to(ROOT)
+    print(f"To take along, as one file: {copy.as_posix()}")
     return 0
 
 

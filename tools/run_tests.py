@@ -22,9 +22,13 @@ from _book import OUTPUT_PYTHON, ROOT
 NEXT = ROOT / ".venv-next"
 AT_A_TIME = min(2, os.cpu_count() or 1)
 # tests/test_<name>.py that are steps of their own; all others are the package's.
-SITE, HOUSE, COLAB = ("site",), ("notebooks", "house"), ("colab",)
+SITE = tuple(sorted(p.stem[5:] for p in (ROOT / "tests").glob("test_site*.py")))
+HOUSE, COLAB = ("notebooks", "house"), ("colab",)
 COURSE = ("course", "grade")
 EXERCISES, LAB = ("exercises",), ("lab",)
+POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
+WIDGETS = tuple(sorted(p.stem[5:] for p in (ROOT / "tests").glob("test_*_explorer.py")))
+WIDGETS += ("memory_calculator", "memory_page")
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
@@ -86,7 +90,7 @@ def _last_count(text: str) -> str:
 
 
 def package_tests(python: Path) -> list[object]:
-    apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES)
+    apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES, *LAB, *WIDGETS)
     left_out = [f"--ignore=tests/test_{name}.py" for name in apart]
     pytest = [python, "-m", "pytest", "-q"]
     return [*pytest, "--doctest-modules", "src", "tests", *left_out]
@@ -98,15 +102,19 @@ def tests_of(python: Path, names: tuple[str, ...]) -> list[object]:
 
 
 def exercise_tests(python: Path, where: str = "") -> dict[str, list[object]]:
-    """Two steps, chapters of odd and of even numbers: about as much work each.
+    """Chapters of odd and of even numbers, about as much work each; and of a pod.
 
-    Both have as many devices as the chapter that needs most of them.
+    Sixty-four devices make everything slower, so only who needs them has them.
     """
+    pod = " or ".join(f"[{n}." for n in POD_CHAPTERS)
     odd = " or ".join(f"[{n}." for n in range(1, 100, 2))
-    command = ["env", "SPMD_TEST_DEVICES=64", *tests_of(python, EXERCISES), "-k"]
+    command = [*tests_of(python, EXERCISES), "-k"]
     return {
-        f"{where}exercises, odd chapters": [*command, odd],
-        f"{where}exercises, even chapters": [*command, f"not ({odd})"],
+        f"{where}exercises, odd chapters": [*command, f"({odd}) and not ({pod})"],
+        f"{where}exercises, even chapters": [*command, f"not ({odd}) and not ({pod})"],
+        f"{where}exercises, 64 devices": [
+            *("env", "SPMD_TEST_DEVICES=64", *command, pod)
+        ],
     }
 
 
@@ -140,6 +148,7 @@ def first(steps: Steps) -> None:
         "notebooks where nothing is installed": tests_of(python, COLAB),
         "generator and house": tests_of(python, HOUSE),
         "JupyterLab in a browser": tests_of(python, LAB),
+        "widgets in a browser": tests_of(python, WIDGETS),
         "courses, graded": tests_of(python, COURSE),
     }
     if built:

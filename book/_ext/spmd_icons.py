@@ -46,7 +46,7 @@ def cut_font(path: Path, glyphs: set[int]) -> None:
     options = subset.Options(
         flavor="woff2", layout_features=[], name_IDs=[], notdef_outline=True
     )
-    font = TTFont(path)
+    font = TTFont(path, recalcTimestamp=False)  # the same bytes every time
     cutter = subset.Subsetter(options)
     cutter.populate(unicodes=glyphs)
     cutter.subset(font)

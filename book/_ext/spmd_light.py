@@ -19,13 +19,26 @@ SCRIPT = re.compile(
 )
 INLINE = re.compile(r"[ \t]*<script>([^<]*DOCUMENTATION_OPTIONS[^<]*)</script>\n?")
 PRELOAD = re.compile(r'[ \t]*<link rel="preload" as="script"[^>]*>\n?')
+# A page from a folder may not read the pages that it found.
+NO_SNIPPETS = (
+    'if (location.protocol === "file:") '
+    "DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;"
+)
+# The theme's script says light or dark only when it runs, after the page was shown.
+LATE_THEME = 'dataset.theme = localStorage.getItem("theme") || "auto";'
+THEME = (
+    "dataset.theme = "
+    '{light: "light", dark: "dark"}[localStorage.getItem("mode")] || '
+    '(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");'
+)
 SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
 # Sphinx writes which page this is into each of them; nothing here asks.
 PAGE_NAME = re.compile(r"DOCUMENTATION_OPTIONS\.pagename = '[^']*';")
 URL = re.compile(r"url\((?!['\"]?(?:data:|#))['\"]?([^'\")]+)['\"]?\)")
+IMPORT = re.compile(r"""@import (?:url\()?["']?([^"')]+)["']?\)?;""")
 CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
 # Arguments of these may name what is not there, and the rule still counts.
-INNER = re.compile(r":(?:not|is|where|has)\([^()]*(?:\([^()]*\)[^()]*)*\)")
+INNER = re.compile(r":(?:not|is|where|has)\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\]]*\]")
 LICENSE = re.compile(r"/\*!.*?\*/", re.S)
 WORD = re.compile(r"[\w-]+")
 FILE_NAME = re.compile(r"""(?<=["'/(])[\w.-]+\.\w+(?=["'?)#])""")
@@ -78,6 +91,14 @@ def _selectors(prelude) -> list[str]:
 
 def _plain(body: str) -> str:
     return re.sub(r"/\*.*?\*/", "", body, flags=re.S).strip()
+
+
+def whole(path: Path, folder: Path) -> str:
+    """A style sheet and those that it imports, with addresses meant from `folder`."""
+    css = path.read_text("utf8")
+    own = moved(IMPORT.sub("", css), path.parent, folder)
+    imported = [whole(path.parent / name, folder) for name in IMPORT.findall(css)]
+    return "\n".join([*imported, own])
 
 
 def moved(css: str, old: Path, new: Path) -> str:
@@ -139,7 +160,7 @@ class Site:
         folder = self.root / "_static"
         scripts = [path.read_text("utf8") for path in folder.rglob("*.js")]
         words = words_of([*self.pages.values(), *scripts])
-        css = "\n".join(moved(f.read_text("utf8"), f.parent, folder) for f in files)
+        css = "\n".join(whole(f, folder) for f in files)
         licenses = "\n".join(dict.fromkeys(LICENSE.findall(css)))
         made = _write(folder, "site", ".css", f"{licenses}\n{used_rules(css, words)}\n")
         for page, text in self.pages.items():
@@ -162,10 +183,10 @@ class Site:
         for file in files:
             parts.append(SOURCE_MAP.sub("", file.read_text("utf8")))
             if file.name == "documentation_options.js":
-                parts += options
+                parts += [*options, NO_SNIPPETS]
         made = _write(self.root / "_static", "site", ".js", "\n;\n".join(parts) + "\n")
         for page, text in self.pages.items():
-            text = INLINE.sub("", PRELOAD.sub("", text))
+            text = INLINE.sub("", PRELOAD.sub("", text)).replace(LATE_THEME, THEME)
             is_search = page == self.root / "search.html"
             drop = set(files) | (set() if is_search else self._search_files())
             text = self._replace(

@@ -77,7 +77,6 @@ def mended(text: str) -> str:
     text = LABEL.sub(LABELED, text)
     text = PRINTED.sub("", text)
     text = ADVERTISEMENT.sub("", text)
-    text = text.replace(' class="bd-main" role="main">', ' class="bd-main">')
     return CLOSED_VOID.sub(r"<\1\2>", own_ids(one_viewport(text)))
 
 

@@ -16,6 +16,10 @@ _FILES = {
     "gpu-memory": ("memory_gpu.json",),
     "gpu-collectives": ("collectives_gpu.json",),
     "gpu-steps": ("steps_gpu.json",),
+    "gpu-speeds": ("speeds_gpu.json",),
+    "gpu-attention": ("attention_gpu.json",),
+    "gpu-transformer": ("transformer_gpu.json",),
+    "gpu-log": ("log_gpu.json",),
 }
 
 
@@ -38,10 +42,13 @@ def load_measured(kind: str) -> list[dict]:
         them); "tpu-refused", those that it refused for want of memory, with
         `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
         GPUs; "gpu-collectives", collectives by size and matrix products; "gpu-steps",
-        one training step in several shardings.
+        one training step in several shardings; "gpu-speeds", what the predictions of
+        the following divide by; "gpu-attention", attention alone; "gpu-transformer",
+        a transformer's step in several shardings; "gpu-log", the same step made
+        faster, one change at a time.
 
     Returns:
-      A list of new dicts, yours to change.
+      A list of new dicts, yours to change; empty if nothing was measured yet.
 
     Raises:
       NotUnderstood: no measurements have that name.
@@ -56,4 +63,5 @@ def load_measured(kind: str) -> list[dict]:
 
 @functools.cache
 def _stored(name: str) -> list[dict]:
-    return json.loads(pathlib.Path(str(_FOLDER / name)).read_text("utf8"))
+    path = pathlib.Path(str(_FOLDER / name))
+    return json.loads(path.read_text("utf8")) if path.exists() else []

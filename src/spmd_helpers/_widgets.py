@@ -2,7 +2,8 @@
 
 from ._errors import MissingLibrary, NotUnderstood, SpecError
 from ._from_jax import layout
-from ._layout import spec_words
+from ._layout import Layout, spec_words
+from ._matmul import matmul
 from ._training_memory import training_memory
 from ._widget_data import memory_state
 from ._widget_source import module, style
@@ -64,6 +65,69 @@ class ShardingExplorer(_Widget):
             super().__init__(state={} if lay is None else _state(lay))
         except (NotUnderstood, SpecError) as error:
             raise error.with_traceback(None) from None
+
+
+class MatmulExplorer(_Widget):
+    """Try two specs: what their product moves, repeats, and how its result lies.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser, by the rule of `matmul`.
+
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = {"data": 4, "model": 2}
+    >>> shown = MatmulExplorer((48, 40, 24), P("data"), P(None, "model"), mesh=mesh)
+    >>> shown.state["a"], shown.state["b"], shown.state["c"]
+    ("P('data', None)", "P(None, 'model')", '')
+
+    Args:
+      sizes: what to begin with: (I, J, K) of A [I, J] and B [J, K]. Nothing: a product
+        that needs a sum.
+      a, b: their specs, as for `matmul`.
+      mesh: axis names and sizes, at most three axes.
+      out: the spec that the result is asked to have, or None.
+      dtype: 'float32', 'bfloat16' or 'float16'.
+
+    Attributes:
+      state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
+        'dtype', as the controls show them; what is not there has its default. Set it to
+        set the controls.
+
+    Raises:
+      NotUnderstood, SpecError: as `matmul` does.
+      MissingLibrary: anywidget is not there.
+
+    Used from chapter 04 on.
+    """
+
+    _esm = module("matmul_explorer")
+
+    def __init__(self, sizes=None, a=(), b=(), *, mesh=None, out=None, dtype="float32"):
+        try:
+            state = {} if sizes is None else _product(sizes, a, b, mesh, out, dtype)
+            super().__init__(state=state)
+        except (NotUnderstood, SpecError) as error:
+            raise error.with_traceback(None) from None
+
+
+def _product(sizes, a, b, mesh, out, dtype) -> dict[str, str]:
+    found = matmul(sizes, a, b, mesh={} if mesh is None else mesh, out=out, dtype=dtype)
+    rows, columns = found.a.shape[0], found.b.shape[1]
+    wish = ""
+    if out is not None:
+        asked = Layout(
+            (rows, columns), mesh_shape=found.a.mesh_shape, entries=tuple(out)
+        )
+        wish = spec_words(asked.entries)
+    return {
+        "mesh": ", ".join(f"{axis}={size}" for axis, size in found.a.axes),
+        "i": str(rows),
+        "j": str(found.a.shape[1]),
+        "k": str(columns),
+        "a": spec_words(found.a.entries),
+        "b": spec_words(found.b.entries),
+        "c": wish,
+        "dtype": found.a.dtype,
+    }
 
 
 class MemoryCalculator(_Widget):

@@ -83,7 +83,7 @@ function checkAxes(shape, mesh, entries) {
     );
   }
   const names = mesh.map(([axis]) => axis);
-  const seen = {};
+  const seen = Object.create(null);
   entries.forEach((entry, dim) => {
     for (const axis of entry) {
       if (!names.includes(axis)) refuse(`${given}: ${unknownAxis(axis, mesh, entries)}`);

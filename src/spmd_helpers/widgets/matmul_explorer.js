@@ -141,7 +141,8 @@ export const matmulExplorer = {
   caption:
     "C = A · B under jit, on Auto axes: A is [I, J], B is [J, K]; J is summed over. Matrices " +
     "only, and nothing around the product: more dimensions, or a program, are for spmd.xray. A cell " +
-    "names the devices that hold the block.",
+    "names the devices that hold the block. (On CPU the compiler moves 16-bit numbers as float32, " +
+    "twice the bytes.)",
   defaults: {
     mesh: "data=4, model=2",
     a: "P('data', 'model')",

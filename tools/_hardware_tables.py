@@ -1,0 +1,47 @@
+"""Small words and tables that the sections of `book/hardware.md` share."""
+
+from collections import Counter
+
+GIB = 2**30
+TITLES = {"fsdp": "FSDP"}
+
+
+def card(rows: list[dict]) -> str:
+    """What all rows were measured on; if that differs, each once."""
+    said = dict.fromkeys(
+        f"{row['devices']} × {row['device']}, driver {row['driver']}, jax {row['jax']},"
+        f" {row['date']}, `{row['command']}`"
+        for row in rows
+    )
+    return "; ".join(said)
+
+
+def as_table(rows: list[list[str]]) -> str:
+    head, *body = rows
+    lines = [head, ["---"] * len(head), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def title(name: str) -> str:
+    first, _, rest = name.partition(" ")
+    return f"{TITLES.get(first, first)} {rest}".strip()
+
+
+def exchanges(collectives: list[dict]) -> str:
+    counts = Counter()
+    for each in collectives:
+        if each["wire_bytes"] > 1024:  # not the loss
+            counts[each["kind"]] += each["count"]
+    said = [f"{count} {kind}" for kind, count in counts.items()]
+    return ", ".join(said)
+
+
+def gib(size: int | None) -> str:
+    return f"{size / GIB:.2f} GiB" if size else ""
+
+
+def failed(row: dict) -> str:
+    """In a word, why there is no time."""
+    said = row.get("error", "").lower()
+    no_room = "resource_exhausted" in said or "out of memory" in said
+    return "does not fit" if no_room else "failed"
