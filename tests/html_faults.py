@@ -7,6 +7,8 @@ what, ids, headings, labels, references, and what HTML no longer has.
 from collections import Counter
 from collections.abc import Iterator
 
+import html5lib
+
 
 def _set(words: str) -> set[str]:
     return set(words.split())
@@ -68,8 +70,6 @@ OWN_ROLE = {  # of <main> Sphinx's search wants it said
 
 def faults(text: str) -> list[str]:
     """Everything that is wrong with a page, in words."""
-    import html5lib
-
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
     root = parser.parse(text)
     found = [f"line {at[0]}: {code}" for at, code, _ in parser.errors]

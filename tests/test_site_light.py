@@ -39,6 +39,13 @@ def test_every_file_is_asked_for():
             assert any(path.name in text for text in texts), path
 
 
+def test_boxes_are_measured_before_one_is_changed():
+    (script,) = (SITE / "_static").glob("site.*.js")
+    said = script.read_text("utf8")
+    assert not re.search(r"e\.tabIndex=e\.scrollWidth", said)
+    assert said.count("forEach(([e,t])=>{e.tabIndex=t})") == 1
+
+
 def test_licenses_stay_with_what_they_are_of():
     (style,) = (SITE / "_static").glob("site.*.css")
     (script,) = (SITE / "_static").glob("site.*.js")

@@ -93,6 +93,18 @@ def test_buttons_once_the_address_is_known(addressed):
             assert '<link rel="canonical" href="https://example.org/' in text
 
 
+def test_each_page_has_its_card_once_the_address_is_known(addressed):
+    cards = set()
+    for name, text in all_text(addressed).items():
+        if "/" in name:
+            (card,) = re.findall('<meta property="og:image" content="([^"]*)">', text)
+            path = addressed / card.removeprefix("https://example.org/")
+            assert 5_000 < path.stat().st_size <= 60 * 1024
+            cards.add(path)
+    assert cards == set((addressed / "_static" / "cards").iterdir())
+    assert len({path.read_bytes() for path in cards}) == len(cards)
+
+
 def test_no_solution_is_in_a_site_without_them(addressed):
     assert list((SITE / "solutions").glob("*.html"))
     assert not (addressed / "solutions").exists()

@@ -140,5 +140,5 @@ def test_a_paragraph_that_leads_to_the_copy_is_left_out_of_it(tmp_path):
 
 
 def test_folder_names():
-    assert folder_name("Sharding in JAX, run and checked") == "sharding-in-jax"
+    assert folder_name("Sharding in JAX, and more") == "sharding-in-jax"
     assert folder_name("…") == "book"

@@ -100,8 +100,10 @@ def test_each_chapter_says_how_long_it_takes():
     )
     for number, name in enumerate(chapters, 1):
         facts = line.search((SITE / name).read_text("utf8")).groups()
-        of_all, minutes = [int(n) for n in facts[:2]], [int(n) for n in facts[2:]]
+        of_all, minutes = [int(n) for n in facts[:2]], [int(n) for n in facts[2:4]]
         assert of_all == [number, len(chapters)]
         assert min(minutes) >= 5
+        ways = re.findall("previous|next", facts[4])
+        assert ways == ["previous"] * (number > 1) + ["next"] * (number < len(chapters))
     page = (SITE / "book" / "exercises.html").read_text("utf8")
     assert f"points, {minutes[1]} minutes." in page

@@ -116,7 +116,7 @@ def _ways(rows: list[dict]) -> str:
 def _log(rows: list[dict]) -> str:
     out = [
         [
-            *("", "change", "why", "chapter", "tokens a step", "predicted"),
+            *("line", "change", "why", "chapter", "tokens a step", "predicted"),
             *("kernel by kernel", "measured", "of the peak", "peak memory", "kept"),
         ]
     ]

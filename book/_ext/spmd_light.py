@@ -31,6 +31,16 @@ THEME = (
     '{light: "light", dark: "dark"}[localStorage.getItem("mode")] || '
     '(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");'
 )
+# The theme's script measures a box, changes it, and measures the next: each time the
+# browser lays out the whole page again. All are measured first.
+ONE_BY_ONE = re.compile(
+    r"document\.querySelectorAll\((\[[^\]]*\]\.join\([^)]*\))\)"
+    r"\.forEach\(e=>\{e\.tabIndex=([^?{};]*)\?0:-1\}\)"
+)
+ALL_FIRST = (
+    r"[...document.querySelectorAll(\1)].map(e=>[e,\2?0:-1])"
+    r".forEach(([e,t])=>{e.tabIndex=t})"
+)
 SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
 # Sphinx writes which page this is into each of them; nothing here asks.
 PAGE_NAME = re.compile(r"DOCUMENTATION_OPTIONS\.pagename = '[^']*';")
@@ -184,7 +194,8 @@ class Site:
             parts.append(SOURCE_MAP.sub("", file.read_text("utf8")))
             if file.name == "documentation_options.js":
                 parts += [*options, NO_SNIPPETS]
-        made = _write(self.root / "_static", "site", ".js", "\n;\n".join(parts) + "\n")
+        script = ONE_BY_ONE.sub(ALL_FIRST, "\n;\n".join(parts) + "\n")
+        made = _write(self.root / "_static", "site", ".js", script)
         for page, text in self.pages.items():
             text = INLINE.sub("", PRELOAD.sub("", text)).replace(LATE_THEME, THEME)
             is_search = page == self.root / "search.html"

@@ -45,7 +45,7 @@ function memoryButton(ui, words, set) {
 
 /** A table behind a summary, open if it was before. */
 function memoryDetails(ui, name, summary, table) {
-  const id = `${ui.id}-${name}`;
+  const id = `${ui.id}-more-${name}`;
   const open = Boolean(document.getElementById(id)?.open);
   return ui.h("details", { class: "spmd-w-same", id, open }, ui.h("summary", {}, summary), table);
 }
