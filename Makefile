@@ -11,7 +11,7 @@ help: ## list these commands
 	@echo "make ... (PYTHON=python3.12 make ... uses another Python for a new .venv)"
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
-book: environment ## build the site into _build/html and say where it is
+book: environment ## build the site, and offline.zip of it, into _build/html
 	@$(BIN)/python tools/build_site.py
 
 test: environment ## prove everything that the book says (ONLY_FIRST=1: one Python)

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import spmd_helpers as spmd
 from spmd_helpers import _facts, _widget_source
 from spmd_helpers._layout import Layout, spec_words
-from spmd_helpers._text import bytes_words
+from spmd_helpers._text import bytes_words, device_list
 from tests.widget_harness import answers, is_clean, page_with
 
 NAME = "sharding_explorer"
@@ -70,7 +70,7 @@ def typed(mesh, shape, entries, dtype, device=0) -> dict[str, str]:
     }
 
 
-def expected(mesh, shape, entries, dtype) -> dict:
+def expected(mesh, shape, entries, dtype, device=0) -> dict:
     """What the package says of the same layout."""
     try:
         lay = Layout(shape, dtype, mesh_shape=mesh, entries=entries)
@@ -98,6 +98,7 @@ def expected(mesh, shape, entries, dtype) -> dict:
         "bytesPerDevice": str(lay.bytes_per_device),
         "totalBytes": str(lay.total_bytes),
         "blocks": len(lay.owners),
+        "chosen": chosen(lay, device % lay.device_count),
         "owners": [
             {
                 "block": list(block),
@@ -109,12 +110,37 @@ def expected(mesh, shape, entries, dtype) -> dict:
     }
 
 
+def chosen(lay: Layout, device: int) -> dict:
+    """What the package says of one device."""
+    block, holders = next(pair for pair in lay.owners.items() if device in pair[1])
+    where, rest = {}, device
+    for axis, size in reversed(lay.axes):
+        rest, where[axis] = divmod(rest, size)
+    place = ", ".join(f"{axis} {where[axis]}" for axis, _ in lay.axes)
+    slices = ", ".join(f"{a}:{b}" for a, b in lay.slices(block))
+    others = [one for one in holders if one != device]
+    shared = "no other device holds it"
+    if others:
+        word = "devices" if len(others) > 1 else "device"
+        shared = f"the same block is on {word} {device_list(others)}"
+    at = f" ({place})" if place else ""
+    return {
+        "device": device,
+        "block": list(block),
+        "holders": list(holders),
+        "where": where,
+        "sentence": f"Device {device}{at} holds [{slices}]; {shared}.",
+    }
+
+
 def differences(browser, given, change=None) -> list[tuple]:
     """The states in which browser and package do not say the same."""
-    states = [typed(*case) for case in given]
+    wanted = [expected(*case, number) for number, case in enumerate(given)]
+    devices = [want.get("chosen", {"device": 0})["device"] for want in wanted]
+    states = [typed(*case, one) for case, one in zip(given, devices, strict=True)]
     found = []
-    for case, answer in zip(given, answers(browser, NAME, states, change), strict=True):
-        want = expected(*case)
+    seen = answers(browser, NAME, states, change)
+    for case, want, answer in zip(given, wanted, seen, strict=True):
         got = {key: answer.get(key) for key in want}
         if got != want or {"error", "stopped"} & (set(answer) - set(want)):
             found.append((case, got, want))
@@ -236,6 +262,16 @@ def test_what_can_be_meant_is_taken(browser, state, entries):
     (answer,) = answers(browser, NAME, [state])
     assert answer["entries"] == entries
     assert answer["devices"] == 8
+
+
+def test_a_large_mesh_is_not_counted_device_by_device(browser):
+    """65,536 devices: as large as it takes, with blocks beyond those listed."""
+    state = typed({"a": 32, "b": 32, "c": 64}, (64, 64, 128), (("a",), ("b",)), "int8")
+    (answer,) = answers(browser, NAME, [state])
+    want = expected(
+        {"a": 32, "b": 32, "c": 64}, (64, 64, 128), (("a",), ("b",)), "int8"
+    )
+    assert {key: answer[key] for key in want} == want
 
 
 def test_the_code_draws_the_same(browser, monkeypatch):

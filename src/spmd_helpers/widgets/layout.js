@@ -51,19 +51,42 @@ export function blockOf(position, layout) {
   );
 }
 
-/** Each block, as "0,1", and the positions of its devices, in the order of blocks. */
-export function ownersOf(layout) {
-  const found = new Map();
-  for (let position = 0; position < layout.devices; position++) {
-    const block = blockOf(position, layout);
-    const key = block.join();
-    if (!found.has(key)) found.set(key, { block, devices: [] });
-    found.get(key).devices.push(position);
-  }
-  return [...found.values()].sort((a, b) => {
-    const dim = a.block.findIndex((n, i) => n !== b.block[i]);
-    return dim < 0 ? 0 : a.block[dim] - b.block[dim];
+/** The positions of the devices that hold a block, in their order. */
+export function holdersOf(block, layout) {
+  const sizes = Object.fromEntries(layout.mesh);
+  const where = {};
+  layout.entries.forEach((entry, dim) => {
+    let number = block[dim];
+    for (const axis of [...entry].reverse()) {
+      where[axis] = number % sizes[axis];
+      number = Math.floor(number / sizes[axis]);
+    }
   });
+  return layout.mesh.reduce(
+    (found, [axis, size]) => {
+      const along = Object.hasOwn(where, axis) ? [where[axis]] : [...Array(size).keys()];
+      return found.flatMap((position) => along.map((i) => position * size + i));
+    },
+    [0],
+  );
+}
+
+/** The first so many blocks and their devices, in the order of the blocks. */
+export function ownersOf(layout, most) {
+  const count = Math.min(most, blocksOf(layout));
+  return [...Array(count).keys()].map((n) => {
+    const block = [];
+    for (const size of [...layout.grid].reverse()) {
+      block.unshift(n % size);
+      n = Math.floor(n / size);
+    }
+    return { block, devices: holdersOf(block, layout) };
+  });
+}
+
+/** How many different blocks there are. */
+export function blocksOf(layout) {
+  return layout.grid.reduce((all, n) => all * n, 1);
 }
 
 /** First and one-past-last index of a block, as words: "0:4, 4:8". */

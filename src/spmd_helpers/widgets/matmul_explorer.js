@@ -1,5 +1,5 @@
 import { gridTable } from "./grid.js";
-import { ITEM_BYTES, layoutOf, ownersOf } from "./layout.js";
+import { ITEM_BYTES, blocksOf, holdersOf, layoutOf, ownersOf } from "./layout.js";
 import { matmulPlan } from "./matmul.js";
 import {
   MATMUL_KINDS, matmulChoice, matmulExplicit, matmulFlops, matmulPitfalls, matmulResult, matmulSteps, matmulTitle,
@@ -48,7 +48,6 @@ function mmRead(state) {
 
 /** A matrix as the answer has it. */
 function mmSide(name, lay) {
-  const owners = ownersOf(lay);
   const { shape, mesh, entries, grid, shard, devices, replicas } = lay;
   return {
     title: `${name} [${shape.join(", ")}]`,
@@ -56,8 +55,8 @@ function mmSide(name, lay) {
     each: `${shard.join(" × ")} a device, ${bytesWords(lay.bytesPerDevice)}`,
     ...{ shape, mesh, entries, grid, shard, devices, replicas },
     bytesPerDevice: `${lay.bytesPerDevice}`,
-    blocks: owners.length,
-    owners: owners.slice(0, MM_LISTED).map((o) => ({ block: o.block, devices: o.devices })),
+    blocks: blocksOf(lay),
+    owners: ownersOf(lay, MM_LISTED),
   };
 }
 
@@ -271,14 +270,13 @@ export const matmulExplorer = {
 
 /** A matrix as a picture: each block and the devices that hold it. */
 function mmPicture(name, side, ui) {
-  const owners = new Map(ownersOf(side).map((o) => [o.block.join(), o.devices]));
   const [rows, columns] = side.entries.map((axes, dim) => ({
     axes,
     count: side.grid[dim],
     label: (n) => `${n * side.shard[dim]}:${(n + 1) * side.shard[dim]}`,
   }));
   const cell = (row, column) => {
-    const devices = owners.get(`${row},${column}`);
+    const devices = holdersOf([row, column], side);
     const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "copy", "copies")) : null;
     const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
     return [{ class: "spmd-w-cell" }, what, deviceList(devices), copies];

@@ -1,5 +1,5 @@
 import { DRAWN_LINES, gridPanels, gridTable } from "./grid.js";
-import { ITEM_BYTES, blockOf, coordinates, layoutOf, ownersOf, sayLayout, sliceWords } from "./layout.js";
+import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, layoutOf, ownersOf, sayLayout, sliceWords } from "./layout.js";
 import { roving } from "./page.js";
 import { parseMesh, parseShape, parseSpec } from "./typed.js";
 import { attempt, bytesWords, countWords, deviceList, meshDict, refuse, sentences, specWords, tupleWords } from "./words.js";
@@ -37,7 +37,7 @@ export function dimensionChoices(mesh) {
 function seChosen(layout, device) {
   const block = blockOf(device, layout);
   const where = coordinates(device, layout.mesh);
-  const holders = ownersOf(layout).find((o) => o.block.join() === block.join()).devices;
+  const holders = holdersOf(block, layout);
   const place = layout.mesh.map(([axis]) => `${axis} ${where[axis]}`).join(", ");
   const others = holders.filter((d) => d !== device);
   const shared = others.length
@@ -138,7 +138,6 @@ export const shardingExplorer = {
       const { layout } = read;
       const device = attempt(() => seDevice(state.device, layout.devices));
       const chosen = seChosen(layout, device.error ? 0 : device);
-      const owners = ownersOf(layout);
       const said = sayLayout(layout, state.dtype);
       const times = layout.replicas > 1 ? `, ${layout.replicas} times one copy` : "";
       const all = layout.bytesPerDevice * BigInt(layout.devices);
@@ -158,8 +157,8 @@ export const shardingExplorer = {
         devices: layout.devices,
         bytesPerDevice: `${layout.bytesPerDevice}`,
         totalBytes: `${layout.totalBytes}`,
-        blocks: owners.length,
-        owners: owners.slice(0, SE_LISTED).map(({ block, devices }) => ({
+        blocks: blocksOf(layout),
+        owners: ownersOf(layout, SE_LISTED).map(({ block, devices }) => ({
           block,
           slices: sliceWords(block, layout),
           devices,
@@ -190,7 +189,6 @@ export const shardingExplorer = {
 const seMark = (ui, mine) => ui.h("span", { class: "spmd-w-mark", "aria-hidden": "true" }, mine ? "▸" : "");
 
 function seArray(answer, ui) {
-  const owners = new Map(answer.owners.map((o) => [o.block.join(), o.devices]));
   const rank = answer.shape.length;
   const edges = answer.shape.map((_, dim) => ({
     axes: answer.entries[dim],
@@ -202,7 +200,7 @@ function seArray(answer, ui) {
   const panel = (front) => {
     const cell = (row, column) => {
       const block = rank > 1 ? [...front, row, column] : [column];
-      const devices = owners.get(block.join()) || seHolders(answer, block);
+      const devices = holdersOf(block, answer);
       const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "copy", "copies")) : null;
       const mine = block.join() === chosen;
       const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
@@ -214,12 +212,6 @@ function seArray(answer, ui) {
     return gridTable(answer, ui, `The array${at}: each block and the devices that hold it`, rows, columns, cell);
   };
   return ui.scrolling("The array, cut into blocks", gridPanels(edges, panel));
-}
-
-/** The devices of a block that the list of blocks left out. */
-function seHolders(answer, block) {
-  const all = [...Array(answer.devices).keys()];
-  return all.filter((device) => blockOf(device, answer).join() === block.join());
 }
 
 function seMesh(answer, ui) {
