@@ -596,3 +596,17 @@ def test_one_module_as_anywidget_takes_it(context):
     )
     assert "float32[4, 4]" in said.inner_text()
     assert json.loads(json.dumps(held)) == held
+
+
+@pytest.mark.parametrize("name", _widget_source.WIDGETS)
+def test_each_widget_is_one_module(context, name):
+    module = _widget_source.module(name)
+    assert not re.search(r"^import |^export (?!default)", module, re.M)
+    page = context.new_page()
+    page.goto("about:blank")
+    page.evaluate(MODEL, [module, {}])
+    said = page.locator(".spmd-w-said").inner_text()
+    assert len(said) > 40
+    page.locator(".spmd-w-radios input").last.check()
+    assert page.locator(".spmd-w-said").inner_text() != said
+    assert page.evaluate("Object.keys(model.held.state).length") > 3
