@@ -144,6 +144,7 @@ def first(steps: Steps) -> None:
     how = "outputs not compared on this Python" if lax else "outputs compared"
     together = {
         f"every notebook, {how}": [python, "tools/check_notebooks.py", *lax],
+        **({"site in a browser": tests_of(python, SITE)} if built else {}),
         **exercise_tests(python),
         "package and its examples": package_tests(python),
         "notebooks where nothing is installed": tests_of(python, COLAB),
@@ -152,8 +153,6 @@ def first(steps: Steps) -> None:
         "widgets in a browser": tests_of(python, WIDGETS),
         "courses, graded": tests_of(python, COURSE),
     }
-    if built:
-        together["site in a browser"] = tests_of(python, SITE)
     print()
     steps.run_together(together)
 
