@@ -62,7 +62,7 @@ def test_the_front_page_leads_to_the_copy_and_the_copy_does_not(unpacked):
     assert page.count('<a href="../offline.zip" download="sharding-in-jax.zip">') == 1
     assert f"</a> ({size:.1f} MB): unpack it" in page
     for path in unpacked.rglob("*.html"):
-        assert NAME not in path.read_text("utf8")
+        assert f'{NAME}"' not in path.read_text("utf8"), path.name
 
 
 def test_the_copy_opens_and_is_quiet(browser, unpacked):
