@@ -464,6 +464,37 @@ def test_a_link_holds_the_state(context):
     assert again.query() == {"other": "1"}
 
 
+def test_picture_table_and_code_say_what_the_sentence_says(context):
+    """A dozen random states, read back from the page as a reader sees it."""
+    fits = [c for c in cases(11, 400) if c[0] and "error" not in expected(*c)]
+    small = [c for c in fits if max(expected(*c)["grid"] + list(c[0].values())) <= 8]
+    for case in small[:12]:
+        opened = Opened(context, f"?{urlencode(linked(case))}")
+        page, want = opened.page, expected(*case)
+        assert opened.said == want["sentence"]
+        rows = page.locator(".spmd-w-words tbody tr").evaluate_all(
+            "rows => rows.map(r => [...r.cells].map(c => c.textContent))"
+        )
+        assert rows == [
+            [f"[{o['slices']}]", device_list(o["devices"]), str(len(o["devices"]))]
+            for o in want["owners"]
+        ]
+        assert spec_words(map(tuple, want["entries"])) in want["title"]
+        code = page.locator(".spmd-w pre code").inner_text().replace('"', "'")
+        assert spec_words(case[2]) in code
+        held = {d: o["slices"] for o in want["owners"] for d in o["devices"]}
+        for button in page.locator("button.spmd-w-device").all():
+            words = re.sub("^▸", "", button.inner_text()).split()
+            device = int(words[1].partition("[")[0])
+            assert held[device] in button.inner_text()
+        assert opened.errors == []
+        page.close()
+
+
+def linked(case) -> dict[str, str]:
+    return {f"se.{key}": text for key, text in typed(*case).items()}
+
+
 MALFORMED = [
     "?se.nothing=1",
     "?se.dtype=float31",

@@ -110,6 +110,33 @@ def test_forced_colors_keep_all_words(browser, name):
         assert all(width >= 1 for width in borders)
 
 
+BORDERS = """() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255)
+    .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const paper = light(parse(getComputedStyle(document.body).backgroundColor));
+  const wanted = 'input[type=text], select, .spmd-w-buttons button, '
+    + '.spmd-w-cell, .spmd-w-device, .spmd-w-strip';
+  return [...document.querySelectorAll('.spmd-w :is(' + wanted + ')')].map(e => {
+    const line = light(parse(getComputedStyle(e).borderTopColor));
+    const pair = [line + 0.05, paper + 0.05];
+    return Math.max(...pair) / Math.min(...pair);
+  });
+}"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", WIDGETS)
+def test_borders_of_what_can_be_set_or_read_stand_out(browser, name, theme):
+    context, page = opened(browser, name)
+    with context:
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        found = page.evaluate(BORDERS)
+        assert len(found) >= 5
+        assert min(found) >= 3
+
+
 @pytest.mark.parametrize("where", ["http", "folder"])
 def test_the_search_finds_without_a_network(browser, where):
     with contextlib.ExitStack() as stack:
