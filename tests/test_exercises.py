@@ -19,6 +19,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from spmd_helpers import CheckFailed
 
+from .needed_cells import needed_cells
+
 ROOT = Path(__file__).parent.parent
 CHAPTERS = sorted((ROOT / "solutions").glob("*.ipynb"))
 
@@ -72,29 +74,46 @@ def _played(chapter: str):
 
     A notebook that stops is run once too: its error is kept, not tried again by
     every test that needs the chapter. Checks are left to the tests that judge, and
-    what comes after the last exercise to nbval.
+    cells that no exercise needs to nbval.
     """
     names: dict = {"__name__": "__main__"}
     stubs = {_grade_id(c): c.source for c in _read("notebooks", chapter)}
     stages, before, solution = {}, {}, ""
     cells = [c for c in _read("solutions", chapter) if c.cell_type == "code"]
-    while cells and not _grade_id(cells[-1]):
-        cells.pop()
-    for cell in cells:
+    played = _needed(cells)
+    for i, cell in enumerate(cells):
         grade_id = _grade_id(cell)
         if grade_id.endswith("-check"):
             stub = stubs[grade_id.removesuffix("-check")]
-            number = re.search(r'spmd\.exercise\("([\d.]+)"\)', cell.source)[1]
-            stages[number] = (before, cell.source, solution, stub)
+            stages[_number(cell)] = (before, cell.source, solution, stub)
             continue
         if grade_id:
             before, solution = dict(names), cell.source
+        if i not in played:
+            continue
         try:
             with contextlib.redirect_stdout(io.StringIO()):
                 _run(cell.source, names, f"{chapter} {cell.id}")
         except Exception as error:
             return stages, f"cell {cell.id} stopped: {type(error).__name__}: {error}"
     return stages, ""
+
+
+def _number(check_cell) -> str:
+    return re.search(r'spmd\.exercise\("([\d.]+)"\)', check_cell.source)[1]
+
+
+def _needed(cells) -> set[int]:
+    """The cells whose names the exercises' answers and checks need."""
+    uses = {}
+    for i, cell in enumerate(cells):
+        if _grade_id(cell).endswith("-check"):
+            given = _answers(_number(cell))
+            wrong = [answer for answer, _ in given.wrong]
+            uses[i - 1] = [cells[i - 1].source, cell.source, *given.right, *wrong]
+    asked = [_grade_id(c).endswith("-check") for c in cells]
+    sources = ["" if a else c.source for a, c in zip(asked, cells, strict=True)]
+    return needed_cells(sources, uses)
 
 
 def _judge(number: str, answer: str | None, check: str | None = None):

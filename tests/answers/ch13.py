@@ -411,7 +411,7 @@ ANSWERS = {
             ),
             (  # the step of the one checkpoint that is in the text
                 RESUME + "    run, losses = load(manager, mesh), []\n"
-                "    run = train(run, range(120, 120 + steps), mesh, losses)\n"
+                "    run = train(run, range(80, 80 + steps), mesh, losses)\n"
                 "    return run, losses",
                 "same rows",
             ),
