@@ -7,7 +7,7 @@ import functools
 import math
 import re
 
-from spmd_helpers import _widget_source
+from spmd_helpers import _widget_data, _widget_source
 from spmd_helpers._errors import NotUnderstood, SpecError
 from spmd_helpers._hardware import HARDWARE, chip
 from spmd_helpers._models import MODELS
@@ -85,7 +85,10 @@ def read(state):
 
 def read_model(text, whole, or_none, yes):
     if text("model") == "mlp":
-        return MLP(whole("layers"), whole("d_model"), whole("d_ff"))
+        layers, wide = whole("layers"), whole("d_model")
+        four = 4 * wide if isinstance(wide, int) else wide
+        inner = or_none(whole, "d_ff")
+        return MLP(layers, wide, four if inner is None else inner)
     if text("model") != "custom":
         return MODELS[text("model")]
     fields = {k: or_none(whole, k) if k in MAY_LACK else whole(k) for k in SIZES}
@@ -131,7 +134,9 @@ def expected(state, with_changes=True):
     allowed = left + found.total_bytes
     assert allowed == math.floor(read_margin(state) * usable)
     scale = max(found.total_bytes, usable)
-    verdict = f"Fits, {bytes_words(left)} free" if left >= 0 else ""
+    short = too_short(state, found, left)
+    by_count = " by this count" if short else ""
+    verdict = f"Fits{by_count}, {bytes_words(left)} free" if left >= 0 else ""
     verdict = verdict or f"Does not fit, {bytes_words(-left)} over"
     answer = {
         key: str(getattr(found, key))
@@ -173,8 +178,28 @@ def expected(state, with_changes=True):
     if with_changes:
         made = changes(state, model, how, found) if left < 0 else []
         answer["changes"] = made
-        answer["sentence"] = sentence(answer, found, made)
+        answer["sentence"] = sentence(answer, found, made, short)
     return answer
+
+
+@functools.cache
+def near():
+    return _widget_data.measured()["near"]
+
+
+def too_short(state, found, left):
+    """What is said where the largest miss is more than what is left free."""
+    one = chip(state["chip"])
+    short, why = near()[one.kind]["short"], near()[one.kind]["why"]
+    if left < 0 or state["counting"] != "jax":
+        return ""
+    if found.total_bytes * 100 <= one.usable_bytes * (100 - short):
+        return ""
+    cause = f" ({why})" if why else ""
+    return (
+        f"On {one.kind.upper()}s it was up to {short} % short{cause}, more than the "
+        "part left free. "
+    )
 
 
 def sources(model, one):
@@ -223,21 +248,21 @@ def share(size, scale):
     return size * 10_000 // scale / 100
 
 
-def sentence(answer, found, made):
+def sentence(answer, found, made, short):
     there = [line for line in found.lines if found.peak_moment in line.when]
     most = max(there, key=lambda line: line.bytes)
     said = (
         f"{found.what}: {answer['total']} on each device, most in "
         f"{found.peak_moment}. {answer['verdict']}: a program on {answer['chip']} can "
-        f"use {answer['usable']}, of which {answer['allowed']} may be filled. The "
-        f"largest part is {most.name}, {bytes_words(most.bytes)}."
+        f"use {answer['usable']}, of which {answer['allowed']} may be filled. {short}"
+        f"The largest part is {most.name}, {bytes_words(most.bytes)}."
     )
     if made:
-        said += f" The smallest change that makes it fit: {made[0]['words']}."
+        said += f" One way to make it fit: {made[0]['words']}."
     elif not answer["fits"]:
         said += (
-            " Neither ZeRO, recompute, flash attention, more devices nor another chip "
-            "makes it fit."
+            " Nothing tried here makes it fit: ZeRO, recompute and flash attention "
+            "together, on more devices, or on another chip."
         )
     return said
 
@@ -270,7 +295,10 @@ def changes(state, model, how, found):
     more = [2**n for n in range(1, 11) if 2**n * devices <= 2**16]
     usable = {name: one.usable_bytes for name, one in HARDWARE.items()}
     larger = [n for n in usable if usable[n] > chip(state["chip"]).usable_bytes]
-    made = [
+    chips = [{"chip": name} for name in sorted(larger, key=usable.get)]
+    wider = [{"data": str(data * n), **more_rows(how, data * n)} for n in more]
+    deeper = [{"model_axis": str(split * n)} for n in more]
+    here = [
         *first({"zero": str(n)} for n in range(how["zero"] + 1, 4)),
         *first([{"attention": "flash"}] if plain else []),
         *first({"recompute": word} for word in later),
@@ -281,27 +309,25 @@ def changes(state, model, how, found):
             if n != split
         ),
         *largest_batch(after, how["batch"], data),
-        *first(
-            [
-                *({"data": str(data * n)} for n in more),
-                *({"model_axis": str(split * n)} for n in more),
-            ]
-        ),
-        *first({"chip": name} for name in sorted(larger, key=usable.get)),
     ]
-    if not made:
-        steps = [
-            *([{"zero": "3"}] if how["zero"] < 3 else []),
-            *(
-                [{"attention": "flash"}]
-                if plain and how["attention"] == "plain"
-                else []
-            ),
-            *([{"recompute": "full"}] if later else []),
-            *([{"sequence_parallel": "yes"}] if sequence else []),
-        ]
-        made = together(after, steps)
+    steps = [
+        *([{"zero": "3"}] if how["zero"] < 3 else []),
+        *([{"attention": "flash"}] if plain and how["attention"] == "plain" else []),
+        *([{"recompute": "full"}] if later else []),
+        *([{"sequence_parallel": "yes"}] if sequence else []),
+    ]
+    made = here or together(after, steps)
+    made += [*first([*wider, *deeper]), *first(chips)]
+    for machine in () if made else (wider, deeper, chips):
+        some = [s for n in range(1, len(steps) + 1) for s in several(steps, n)]
+        made += first(one | s for one in machine for s in some)
     return [said(state, change, found, again) for change, again in made]
+
+
+def more_rows(how, data):
+    """The next batch that divides, where this one does not."""
+    batch = how["batch"]
+    return {"batch": str((batch // data + 1) * data)} if batch % data else {}
 
 
 def largest_batch(after, batch, data):
@@ -321,29 +347,41 @@ def largest_batch(after, batch, data):
 
 def together(after, steps):
     for count in range(2, len(steps) + 1):
-        chosen = [
-            functools.reduce(dict.__or__, some)
-            for number in range(2 ** len(steps))
-            if len(some := [s for i, s in enumerate(steps) if number >> i & 1]) == count
-        ]
+        chosen = several(steps, count)
         found = [(change, again) for change in chosen if (again := after(change))]
         if found:
             return found
     return []
 
 
+def several(steps, count):
+    """So many of them at once, in the order of a count in binary."""
+    return [
+        functools.reduce(dict.__or__, some)
+        for number in range(2 ** len(steps))
+        if len(some := [s for i, s in enumerate(steps) if number >> i & 1]) == count
+    ]
+
+
 def said(state, change, found, again):
+    names = [
+        f"{key}={'True' if value == 'yes' else value}"
+        for key, value in change.items()
+        if key not in ("data", "model_axis")
+    ]
+    after = state | change
     if "data" in change or "model_axis" in change:
-        mesh = state | change
-        name = f"data={int(mesh['data'])} × model={int(mesh['model_axis'])}"
-    else:
-        shown = {"yes": "True"}
-        name = ", ".join(f"{k}={shown.get(v, v)}" for k, v in change.items())
+        mesh = f"data={int(after['data'])} × model={int(after['model_axis'])}"
+        names.insert(0, mesh)
+    old, now = (int(one["data"]) * int(one["model_axis"]) for one in (state, after))
+    name = ", ".join(names) + ("" if old == now else f" ({now} devices, not {old})")
+    words = []
+    if set(change) != {"chip"}:
+        both = bytes_words(found.total_bytes), bytes_words(again.total_bytes)
+        words.append(" → ".join(both))
     if "chip" in change:
         room = math.floor(read_margin(state) * HARDWARE[change["chip"]].usable_bytes)
-        words = f"{name}: room for {bytes_words(room)}"
-    else:
-        words = f"{name}: {bytes_words(found.total_bytes)} → "
-        words += bytes_words(again.total_bytes)
+        words.append(f"room for {bytes_words(room)}")
     total = str(again.total_bytes)
+    words = f"{name}: {', '.join(words)}"
     return {"change": name, "words": words, "set": change, "bytes": total}

@@ -7,22 +7,16 @@ the answer takes the place of the solution, and the reader's own check judges it
 import contextlib
 import functools
 import io
-import linecache
 import re
 from importlib import import_module
-from pathlib import Path
 
 import jax
-import nbformat
 import pytest
-from IPython.core.inputtransformer2 import TransformerManager
 
 from spmd_helpers import CheckFailed
 
+from .chapters import CHAPTERS, grade_id, read, run
 from .needed_cells import needed_cells
-
-ROOT = Path(__file__).parent.parent
-CHAPTERS = sorted((ROOT / "solutions").glob("*.ipynb"))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,22 +34,6 @@ def programs_are_kept(tmp_path_factory):
 def _answers(number: str):
     module = import_module(f"tests.answers.ch{int(number.split('.')[0]):02}")
     return module.ANSWERS[number]
-
-
-def _read(folder: str, chapter: str):
-    name = next(path.name for path in CHAPTERS if path.name.startswith(chapter))
-    return nbformat.read(ROOT / folder / name, as_version=4).cells
-
-
-def _grade_id(cell) -> str:
-    return cell.metadata.get("nbgrader", {}).get("grade_id", "")
-
-
-def _run(source: str, names: dict, what: str):
-    code = TransformerManager().transform_cell(source)
-    lines = code.splitlines(True)  # as in a kernel, inspect.getsource finds it
-    linecache.cache[f"<{what}>"] = (len(code), None, lines, f"<{what}>")
-    exec(compile(code, f"<{what}>", "exec"), names)
 
 
 def _stages(chapter: str) -> dict[str, tuple[dict, str, str, str]]:
@@ -77,23 +55,23 @@ def _played(chapter: str):
     cells that no exercise needs to nbval.
     """
     names: dict = {"__name__": "__main__"}
-    stubs = {_grade_id(c): c.source for c in _read("notebooks", chapter)}
+    stubs = {grade_id(c): c.source for c in read("notebooks", chapter)}
     stages, before, solution = {}, {}, ""
-    cells = [c for c in _read("solutions", chapter) if c.cell_type == "code"]
+    cells = [c for c in read("solutions", chapter) if c.cell_type == "code"]
     played = _needed(cells)
     for i, cell in enumerate(cells):
-        grade_id = _grade_id(cell)
-        if grade_id.endswith("-check"):
-            stub = stubs[grade_id.removesuffix("-check")]
+        name = grade_id(cell)
+        if name.endswith("-check"):
+            stub = stubs[name.removesuffix("-check")]
             stages[_number(cell)] = (before, cell.source, solution, stub)
             continue
-        if grade_id:
+        if name:
             before, solution = dict(names), cell.source
         if i not in played:
             continue
         try:
             with contextlib.redirect_stdout(io.StringIO()):
-                _run(cell.source, names, f"{chapter} {cell.id}")
+                run(cell.source, names, f"{chapter} {cell.id}")
         except Exception as error:
             return stages, f"cell {cell.id} stopped: {type(error).__name__}: {error}"
     return stages, ""
@@ -107,11 +85,11 @@ def _needed(cells) -> set[int]:
     """The cells whose names the exercises' answers and checks need."""
     uses = {}
     for i, cell in enumerate(cells):
-        if _grade_id(cell).endswith("-check"):
+        if grade_id(cell).endswith("-check"):
             given = _answers(_number(cell))
             wrong = [answer for answer, _ in given.wrong]
             uses[i - 1] = [cells[i - 1].source, cell.source, *given.right, *wrong]
-    asked = [_grade_id(c).endswith("-check") for c in cells]
+    asked = [grade_id(c).endswith("-check") for c in cells]
     sources = ["" if a else c.source for a, c in zip(asked, cells, strict=True)]
     return needed_cells(sources, uses)
 
@@ -120,8 +98,8 @@ def _judge(number: str, answer: str | None, check: str | None = None):
     """What the reader's check says to an answer (None: the book's own)."""
     before, own_check, solution, _ = _stages(f"{int(number.split('.')[0]):02}")[number]
     names = dict(before)
-    _run(solution if answer is None else answer, names, "answer")
-    _run(check or own_check, names, "check")
+    run(solution if answer is None else answer, names, "answer")
+    run(check or own_check, names, "check")
 
 
 def _numbers() -> list[str]:

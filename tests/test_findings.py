@@ -268,6 +268,45 @@ def test_a_group_of_one_gathers_nothing():
     assert of_text(text.replace("f32[1,512]", "f32[8,512]"), M) == ()
 
 
+# A table is gathered; the fusion that looks up in it makes a bfloat16 copy too.
+TIED = """HloModule jit_f, num_partitions=8
+
+both (t: f32[4096,8], i: s32[2,1]) -> (f32[2,8], bf16[4096,8]) {
+  t = f32[4096,8] parameter(0)
+  i = s32[2,1] parameter(1)
+  rows = f32[2,8] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, \
+start_index_map={0}, index_vector_dim=1, slice_sizes={1,8}, \
+metadata={op_name="jit(f)/gather"}
+  thin = bf16[4096,8] convert(t)
+  ROOT made = (f32[2,8], bf16[4096,8]) tuple(rows, thin)
+}
+
+ENTRY main (w: f32[512,8], n: s32[2,1], x: bf16[2,8]) -> (f32[2,8], f32[2,4096]) {
+  w = f32[512,8] parameter(0)
+  n = s32[2,1] parameter(1)
+  x = bf16[2,8] parameter(2)
+  whole = f32[4096,8] all-gather(w), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
+  made.0 = (f32[2,8], bf16[4096,8]) fusion(whole, n), kind=kLoop, calls=both
+  rows.0 = f32[2,8] get-tuple-element(made.0), index=0
+  thin.0 = bf16[4096,8] get-tuple-element(made.0), index=1
+  scores = f32[2,4096] dot(x, thin.0), lhs_contracting_dims={1}, \
+rhs_contracting_dims={1}
+  ROOT result = (f32[2,8], f32[2,4096]) tuple(rows.0, scores)
+}
+"""
+
+
+def test_a_table_that_is_multiplied_too_is_not_gathered_for_its_rows():
+    """As GPUs do with tied weights: one fusion makes the rows and the copy."""
+    assert codes(of_text(TIED, M)) <= REPEATED
+    no_use = TIED.replace("dot(x, thin.0)", "dot(x, x)")
+    (told,) = (f for f in of_text(no_use, M) if f.code == "gathered-embedding")
+    assert told.sentence == (
+        "an array float32[4096, 8] is gathered whole over data, 128 KiB on each "
+        "device, to look up 64 B of it."
+    )
+
+
 # --- The words ----------------------------------------------------------------------
 
 ASK = (

@@ -95,6 +95,40 @@ false_computation=second
 }
 """
 
+# A fusion makes several arrays: of one a value is changed, of others it is handed on.
+SEVERAL = """HloModule jit_f, num_partitions=8
+
+many (a.0: f32[4], a.1: f32[4]) -> (f32[4], bf16[4], f32[4]) {
+  a.0 = f32[4] parameter(0)
+  a.1 = f32[4] parameter(1)
+  up = f32[4] add(a.0, a.1)
+  thin = bf16[4] convert(a.0)
+  ROOT all = (f32[4], bf16[4], f32[4]) tuple(up, thin, a.1)
+}
+
+later (b.0: f32[4], b.1: f32[4]) -> (f32[4], f32[4]) {
+  b.0 = f32[4] parameter(0)
+  b.1 = f32[4] parameter(1)
+  down = f32[4] negate(b.0)
+  ROOT kept = (f32[4], f32[4]) tuple(down, b.1)
+}
+
+ENTRY main (x: f32[4], y: f32[4]) -> f32[4] {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  made = (f32[4], bf16[4], f32[4]) fusion(x, y), kind=kLoop, calls=many
+  sum = f32[4] get-tuple-element(made), index=0
+  same = bf16[4] get-tuple-element(made), index=1
+  other = f32[4] get-tuple-element(made), index=2
+  began = ((f32[4], f32[4]), (f32[4], f32[4])) fusion-start(sum, other), \
+kind=kLoop, calls=later
+  ended = (f32[4], f32[4]) fusion-done(began)
+  again = f32[4] get-tuple-element(ended), index=1
+  below = bf16[4] negate(same)
+  ROOT result = f32[4] subtract(again, sum)
+}
+"""
+
 
 def found(text, name, place=None):
     module = parse(text)
@@ -116,6 +150,9 @@ def found(text, name, place=None):
         (BRANCHES, "y", [("down", 0)]),
         (BRANCHES, "which", [("branch", 0)]),
         (BRANCHES, "branch", [("result", 1)]),
+        (SEVERAL, "x", [("below", 0), ("up", 0)]),
+        (SEVERAL, "y", [("result", 0), ("up", 1)]),
+        (SEVERAL, "sum", [("down", 0), ("result", 1)]),
     ],
 )
 def test_uses(text, name, expected):
@@ -159,7 +196,7 @@ def test_every_computation_is_reached():
         (LOOP, "slice_it", "a.0", 0),
         (LOOP, "slice_it", "sliced", 0),
         (LOOP, "body", "row", 0),
-        (LOOP, "main", "kept", None),  # comes out of a call
+        (LOOP, "main", "kept", 0),  # comes out of a call, and a loop that keeps it
         (LOOP, "body", "table.in", None),  # the loop changes it
         (LOOP, "body", "n", None),
         (LOOP, "main", "result", None),
@@ -168,6 +205,11 @@ def test_every_computation_is_reached():
         (BRANCHES, "main", "ended", 1),
         (BRANCHES, "later", "same", 1),
         (BRANCHES, "first", "p.1", None),  # of one branch, not followed back
+        (SEVERAL, "main", "sum", None),
+        (SEVERAL, "main", "same", 0),
+        (SEVERAL, "main", "other", 1),
+        (SEVERAL, "main", "again", 1),
+        (SEVERAL, "many", "thin", 0),
     ],
 )
 def test_which_argument_it_is(text, computation, name, number):

@@ -316,6 +316,38 @@ def test_an_axis_used_twice():
     )
 
 
+def test_an_axis_twice_in_one_place():
+    words = refused(
+        errors.AxisUsedTwice, lambda: layout((8,), P(("data", "data")), mesh=SIZES)
+    )
+    assert words == (
+        "sharding=P(('data', 'data')) uses the mesh axis 'data' twice for dimension 0; "
+        "an axis can cut an array only once, so use it in one place, such as P('data')."
+    )
+
+
+def test_the_only_axis_is_named_as_one():
+    words = refused(errors.UnknownAxis, lambda: layout((8,), P("q"), mesh={"x": 8}))
+    assert words == (
+        "sharding=P('q'): the mesh has no axis 'q'; its only axis is 'x' (8). Use it, "
+        "or None to leave the dimension whole."
+    )
+
+
+def test_a_list_is_a_tuple_and_none_in_quotes_is_an_axis():
+    """As JAX has it, on every version that is held here."""
+    listed = layout((8,), P(["data", "model"]), mesh=SIZES)
+    assert listed.entries == (("data", "model"),)
+    mesh = jax.make_mesh(
+        (2,), ("None",), devices=jax.devices()[:2], axis_types=(AxisType.Auto,)
+    )
+    for spec, shard in ((P("None"), (4,)), (P(None), (8,))):
+        assert NamedSharding(mesh, spec).shard_shape((8,)) == shard
+        assert layout((8,), spec, mesh=mesh).shard_shape == shard
+        assert layout((8,), spec, mesh={"None": 2}).shard_shape == shard
+    refused(errors.UnknownAxis, lambda: layout((8,), P("None"), mesh=SIZES))
+
+
 @pytest.mark.parametrize(
     ("mesh", "words"),
     [

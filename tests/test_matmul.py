@@ -308,6 +308,8 @@ def test_what_is_not_covered_says_why():
     assert found.why_not == "one axis cuts J of A only, and another one J of B only"
     assert found.c is found.moves is found.redundancy is found.block is None
     assert found.why_not in repr(found)
+    assert found.steps[1:] == ("", "", "")
+    assert "spmd.xray compiles it and shows what happens" in repr(found)
     assert found.explicit.code == "contraction-is-ambiguous"
 
 

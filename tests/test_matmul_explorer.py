@@ -5,6 +5,7 @@ import io
 import json
 import re
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.matmul_oracle import BAD, DEFAULTS, cases
 from tests.test_matmul import in_use
 from tests.widget_harness import answers, is_clean, page_with
 
+ROOT = Path(__file__).resolve().parent.parent
 NAME = "matmul_explorer"
 CASES = 6000
 
@@ -142,6 +144,64 @@ def test_the_first_picture_and_the_presets(browser):
         page.get_by_role("button", name="Reset").click()
         assert "all-reduce of C over model" in page.locator(".spmd-w-said").inner_text()
         assert page.locator("table.spmd-w-grid").count() == 3
+
+
+def menu(page, key):
+    options = page.locator(f"[data-key={key}] option")
+    return options.evaluate_all("all => all.map(one => one.value)")
+
+
+def test_the_menu_of_c_has_what_is_covered(browser):
+    with shown(browser) as page:
+        offered = menu(page, "c")
+        assert set(offered) > {"", "P('data', 'model')"}
+        everything = menu(page, "a")
+        mesh = {"data": 4, "model": 2}
+        covered = [""]
+        for text in everything:
+            out = eval(text, {"P": lambda *entries: entries})
+            try:
+                found = spmd.matmul(
+                    (48, 40, 24), ("data", "model"), ("model",), mesh=mesh, out=out
+                )
+            except spmd.NotDivisible:
+                continue
+            covered += [] if found.why_not else [text]
+        assert sorted(offered) == sorted(covered)
+        assert len(covered) < len(everything)
+        for text in covered:
+            page.locator("[data-key=c]").select_option(text)
+            assert page.locator(".spmd-mm-steps li").count() == 4
+            assert page.locator(".spmd-mm-uncovered").count() == 0
+
+
+def test_what_is_not_covered_is_one_paragraph(browser):
+    query = "?mm.a=P(None,'model')&mm.b=P('data',None)"
+    with shown(browser, query) as page:
+        assert page.locator(".spmd-mm-steps li").count() == 1
+        words = page.locator(".spmd-mm-uncovered").inner_text()
+        assert words == (
+            "This page's rule does not cover it: one axis cuts J of A only, and "
+            "another one J of B only. Copy the code below; spmd.xray shows what the "
+            "compiler does."
+        )
+        assert page.get_by_role("button", name="Copy code").is_enabled()
+        assert "not worked out" not in page.inner_text("figure")
+        assert page.locator("thead th", has_text="at the multiply").count() == 0
+
+
+def test_what_is_named_is_linked(browser):
+    with shown(browser) as page:
+        page.get_by_label("A misplaced weight").check()
+        links = "all => all.map(a => [a.textContent, a.getAttribute('href')])"
+        links = page.locator("figure a").evaluate_all(links)
+    assert ["Claim 8", "claims.html#claim-8"] in links
+    for words, address in links:
+        page, _, anchor = address.partition("#")
+        kind = ".ipynb" if page.startswith("../notebooks/") else ".md"
+        held = ROOT / "book" / page.replace(".html", kind)
+        assert held.exists(), words
+        assert not anchor or f"(#{anchor})" in held.read_text("utf8")
 
 
 @contextlib.contextmanager

@@ -110,6 +110,71 @@ def test_the_code_counts_the_same(browser):
         assert max(map(len, answer["code"].splitlines())) <= 72
 
 
+GPT3 = {"model": "gpt3-175b", "data": "8", "batch": "8", "zero": "0"}
+MEGATRON = {
+    **{"model": "gpt3-175b", "chip": "a100-80gb", "data": "8", "model_axis": "8"},
+    **{"batch": "64", "zero": "1", "params": "bfloat16", "grads": "float32"},
+    **{"master": "yes", "recompute": "selective", "sequence_parallel": "yes"},
+    "counting": "megatron",
+}
+
+
+def test_several_changes_where_no_single_one_does(browser):
+    none, megatron = answers(browser, NAME, [GPT3, MEGATRON])
+    first = none["changes"][0]
+    assert first["set"] == {"data": "64", "batch": "64", "zero": "3"}
+    assert first["words"].startswith(
+        "data=64 × model=1, batch=64, zero=3 (64 devices, not 8): 2.86 TiB → "
+    )
+    assert f"One way to make it fit: {first['words']}." in none["sentence"]
+    assert [one["set"] for one in megatron["changes"]] == [
+        {"zero": "3", "recompute": "full"},
+        {"model_axis": "32"},
+    ]
+    assert "(256 devices, not 64)" in megatron["changes"][1]["words"]
+
+
+def test_where_the_count_was_short_by_more_than_is_free(browser):
+    """Just below what may be filled, and far below it."""
+    tight = {"model": "gpt3-xl", "chip": "a100-80gb", "data": "1", "attention": "plain"}
+    states = [{**tight, "batch": f"{n}"} for n in range(1, 60)]
+    states += [{**state, "margin": "1"} for state in states]
+    near = _widget_data.measured()["near"]["gpu"]
+    words = f"On GPUs it was up to {near['short']} % short"
+    seen = set()
+    for answer in answers(browser, NAME, states):
+        if not answer["fits"]:
+            continue
+        real = int(answer["total_bytes"]) / (1 - near["short"] / 100)
+        short = real > int(answer["usable_bytes"])
+        seen.add(short)
+        assert short == (words in answer["sentence"])
+        assert short == answer["verdict"].startswith("Fits by this count, ")
+    assert seen == {True, False}
+    assert near["why"] == "attention written out with grouped queries"
+
+
+def test_an_mlp_begins_with_an_answer(browser):
+    (answer,) = answers(browser, NAME, [{"model": "mlp"}])
+    assert "d_ff=16384" in answer["code"]
+
+
+def test_every_argument_is_named_where_it_is_set(browser):
+    """An error names an argument of Python: so does the label of its control."""
+    page = browser.new_page()
+    script = _widget_source.joined(NAME)
+    labels = page.evaluate(
+        f"""() => {{ {script};
+        return ["custom", "mlp", "gpt3-xl"].flatMap((model) =>
+          memoryCalculator.controls({{...memoryDefaults, model}}).map(
+            ({{key, label}}) => [key, label])); }}"""
+    )
+    page.close()
+    assert {key for key, _ in labels} == set(DEFAULTS)
+    for key, label in labels:
+        assert key.removesuffix("_axis") in label.lower(), (key, label)
+
+
 # The data that the page has.
 
 

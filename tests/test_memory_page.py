@@ -91,7 +91,9 @@ def test_with_a_mouse(context):
     check_picture(page, expected(DEFAULTS | {"zero": "3"}))
     assert opened.verdict.startswith("✓ Fits, ")
     page.get_by_label("Model", exact=True).select_option("mlp")
-    assert page.get_by_label("Layers").is_visible()
+    assert page.get_by_label("Layers", exact=True).is_visible()
+    assert "d_ff" not in page.locator(".spmd-w-error").inner_text()
+    assert opened.said.startswith("MLP of 32 layers, d_model 4096 on data=8: ")
     assert not page.get_by_label("Heads", exact=True).count()
     page.get_by_label("Model", exact=True).select_option("custom")
     page.get_by_label("Heads", exact=True).fill("7")
@@ -184,6 +186,51 @@ def test_a_link_holds_the_state(context):
     assert again.said == opened.said == expected(DEFAULTS | state)["sentence"]
     assert again.query() == query
     check_picture(again.page, expected(DEFAULTS | state))
+
+
+def test_other_counting_is_not_compared(context):
+    page = Opened(context).page
+    near = "stored programs are within a tenth"
+    assert near in words_of(page)
+    page.get_by_label("As Megatron-LM counts").check()
+    assert near not in words_of(page)
+    assert "Not counted:" in words_of(page)
+    assert "Off by: − means that more was needed" in words_of(page)
+
+
+NARROW = """() => {
+  const pen = document.createElement('canvas').getContext('2d');
+  return [...document.querySelectorAll('select')].flatMap(select => {
+    const style = getComputedStyle(select);
+    pen.font = style.font;
+    const edges = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+    const room = select.clientWidth - edges - 18;
+    return [...select.options].map(o => o.text)
+      .filter(text => pen.measureText(text).width > room);
+  });
+}"""
+TOPS = """() => [...document.querySelectorAll('.spmd-w-fields')].map(grid => {
+  const boxes = [...grid.querySelectorAll('select, input[type=text]')];
+  const tops = boxes.map(e => Math.round(e.getBoundingClientRect().top));
+  return tops.filter((top, i) => tops.some(t => t !== top && Math.abs(t - top) < 36));
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 760, 1280])
+@pytest.mark.parametrize("model", ["llama-3-8b", "custom", "mlp"])
+def test_chosen_words_are_whole_and_boxes_stand_in_rows(context, model, width):
+    page = Opened(context, f"?mc.model={model}", width).page
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate(NARROW) == []
+    assert all(found == [] for found in page.evaluate(TOPS))
+    marks = page.locator(".spmd-w-check")
+    assert marks.count()
+    for mark in marks.all():
+        box, label = mark.locator("input"), mark.locator("label")
+        box, label = box.bounding_box(), label.bounding_box()
+        assert box["x"] < label["x"]
+        assert label["y"] - 2 <= box["y"] + box["height"] / 2
+        assert box["y"] + box["height"] / 2 <= label["y"] + label["height"] + 2
 
 
 MALFORMED = [

@@ -251,6 +251,10 @@ def test_bad_input_gets_a_sentence(browser, key):
         ({"spec": ""}, [[], []]),
         ({"spec": "P()"}, [[], []]),
         ({"spec": "P((), 'model')"}, [[], ["model"]]),
+        ({"spec": "P(['data', 'model'])"}, [["data", "model"], []]),
+        ({"spec": "['data', None]"}, [["data"], []]),
+        ({"spec": "jax.sharding.PartitionSpec('data')"}, [["data"], []]),
+        ({"spec": "jax.P(None, ['data'])"}, [[], ["data"]]),
         ({"mesh": "{'data': 2, 'model': 4}"}, [["data"], ["model"]]),
         ({"mesh": "data:2 , model : 4"}, [["data"], ["model"]]),
         ({"shape": "(8, 16)"}, [["data"], ["model"]]),
@@ -262,6 +266,26 @@ def test_what_can_be_meant_is_taken(browser, state, entries):
     (answer,) = answers(browser, NAME, [state])
     assert answer["entries"] == entries
     assert answer["devices"] == 8
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"spec": "P('data', 'model"}, "has a bracket that is not closed; add ) at"),
+        ({"spec": "P(['data', 'model'"}, "add ]) at its end"),
+        ({"spec": "P('data'))"}, "closes a bracket with ) that is not open"),
+        ({"spec": "P(('data', 'model'])"}, "closes a bracket with ] that is not open"),
+        ({"spec": "P('data', 'model)"}, "a quote at one side of model only"),
+        ({"spec": "P(data', None)"}, "write 'data'"),
+        ({"spec": "P('None')"}, "the mesh has no axis 'None'"),
+        ({"mesh": "None=8", "spec": "P('None')"}, "give the axis another name"),
+        ({"mesh": "x=8", "spec": "P('q')"}, "its only axis is 'x' (8). Use it, or"),
+        ({"spec": "P(('data', 'data'))"}, "'data' twice for dimension 0; an axis"),
+    ],
+)
+def test_the_sentence_has_the_remedy(browser, state, words):
+    (answer,) = answers(browser, NAME, [state])
+    assert words in answer["error"]
 
 
 def test_a_large_mesh_is_not_counted_device_by_device(browser):
@@ -427,6 +451,56 @@ def test_a_change_is_announced_once(context):
     page.wait_for_timeout(900)
     assert len(page.evaluate("heard")) == 1
     assert page.locator("[aria-live], [role=status], [role=alert]").count() == 1
+
+
+def test_a_device_is_no_part_of_a_preset(context):
+    page = Opened(context).page
+    status = page.get_by_role("status")
+    page.locator("[data-key=device-3]").click()
+    assert page.get_by_label("Two axes").is_checked()
+    page.wait_for_timeout(600)
+    chosen = page.locator(".spmd-w-chosen").inner_text()
+    assert status.text_content() == chosen.replace("\xa0", " ")
+    page.get_by_label("Replicated").check()
+    page.locator("[data-key=device-6]").click()
+    page.wait_for_timeout(600)
+    assert status.text_content().startswith("float32[8, 16] as P(None, None)")
+    page.locator("[data-key=device-7]").click()
+    page.wait_for_timeout(600)
+    assert status.text_content().startswith("Device 7 ")
+
+
+def test_what_is_copied(context):
+    page = Opened(context).page
+    page.evaluate(
+        """() => { window.kept = []; window.works = true;
+        const writeText = async (text) => {
+          if (!works) throw new Error("no"); kept.push(text); };
+        Object.defineProperty(navigator, "clipboard", {value: {writeText}});
+        document.execCommand = () => false; }"""
+    )
+    button = page.get_by_role("button", name="Copy code")
+    seen = page.locator(".spmd-w-seen")
+    place = "document.querySelector('figcaption').getBoundingClientRect().top + scrollY"
+    before = page.evaluate(place)
+    assert not seen.is_visible()
+    button.click()
+    assert seen.inner_text() == "Code copied."
+    assert page.evaluate(place) == before
+    assert page.evaluate("kept")[0].startswith("import jax")
+    seen.wait_for(state="hidden", timeout=8000)
+    page.get_by_label("PartitionSpec").fill("P('data'")
+    assert button.is_disabled()
+    dimmed = "parseFloat(getComputedStyle(document.querySelector('pre')).opacity)"
+    assert page.evaluate(dimmed) < 1
+    page.get_by_label("PartitionSpec").fill("P('data')")
+    assert button.is_enabled()
+    page.evaluate("works = false")
+    page.get_by_role("button", name="Copy link").click()
+    words = "Link could not be copied; select it in the address bar."
+    assert seen.inner_text() == words
+    assert page.get_by_role("status").text_content() == words
+    assert page.evaluate("document.getAnimations().length") == 0
 
 
 def test_a_link_holds_the_state(context):

@@ -112,6 +112,7 @@ def test_no_solution_is_in_a_site_without_them(addressed):
     for name, text in all_text(addressed).items():
         assert 'href="../solutions/' not in text, name
         assert "this chapter, solved" not in text, name
+        assert "Exercises and solutions" not in text, name
 
 
 def test_no_button_while_the_address_is_unknown():

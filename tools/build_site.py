@@ -39,7 +39,7 @@ def digest(root: Path) -> str:
 
 
 def without_solutions(toc: dict) -> dict:
-    """The table of contents less every page in solutions/."""
+    """The table of contents less every page in solutions/, and the word."""
     parts = []
     for part in toc["parts"]:
         kept = [
@@ -48,7 +48,8 @@ def without_solutions(toc: dict) -> dict:
             if not chapter["file"].startswith("solutions/")
         ]
         if kept:
-            parts.append({**part, "chapters": kept})
+            caption = part["caption"].replace(" and solutions", "")
+            parts.append({"caption": caption, "chapters": kept})
     return {**toc, "parts": parts}
 
 

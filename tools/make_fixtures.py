@@ -4,17 +4,22 @@
     .venv-tpu/bin/python tools/make_fixtures.py v5p:2x2x2
     .venv-tpu/bin/python tools/make_fixtures.py gpt3
     python tools/make_fixtures.py gpu:1x8x1        # where there is a GPU
+    python tools/make_fixtures.py transformer FILE.zip [FILE.zip …]
 
 Writes tests/data/hlo/programs.CHIP_JAXVERSION.tar.xz, one text for each program of
 tests/xray_programs.py, or the train step of GPT-3's shape, gpt3_step. The TPU ones
 need no TPU, only libtpu beside jax, and take ten seconds, gpt3 half a minute. The GPU
-ones need one GPU, which stands for eight. The only change made to a text is that
-file names stand in /home/reader/.
+ones need one GPU, which stands for eight. `transformer` compiles nothing: it takes
+some of the texts that `measure_transformer.py --hlo FILE.zip` kept, on two GPUs, for
+transformer.gpu_JAXVERSION.tar.xz; of a name the last counts. The only change made to a
+text is that file names stand in /home/reader/.
 """
 
 import io
+import json
 import lzma
 import os
+import re
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -23,6 +28,23 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "hlo"
+MEASURED = ROOT / "src" / "spmd_helpers" / "data" / "measured"
+# Of the steps that were measured: the six layouts, and the lines of the log that
+# differ in kind. The compiler gave "layers one after another" and "pipelined
+# collectives" the very text of "latency hiding scheduler".
+STEPS = {
+    "ways": (
+        *("pmap", "replicated", "fsdp plain", "fsdp constrained", "fsdp explicit"),
+        "tensor parallel",
+    ),
+    "log": (
+        *("start", "bfloat16 products", "fused attention", "fsdp constrained"),
+        *("loss in chunks", "batch 48", "latency hiding scheduler"),
+        *("recompute everything", "combined collectives", "heads of 64"),
+        *("products by cuBLAS alone", "sequences of 4096", "batch 64"),
+    ),
+}
+_OWN = re.compile(r'"[^"\n]*/tools/(_gpu_\w+\.py)"')
 QUIET = {
     "JAX_PLATFORMS": "cpu",
     "TPU_SKIP_MDS_QUERY": "1",
@@ -64,6 +86,29 @@ def texts(devices: list[Any], without: Sequence[str]) -> Iterator[tuple[str, str
         print(f"  {name}", flush=True)
 
 
+def measured_texts(zips: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    """Those of STEPS, from what `measure_transformer.py --hlo` kept."""
+    sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "src")]
+    from _kernel_roofline import zipped
+
+    kept: dict[str, str] = {}
+    for path in zips:
+        kept |= zipped(path)
+    wanted = [f"{group}/{name}" for group, names in STEPS.items() for name in names]
+    if missing := [name for name in wanted if name not in kept]:
+        sys.exit(f"not in these files: {', '.join(missing)}")
+    for name in wanted:
+        yield name, _OWN.sub(r'"/home/reader/\1"', kept[name])
+
+
+def measured_jax() -> str:
+    """The version of JAX that all of the measured steps were compiled by."""
+    files = (MEASURED / "transformer_gpu.json", MEASURED / "log_gpu.json")
+    rows = [row for file in files for row in json.loads(file.read_text("utf8"))]
+    (version,) = {row["jax"] for row in rows}
+    return version
+
+
 def pack(path: Path, members: Iterator[tuple[str, str]]) -> None:
     """An archive that comes out the same, byte for byte, for the same texts."""
     raw = io.BytesIO()
@@ -89,8 +134,11 @@ def gpt3_text() -> str:
     return as_read_by_others(lowered.compile().as_text())
 
 
-def main(what: str) -> None:
-    if what == "gpt3":
+def main(what: str, *zips: str) -> None:
+    if what == "transformer":
+        path = DATA / f"transformer.gpu_{measured_jax()}.tar.xz"
+        pack(path, measured_texts([Path(name) for name in zips]))
+    elif what == "gpt3":
         os.environ.update(QUIET)
         text = gpt3_text()
         path = DATA / f"gpt3_step.tpu_{jax_version()}.hlo.xz"
@@ -111,6 +159,7 @@ def jax_version() -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    takes_files = sys.argv[1:2] == ["transformer"]
+    if len(sys.argv) < 2 or (len(sys.argv) > 2) != takes_files:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(*sys.argv[1:])

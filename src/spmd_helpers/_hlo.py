@@ -269,7 +269,7 @@ def _collective(
         result_bytes=got,
         wire_bytes=round((put if of == "operand" else got) * over / under),
         source=named(*file_line) if file_line else None,
-        phase=phase(*end),
+        phase=phase(module, *end),
         lowered_as=lowered_as,
         at_most=at_most,
         groups=groups,

@@ -23,10 +23,15 @@ _AXIS = re.compile(r"['\"][^'\"]+['\"](?::\(\d+\)\d+)?")
 
 @dataclass(frozen=True, eq=False)
 class Value:
-    """An array: its classes, and its integers on each device where they are known."""
+    """An array: its classes, and its integers on each device where they are known.
+
+    Of one that was put together, `parts` are the dimension along which, and the size
+    there and the classes of each part: a device may share one part and not another.
+    """
 
     classes: Classes
     known: tuple[Any, ...] | None = None
+    parts: tuple[int, tuple[tuple[int, Classes], ...]] | None = None
 
 
 Tree = Any  # a Value, or a tuple of Trees
@@ -41,14 +46,15 @@ class Values:
 
     def __init__(self, devices: int) -> None:
         self._shared: dict[Classes, Classes] = {}
-        self._made: dict[tuple[Classes, Any], Value] = {}
+        self._made: dict[tuple[Classes, Any, Any], Value] = {}
         self._mixed: dict[tuple[Value, Value], Value] = {}
         self.alike = self.of((0,) * devices)
         self.apart = self.of(tuple(range(devices)))
 
-    def of(self, held: Classes, known: tuple[Any, ...] | None = None) -> Value:
+    def of(self, held: Classes, known: Any = None, parts: Any = None) -> Value:
         held = self._shared.setdefault(held, held)
-        return self._made.setdefault((held, known), Value(held, known))
+        value = Value(held, known, parts)
+        return self._made.setdefault((held, known, parts), value)
 
     def known(self, numbers: Iterable[Any]) -> Value:
         """An array with these integers, given for each device."""
@@ -66,6 +72,13 @@ class Values:
                     self._mixed[key] = self.of(numbered(both))
                 mixed = self._mixed[key]
         return mixed
+
+    def joined(self, dimension: int, parts: Iterable[tuple[int, Value]]) -> Value:
+        """What arrays of these sizes are when they stand side by side."""
+        parts = list(parts)
+        held = self.mix(*(value for _, value in parts)).classes
+        each = tuple((size, value.classes) for size, value in parts)
+        return self.of(held, parts=(dimension, each))
 
     def either(self, first: Tree, second: Tree) -> Tree:
         """What is the one or the other, on all devices the same one."""

@@ -79,6 +79,15 @@ rhs_contracting_dims={0}
     return None
 
 
+def contracted(i: Instruction, number: int) -> set[int] | None:
+    """The dimensions of a product's operand 0 or 1 that it sums over, if it tells."""
+    side = ("lhs", "rhs")[number]
+    if i.opcode == "dot":
+        return {*_listed(i, f"{side}_contracting_dims")}
+    told = re.search(rf'"{side}_contracting_dimensions":\[([^\]]*)\]', i.rest)
+    return told and {int(d) for d in re.findall(r"\d+", told.group(1))}
+
+
 def _dims(computation: Computation, name: str) -> tuple[int, ...]:
     return computation.by_name[name].shapes[0].dims
 

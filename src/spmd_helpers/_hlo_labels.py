@@ -13,6 +13,7 @@ _FOREIGN = re.compile(
 )
 _NOTEBOOK = re.compile(r"(?:^|/)ipykernel_\d+/|^<ipython-input-")
 _UNLABELED = ("parameter", "tuple", "while")  # their labels are of something else
+_FUSED = ("fusion", "fusion-start")
 _NEAR = 4  # how many instructions away a label is still taken to belong
 
 
@@ -28,19 +29,35 @@ def place_name(file: str, line: int) -> str:
     return f"{PurePosixPath(file.replace(chr(92), '/')).name}:{line}"
 
 
-def _labels(place: Place, i: Instruction) -> Iterator[Instruction]:
+def _labels(module: Module, place: Place, i: Instruction) -> Iterator[Instruction]:
     """An instruction, what uses it, what it is made of, what calls it: who names it.
 
     Collectives that the compiler adds often carry no label of their own.
     """
     yield i
     named, users = place.computation.by_name, place.computation.users
-    yield from _around(i, lambda near: users.get(near.name, []))
+    yield from _around(i, lambda near: _users(module, place, near))
     yield from _around(i, lambda near: [named[n] for n in near.operands if n in named])
     if place.parent and place.caller:
-        yield from _labels(place.parent, place.caller)
+        yield from _labels(module, place.parent, place.caller)
     else:  # for want of a better one, of a loop that uses it, or from farther away
         yield from _around(i, lambda near: users.get(near.name, []), (), 2 * _NEAR)
+
+
+def _users(module: Module, place: Place, i: Instruction) -> list[Instruction]:
+    """What uses a value: of a fusion, which is labeled by its end, first what takes it.
+
+    A table that is gathered, looked up in and made bfloat16 belongs to the lookup.
+    """
+    found = []
+    for user in place.computation.users.get(i.name, []):
+        for name in user.called("calls") if user.opcode in _FUSED else ():
+            inside = module.computations[name]
+            for number, operand in enumerate(user.operands):
+                if operand == i.name:
+                    found += inside.users.get(inside.parameters[number].name, [])
+        found.append(user)
+    return found
 
 
 def _around(
@@ -70,16 +87,16 @@ def _applied(module: Module, i: Instruction) -> Iterator[Instruction]:
 
 def source(module: Module, place: Place, i: Instruction) -> tuple[str, int] | None:
     """The (file, line) of the reader's own code nearest to an instruction."""
-    for instruction in (i, *_applied(module, i), *_labels(place, i)):
+    for instruction in (i, *_applied(module, i), *_labels(module, place, i)):
         for file, line in module.frames(instruction):
             if not is_foreign(file):
                 return file, line
     return None
 
 
-def phase(place: Place, i: Instruction) -> str | None:
+def phase(module: Module, place: Place, i: Instruction) -> str | None:
     """'forward', 'backward' or 'recompute', from the names that JAX gives."""
-    for instruction in _labels(place, i):
+    for instruction in _labels(module, place, i):
         name = instruction.quoted("op_name") or ""
         if "/" not in name:
             continue  # no label, or only the name of an argument

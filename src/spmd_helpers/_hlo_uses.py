@@ -14,6 +14,7 @@ _PASSES = {
     "bitcast", "bitcast-convert", "convert", "copy", "copy-start",
     "optimization-barrier", "reshape", "transpose",
 }  # fmt: skip
+_HELD = {"copy", "optimization-barrier"}  # what passes a whole tuple on
 CALLS = {"async-start", "call", "fusion", "fusion-start"}
 _DEEPEST = 40
 
@@ -118,7 +119,7 @@ def elements(
         if user.opcode == "get-tuple-element":
             if user.number(r"\bindex=(\d+)") == n:
                 yield place, user
-        elif user.opcode in ("copy", "optimization-barrier"):
+        elif user.opcode in _HELD or user.opcode.endswith("-done"):
             yield from elements(module, place, user, n)
         for k, name in enumerate(_entered(user)):
             if name not in module.computations:
@@ -128,6 +129,11 @@ def elements(
                 taken = inner.computation.parameters.get(number)
                 if taken is not None:
                     yield from elements(module, inner, taken, n)
+    caller, parent = place.caller, place.parent
+    if holder is not place.computation.root or caller is None or parent is None:
+        return
+    if caller.opcode in CALLS:  # a fusion that makes several arrays
+        yield from elements(module, parent, caller, n)
 
 
 def _parameters(user: Instruction, k: int, name: str) -> list[int]:
@@ -185,8 +191,14 @@ def _source_of(
             return place, holder.operands[index]
         caller, parent = place.caller, place.parent
         passed = holder.opcode == "while" and passes_on(module, holder, index)
-        if passed or holder.opcode in ("copy", "optimization-barrier"):
+        if passed or holder.opcode in _HELD or holder.opcode.endswith("-done"):
             name = holder.operands[0]
+        elif holder.opcode in CALLS:
+            inner = [n for n in _entered(holder) if n in module.computations]
+            if len(inner) != 1:
+                return None
+            place = place.called(module, holder, inner[0])
+            name = place.computation.root.name
         elif holder.opcode != "parameter" or caller is None or parent is None:
             return None
         elif caller.opcode in CALLS:

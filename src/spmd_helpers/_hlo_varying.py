@@ -15,7 +15,7 @@ from typing import Any
 
 from . import _hlo_classes as classes
 from ._hlo_classes import Classes, Tree, Value, flat
-from ._hlo_flops import product
+from ._hlo_flops import contracted, product
 from ._hlo_integers import compute, constant
 from ._hlo_text import Computation, Instruction, Module
 from ._hlo_values import Place, Unknown, passes_on, trips
@@ -127,8 +127,30 @@ class Walk:
         if made.flops is None:
             tally.partial = True
             return
-        factors = (found.get(name, self.apart) for name in made.operands)
-        tally.flops[self.made.mix(within, *factors).classes, ()] += made.flops
+        factors = [found.get(name, self.apart) for name in made.operands]
+        for share, each in self._apart_in_parts(i, factors):
+            held = self.made.mix(within, *each).classes
+            tally.flops[held, ()] += round(made.flops * share)
+
+    def _apart_in_parts(
+        self, i: Instruction, factors: list[Tree]
+    ) -> list[tuple[float, list[Tree]]]:
+        """Shares of a product, and their factors: those that GPU's compiler merged.
+
+        It writes x·wq, x·wk and x·wv as one product, with the weights side by side.
+        """
+        for number, factor in enumerate(factors[:2]):
+            dimension, parts = getattr(factor, "parts", None) or (None, ())
+            summed = contracted(i, number) if parts else None
+            if summed is None or dimension in summed:
+                continue
+            total = sum(size for size, _ in parts)
+            others = factors[:number], factors[number + 1 :]
+            return [
+                (size / total, [*others[0], self.made.of(held), *others[1]])
+                for size, held in parts
+            ]
+        return [(1.0, factors)]
 
     def _once(self, i: Instruction, what: Any, read: Callable[[], Any]) -> Any:
         key = id(i), what
@@ -179,7 +201,18 @@ class Walk:
             known = operands and compute(i, [o.known for o in operands])
             if known:
                 return self.made.known(known)
+        if opcode == "convert" and getattr(operands[0], "parts", None):
+            return operands[0]
+        if opcode == "concatenate":
+            return self._side_by_side(place.computation, i, operands)
         return self.made.mix(*operands)
+
+    def _side_by_side(
+        self, computation: Computation, i: Instruction, operands: list[Tree]
+    ) -> Value:
+        dimension = self._once(i, "dimension", lambda: i.number(r"dimensions=\{(\d+)"))
+        sizes = (computation.by_name[n].shapes[0].dims[dimension] for n in i.operands)
+        return self.made.joined(dimension, zip(sizes, operands, strict=True))
 
     def _called(self, place: Place, i: Instruction, *keys: str) -> list[Place]:
         names = self._once(i, keys[0], lambda: i.called(*keys))

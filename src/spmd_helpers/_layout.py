@@ -298,10 +298,13 @@ def _check_axes(shape, mesh, entries):
                     else tuple(dict.fromkeys(e))
                     for d, e in enumerate(entries)
                 )
+                where = f"for dimension {seen[axis]} and again for dimension {dim}"
+                if seen[axis] == dim:
+                    where = f"twice for dimension {dim}"
                 raise AxisUsedTwice(
-                    f"{given} uses the mesh axis {axis!r} for dimension {seen[axis]} "
-                    f"and again for dimension {dim}; an axis can cut an array only "
-                    f"once, so use it in one place, such as {spec_words(once)}."
+                    f"{given} uses the mesh axis {axis!r} {where}; an axis can cut an "
+                    "array only once, so use it in one place, such as "
+                    f"{spec_words(once)}."
                 )
             seen[axis] = dim
 
@@ -310,12 +313,15 @@ def _unknown(axis, mesh, entries) -> str:
     if not mesh:
         return f"there is no axis {axis!r}: the mesh has no axes; use P()."
     has = join_words([f"{name!r} ({size})" for name, size in mesh.items()])
-    words = f"the mesh has no axis {axis!r}; its axes are {has}."
+    one = len(mesh) == 1
+    axes = "its only axis is" if one else "its axes are"
+    words = f"the mesh has no axis {axis!r}; {axes} {has}."
     close = difflib.get_close_matches(str(axis), mesh, n=1, cutoff=0.5)
     if close:
         fixed = tuple(tuple(close[0] if a == axis else a for a in e) for e in entries)
         return f"{words} Did you mean {spec_words(fixed)}?"
-    return f"{words} Use one of them, or None to leave the dimension whole."
+    use = "it" if one else "one of them"
+    return f"{words} Use {use}, or None to leave the dimension whole."
 
 
 def _check_division(shape, mesh, entries):

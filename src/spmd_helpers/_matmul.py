@@ -51,9 +51,10 @@ class Matmul:
       explicit: what Explicit mode says.
       choice: where the compiler could do otherwise, both prices; else ''.
       pitfalls: claims 8 and 9 of the book where they apply, in words.
-      steps: before, communicate, multiply, reduce: what happens, in words.
+      steps: before, communicate, multiply, reduce: what happens, in words; '' where
+        that is left open.
       sentence: the answer in one sentence.
-      why_not: why this is not worked out, or None.
+      why_not: why the rule does not cover this, or None.
     """
 
     a: Layout
@@ -78,6 +79,9 @@ class Matmul:
         names = ("before", "communicate", "multiply", "reduce")
         said = zip(names, self.steps, strict=True)
         lines = [self.sentence, *(f"  {name}: {step}" for name, step in said if step)]
+        if self.why_not:
+            lines.append(f"  not covered: {self.why_not}")
+            lines.append("  spmd.xray compiles it and shows what happens")
         more = (self.choice, *self.pitfalls, self.explicit.sentence)
         return "\n".join([*lines, *(f"  {line}" for line in more if line)])
 
@@ -118,7 +122,8 @@ def matmul(
       axis of more than one device with or without `out`; two of them in nearly all
       ways; and more where at most one of them moves anything. What it does not cover
       has a `why_not`. It is what the compilers of JAX 0.10 and 0.12 do for CPU, where
-      they move 16-bit numbers as float32, twice the bytes. For TPU they may make two
+      they move 16-bit numbers as float32, and write a reduce-scatter as an all-reduce
+      and a slice: twice the bytes each. For TPU they may make two
       gathers one, and at the default precision float32 moves as bfloat16. `xray`
       counts no product where one device has a single element of J.
 

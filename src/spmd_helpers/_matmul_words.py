@@ -31,7 +31,7 @@ def say_title(a: Layout, b: Layout, wish: Layout | None) -> str:
 def say_result(title: str, plan: Plan, c: Layout | None) -> str:
     """The answer in one sentence."""
     if c is None:
-        return f"{title}: what moves is not worked out here."
+        return f"{title}: the rule does not cover it."
     moved = [f"{m.kind} of {m.of} over {join_words(m.axes)}" for m in plan.moves]
     idle = [axis for axis, dim in plan.cuts.items() if dim == "-"]
     waste = "no work is repeated"
@@ -50,8 +50,7 @@ def say_steps(a: Layout, b: Layout, c: Layout | None, plan: Plan) -> tuple[str, 
         f"{bytes_words(b.bytes_per_device)}."
     )
     if c is None:
-        unknown = f"Not worked out: {plan.why_not}."
-        return (before, unknown, "spmd.xray compiles it and shows what happens.", "")
+        return (before, "", "", "")
     return (before, _communicate(plan), _multiply(plan, c), _reduce(plan, c))
 
 

@@ -196,7 +196,7 @@ def _checked_batch(model, batch, seq, axes) -> tuple[int, int]:
         if model.positions == "learned" and seq > model.seq:
             raise NotUnderstood(
                 f"seq={seq} is more than the {model.seq} positions that the model has "
-                f"learned; give {model.seq} or less, or make it with seq={seq}."
+                f"learned; give {model.seq} or less, or a model that has learned {seq}."
             )
     batch = _whole("batch", batch)
     if batch % axes["data"]:

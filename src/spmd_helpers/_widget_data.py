@@ -65,7 +65,8 @@ def measured() -> dict:
     """Some stored programs as states of the calculator, and how near all are.
 
     `rows` have the state and what was measured; `near` says of each kind how many are
-    within a tenth, of how many, and the least and the most that the count is off.
+    within a tenth, of how many, the least and the most that the count is off, how many
+    percent it is short at most, and of what program.
     """
     stored = {kind: load_measured(kind) for kind, _ in _COMPARED}
     rows = [
@@ -77,11 +78,14 @@ def measured() -> dict:
     near = {}
     for kind in ("tpu-memory", "gpu-memory"):
         off = [_counted(row) / row["peak_bytes"] - 1 for row in stored[kind]]
+        short = min(range(len(off)), key=off.__getitem__)
         near[kind.partition("-")[0]] = {
             "within": sum(abs(error) < 0.1 for error in off),
             "of": len(off),
             "least": f"{min(off):+.0%}",
             "most": f"{max(off):+.0%}",
+            "short": max(0, round(-100 * off[short])),
+            "why": _attention_words(stored[kind][short]),
         }
     return {"rows": rows, "near": near}
 
@@ -106,6 +110,15 @@ def _how(row: dict) -> dict:
 
 def _counted(row: dict) -> int:
     return training_memory(_model(row), **_how(row)).total_bytes
+
+
+def _attention_words(row: dict) -> str:
+    """The attention of a stored program, if it is one that takes memory."""
+    model = _model(row)
+    if isinstance(model, MLP) or row["program"].get("attention") != "plain":
+        return ""
+    grouped = " with grouped queries" if model.kv_heads < model.heads else ""
+    return f"attention written out{grouped}"
 
 
 def _row(row: dict) -> dict:

@@ -114,10 +114,11 @@ function checkAxes(shape, mesh, entries) {
         const once = entries.map((e, d) =>
           d > seen[axis] ? e.filter((a) => a !== axis) : [...new Set(e)],
         );
+        const where =
+          seen[axis] === dim ? `twice for dimension ${dim}` : `for dimension ${seen[axis]} and again for dimension ${dim}`;
         refuse(
-          `${given} uses the mesh axis '${axis}' for dimension ${seen[axis]} and again ` +
-            `for dimension ${dim}; an axis can cut an array only once, so use it in one ` +
-            `place, such as ${specWords(once)}.`,
+          `${given} uses the mesh axis '${axis}' ${where}; an axis can cut an array only ` +
+            `once, so use it in one place, such as ${specWords(once)}.`,
         );
       }
       seen[axis] = dim;
@@ -128,9 +129,10 @@ function checkAxes(shape, mesh, entries) {
 function unknownAxis(axis, mesh, entries) {
   if (!mesh.length) return `there is no axis '${axis}': the mesh has no axes; use P().`;
   const has = joinWords(mesh.map(([name, size]) => `'${name}' (${size})`));
-  const words = `the mesh has no axis '${axis}'; its axes are ${has}.`;
+  const one = mesh.length === 1;
+  const words = `the mesh has no axis '${axis}'; ${one ? "its only axis is" : "its axes are"} ${has}.`;
   const close = closeName(axis, mesh.map(([name]) => name));
-  if (!close) return `${words} Use one of them, or None to leave the dimension whole.`;
+  if (!close) return `${words} Use ${one ? "it" : "one of them"}, or None to leave the dimension whole.`;
   const fixed = entries.map((e) => e.map((a) => (a === axis ? close : a)));
   return `${words} Did you mean ${specWords(fixed)}?`;
 }

@@ -85,10 +85,17 @@ function mmSpecs(mesh) {
 
 function mmChoices(state, key, first) {
   const mesh = attempt(() => parseMesh(state.mesh));
-  const known = mesh.error ? [] : mmSpecs(mesh).map((words) => [words, words]);
-  const options = [...first, ...known];
+  let specs = mesh.error ? [] : mmSpecs(mesh);
+  if (key === "c") specs = mmCovered(state, specs);
+  const options = [...first, ...specs.map((words) => [words, words])];
   if (options.some(([value]) => value === state[key])) return options;
   return [[state[key], state[key] || "nothing typed"], ...options];
+}
+
+/** The wishes for C that the rule covers; all of them while A or B is refused. */
+function mmCovered(state, specs) {
+  if (attempt(() => mmRead({ ...state, c: "" })).error) return specs;
+  return specs.filter((c) => attempt(() => mmRead({ ...state, c })).c);
 }
 
 function mmCode(state, { mesh, a, b, wish }) {
@@ -141,7 +148,7 @@ export const matmulExplorer = {
     "C = A · B under jit, on Auto axes: A is [I, J], B is [J, K]; J is summed over. Matrices " +
     "only, and nothing around the product: more dimensions, or a program, are for spmd.xray. A cell " +
     "names the devices that hold the block. (On CPU the compiler moves 16-bit numbers as float32, " +
-    "twice the bytes.)",
+    "and writes a reduce-scatter as an all-reduce and a slice: twice the bytes each.)",
   defaults: {
     mesh: "data=4, model=2",
     a: "P('data', 'model')",
@@ -253,12 +260,13 @@ export const matmulExplorer = {
       h(
         "ol",
         { class: "spmd-mm-steps" },
-        answer.steps.map((words, i) => (words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), words) : null)),
+        answer.steps.map((words, i) => (words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), mmLinked(words, ui)) : null)),
       ),
+      answer.whyNot ? h("p", { class: "spmd-mm-uncovered" }, mmUncovered(answer.whyNot)) : null,
       h(
         "ul",
         { class: "spmd-mm-notes" },
-        answer.pitfalls.map((words) => note("Pitfall. ", words)),
+        answer.pitfalls.map((words) => note("Pitfall. ", mmLinked(words, ui))),
         note("A choice. ", answer.choice),
         note("", answer.explicit.sentence),
       ),
@@ -267,6 +275,20 @@ export const matmulExplorer = {
     ].filter(Boolean);
   },
 };
+
+const mmUncovered = (why) =>
+  `This page's rule does not cover it: ${why}. Copy the code below; spmd.xray shows what the compiler does.`;
+
+const MM_CHAPTER = "../notebooks/04_computation_follows_data.html";
+
+/** Where the book says more of these words. */
+function mmLinked(words, ui) {
+  return words.split(/(Claim \d+|redundancy \d+)/).map((piece, i) => {
+    if (i % 2 === 0) return piece;
+    const [what, number] = piece.split(" ");
+    return ui.link(piece, what === "Claim" ? `claims.html#claim-${number}` : "../notebooks/07_redundant_compute.html");
+  });
+}
 
 /** A matrix as a picture: each block and the devices that hold it. */
 function mmPicture(name, side, ui) {
@@ -295,10 +317,11 @@ function mmAxisTable(answer, ui) {
   const rows = answer.axes.map(({ axis, size, cuts, case: number, at }) => [
     ui.h("span", { class: "spmd-mm-axis", style: mmHue(answer, axis) }, `${axis} (${size})`),
     cuts,
-    number ? `case ${number}` : "none",
-    at || "not worked out",
+    number ? ui.link(`case ${number}`, MM_CHAPTER) : "none",
+    ...(at ? [at] : []),
   ]);
-  return ui.wordTable("Axis by axis", ["mesh axis", "cuts", "which is", "at the multiply it cuts"], rows);
+  const head = ["mesh axis", "cuts", "which is", ...(answer.whyNot ? [] : ["at the multiply it cuts"])];
+  return ui.wordTable("Axis by axis", head, rows);
 }
 
 function mmMoveTable(answer, ui) {

@@ -26,7 +26,7 @@ export function matmulTitle(a, b, wish) {
 
 /** The answer in one sentence. */
 export function matmulResult(title, plan, c) {
-  if (!c) return `${title}: what moves is not worked out here.`;
+  if (!c) return `${title}: the rule does not cover it.`;
   const moved = plan.moves.map((m) => `${m.kind} of ${m.of} over ${joinWords(m.axes)}`);
   const idle = mmIdle(plan);
   let waste = "no work is repeated";
@@ -38,9 +38,7 @@ export function matmulResult(title, plan, c) {
 export function matmulSteps(a, b, c, plan) {
   const held = (name, lay) => `${lay.shard.join(" × ")} of ${name}, ${bytesWords(lay.bytesPerDevice)}`;
   const before = `Each device holds ${held("A", a)}, and ${held("B", b)}.`;
-  if (!c) {
-    return [before, `Not worked out: ${plan.whyNot}.`, "spmd.xray compiles it and shows what happens.", ""];
-  }
+  if (!c) return [before, "", "", ""];
   return [before, mmCommunicate(plan), mmMultiply(plan, c), mmReduce(plan, c)];
 }
 

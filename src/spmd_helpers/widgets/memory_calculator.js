@@ -1,7 +1,7 @@
 import { changesThatFit } from "./memory_changes.js";
 import { countMemory, memoryCode, memoryDefaults } from "./memory_state.js";
 import { memoryView } from "./memory_view.js";
-import { parameterCount } from "./transformer.js";
+import { parameterCount, recomputeChoices } from "./transformer.js";
 import { optimizerChoices } from "./training_setup.js";
 import { stepMoments } from "./training_state.js";
 import { attempt, bytesWords } from "./words.js";
@@ -34,22 +34,37 @@ function memoryShare(bytes, scale) {
   return Number((bytes * 10000n) / scale) / 100;
 }
 
-function memoryVerdict(left) {
-  return left < 0n ? `Does not fit, ${bytesWords(-left)} over` : `Fits, ${bytesWords(left)} free`;
+function memoryVerdict(left, short) {
+  if (left < 0n) return `Does not fit, ${bytesWords(-left)} over`;
+  return `Fits${short ? " by this count" : ""}, ${bytesWords(left)} free`;
 }
 
-function memorySentence({ found, chip, left }, changes) {
+/** Said where the count was seen to be short by more than is left free. */
+function memoryShort({ found, chip, left, how }) {
+  const { kind } = spmdHardware[chip.name];
+  const { short, why } = spmdMeasured.near[kind];
+  const free = found.total_bytes * 100n <= chip.usable * BigInt(100 - short);
+  if (left < 0n || free || how.counting !== "jax") return "";
+  return `On ${kind.toUpperCase()}s it was up to ${short} % short${why && ` (${why})`}, more than the part left free`;
+}
+
+function memorySentence(counted, changes) {
+  const { found, chip, left } = counted;
+  const short = memoryShort(counted);
   const peak = found.lines.filter((line) => line.when.includes(found.peak_moment));
   const most = peak.reduce((a, b) => (b.bytes > a.bytes ? b : a));
   const said = [
     `${found.what}: ${bytesWords(found.total_bytes)} on each device, most in ${found.peak_moment}`,
-    `${memoryVerdict(left)}: a program on ${chip.name} can use ${bytesWords(chip.usable)}, of which ` +
+    `${memoryVerdict(left, short)}: a program on ${chip.name} can use ${bytesWords(chip.usable)}, of which ` +
       `${bytesWords(chip.allowed)} may be filled`,
     `The largest part is ${most.name}, ${bytesWords(most.bytes)}`,
   ];
-  if (changes.length) said.push(`The smallest change that makes it fit: ${changes[0].words}`);
+  if (short) said.splice(2, 0, short);
+  if (changes.length) said.push(`One way to make it fit: ${changes[0].words}`);
   else if (left < 0n) {
-    said.push("Neither ZeRO, recompute, flash attention, more devices nor another chip makes it fit");
+    said.push(
+      "Nothing tried here makes it fit: ZeRO, recompute and flash attention together, on more devices, or on another chip",
+    );
   }
   return `${said.join(". ")}.`;
 }
@@ -97,72 +112,61 @@ export const memoryCalculator = {
     const same = (names) => names.map((name) => [name, name]);
     const isMlp = state.model === "mlp";
     const number = (key, label, hint, group) => ({ key, label, kind: "number", hint, group });
-    const select = (key, label, options, group) => ({ key, label, kind: "select", options, group });
+    const select = (key, label, options, group, hint) => ({ key, label, kind: "select", options, group, hint });
     const check = (key, label, group) => ({ key, label, kind: "check", group });
     const shapes = [number("layers", "Layers"), number("d_model", "d_model, the width")];
-    if (isMlp) shapes.push(number("d_ff", "d_ff, the inner width"));
+    if (isMlp) shapes.push(number("d_ff", "d_ff, the inner width", "empty: 4 × d_model"));
     if (state.model === "custom") {
       shapes.push(
         number("heads", "Heads"),
-        number("kv_heads", "Heads of keys and values", "empty: as many as heads"),
+        number("kv_heads", "kv_heads, of keys and values", "empty: as many as heads"),
         number("d_ff", "d_ff, the inner width", "empty: 4 × d_model"),
-        number("vocab", "Vocabulary", "empty: 50257"),
-        number("head_dim", "Width of a head", "empty: d_model / heads"),
+        number("vocab", "Vocabulary (vocab)", "empty: 50257"),
+        number("head_dim", "head_dim, a head's width", "empty: d_model / heads"),
         select("positions", "Positions", same(["learned", "rotary", "none"])),
         select("norm", "Norm", same(["layer", "rms"])),
         check("gated", "Gated feed-forward part"),
-        check("tied", "Head uses the embedding again"),
+        check("tied", "Head uses the embedding again (tied)"),
         check("biases", "Biases"),
       );
     }
     const attention = [
-      number("seq", "Tokens of a sequence", "empty: the model's own", MEMORY_OWN),
-      select(
-        "attention",
-        "Attention",
-        [["plain", "plain: writes the scores"], ["flash", "flash: does not"]],
-        MEMORY_OWN,
-      ),
-      check("sequence_parallel", "model cuts the sequence between the layers", MEMORY_OWN),
+      number("seq", "Tokens of a sequence (seq)", "empty: the model's own", MEMORY_OWN),
+      select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
+      check("sequence_parallel", "model cuts the sequence between the layers (sequence_parallel)", MEMORY_OWN),
     ];
-    const own = [["custom", "a transformer of your own"], ["mlp", "an MLP of your own"]];
+    const own = [["custom", "your own"], ["mlp", "your own MLP"]];
+    const chips = Object.keys(spmdHardware).map((name) => [name, `${name}, ${spmdHardware[name].kind.toUpperCase()}`]);
     return [
       select("model", "Model", [...same(Object.keys(spmdModels)), ...own]),
-      select("chip", "Chip", same(Object.keys(spmdHardware))),
+      select("chip", "Chip", chips),
       ...(isMlp || state.model === "custom" ? shapes : []),
       number("data", "Mesh axis data", "cuts the batch"),
       number("model_axis", "Mesh axis model", "cuts heads, d_ff, vocabulary"),
-      number("batch", isMlp ? "Rows a step" : "Sequences a step", "over all devices"),
-      select("zero", "data also cuts (ZeRO)", [
-        ["0", "0: nothing"],
-        ["1", "1: the optimizer's state"],
-        ["2", "2: gradients too"],
-        ["3", "3: parameters too (FSDP)"],
-      ]),
-      select("recompute", "Recompute", [
-        ["none", "none"],
-        ["selective", "selective: attention's scores"],
-        ["full", "full: each layer"],
-      ]),
+      number("batch", isMlp ? "Rows a step (batch)" : "Sequences a step (batch)", "over all devices"),
+      select(
+        "zero",
+        "data also cuts (zero)",
+        [["0", "0: nothing"], ["1", "1: optimizer"], ["2", "2: + gradients"], ["3", "3: + params"]],
+        undefined,
+        "ZeRO's stage; 3 is FSDP",
+      ),
+      select("recompute", "Recompute", same(recomputeChoices), undefined, "selective: the scores, full: layers"),
       ...(isMlp ? [] : attention),
-      select("params", "Type of the parameters", same(MEMORY_DTYPES), MEMORY_OWN),
-      select("compute", "Type of the computation", same(MEMORY_DTYPES), MEMORY_OWN),
+      select("params", "Type of the parameters (params)", same(MEMORY_DTYPES), MEMORY_OWN),
+      select("compute", "Type of the computation (compute)", same(MEMORY_DTYPES), MEMORY_OWN),
       select(
         "grads",
-        "Type of the gradients",
-        [["", "as the parameters"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "bfloat16 and float32"]],
+        "Type of the gradients (grads)",
+        [["", "as params"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "both of these"]],
         MEMORY_OWN,
+        "both: bfloat16 and float32",
       ),
       select("optimizer", "Optimizer", same(Object.keys(optimizerChoices)), MEMORY_OWN),
-      select("moments", "Type of its numbers", [["", "as optax has it"], ...same(MEMORY_DTYPES)], MEMORY_OWN),
-      check("master", "Keeps a copy of the parameters in float32", MEMORY_OWN),
-      select(
-        "counting",
-        "Counting",
-        [["jax", "as JAX lays it out"], ["megatron", "as Megatron-LM publishes"]],
-        MEMORY_OWN,
-      ),
-      { key: "margin", label: "Part of the memory that may be filled", kind: "text", group: MEMORY_OWN },
+      select("moments", "Type of its numbers (moments)", [["", "as optax"], ...same(MEMORY_DTYPES)], MEMORY_OWN),
+      check("master", "Keeps a copy of the parameters in float32 (master)", MEMORY_OWN),
+      select("counting", "Counting as", [["jax", "JAX"], ["megatron", "Megatron-LM"]], MEMORY_OWN),
+      { key: "margin", label: "Part of the memory that may be filled (margin)", kind: "text", group: MEMORY_OWN },
     ];
   },
 
@@ -203,7 +207,8 @@ export const memoryCalculator = {
         allowed_share: memoryShare(chip.allowed, scale),
         left_bytes: `${left}`,
         fits: left >= 0n,
-        verdict: memoryVerdict(left),
+        verdict: memoryVerdict(left, memoryShort(counted)),
+        counting: counted.how.counting,
         changes,
       };
     });

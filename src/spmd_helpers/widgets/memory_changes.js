@@ -6,7 +6,10 @@ import { attempt, bytesWords, meshWords } from "./words.js";
 
 const CHANGED_DEVICES = 65536n; // meshes up to here are tried
 
-/** The changes of one thing that make it fit, the smallest first; else of several. */
+/**
+ * The changes of one thing that make it fit; where no such one does on the same devices,
+ * those of several; where nothing does, those of several on more devices or another chip.
+ */
 export function changesThatFit(state, counted) {
   const fits = (set) => {
     const again = attempt(() => countMemory({ ...state, ...set }));
@@ -26,11 +29,13 @@ export function changesThatFit(state, counted) {
     () => first(changedSequence(counted)),
     () => first(changedMesh(counted)),
     () => changedBatch(counted, fits),
-    () => first(changedDevices(counted)),
-    () => first(changedChip(counted)),
   ];
-  const found = kinds.map((kind) => kind()).filter(Boolean);
-  const all = found.length ? found : changedTogether(counted, fits);
+  const same = kinds.map((kind) => kind()).filter(Boolean);
+  const [data, model, chips] = [...changedDevices(counted), changedChip(counted)];
+  const larger = [first([...data, ...model]), first(chips)].filter(Boolean);
+  const all = [...(same.length ? same : changedTogether(counted, fits)), ...larger];
+  const more = (sets) => first(sets.flatMap((set) => changedSeveral(counted).flat().map((some) => ({ ...set, ...some }))));
+  if (!all.length) all.push(...[data, model, chips].map(more).filter(Boolean));
   return all.map(({ set, again }) => changedWords(set, counted, again));
 }
 
@@ -70,14 +75,15 @@ function changedBatch({ mesh, how }, fits) {
   return found;
 }
 
-/** Twice as many devices, four times, ...: along data, or else along model. */
-function changedDevices({ mesh }) {
+/** Twice as many devices, four times, ...: along data, and along model. */
+function changedDevices({ mesh, how }) {
   const times = [...Array(10).keys()].map((n) => 2n ** BigInt(n + 1));
   const few = times.filter((n) => n * mesh.data * mesh.model <= CHANGED_DEVICES);
-  return [
-    ...few.map((n) => ({ data: `${mesh.data * n}` })),
-    ...few.map((n) => ({ model_axis: `${mesh.model * n}` })),
-  ];
+  const wide = (data) => {
+    const batch = (how.batch / data + 1n) * data; // the next that divides
+    return how.batch % data ? { data: `${data}`, batch: `${batch}` } : { data: `${data}` };
+  };
+  return [few.map((n) => wide(mesh.data * n)), few.map((n) => ({ model_axis: `${mesh.model * n}` }))];
 }
 
 function changedChip({ chip }) {
@@ -88,35 +94,43 @@ function changedChip({ chip }) {
     .map((name) => ({ chip: name }));
 }
 
-/** Two, three or four changes at once on the same devices: as few as do. */
-function changedTogether({ model, how }, fits) {
+/** Two or more changes at once on the same devices: as few as do. */
+function changedTogether(counted, fits) {
+  for (const several of changedSeveral(counted).slice(1)) {
+    const found = several.map(fits).filter(Boolean);
+    if (found.length) return found;
+  }
+  return [];
+}
+
+/** The strongest change of each kind, taken one at a time, two at a time, ... */
+function changedSeveral({ model, how }) {
   const steps = [];
   if (how.zero < 3n) steps.push({ zero: "3" });
   if (model.kind !== "MLP" && how.attention === "plain") steps.push({ attention: "flash" });
   if (how.recompute !== "full") steps.push({ recompute: "full" });
   if (model.kind !== "MLP" && !how.sequence_parallel) steps.push({ sequence_parallel: "yes" });
-  for (let count = 2; count <= steps.length; count++) {
-    const found = [];
-    for (let chosen = 0; chosen < 1 << steps.length; chosen++) {
-      const some = steps.filter((_, i) => chosen & (1 << i));
-      if (some.length === count) found.push(fits(Object.assign({}, ...some)));
-    }
-    if (found.some(Boolean)) return found.filter(Boolean);
+  const made = steps.map(() => []);
+  for (let chosen = 1; chosen < 1 << steps.length; chosen++) {
+    const some = steps.filter((_, i) => chosen & (1 << i));
+    made[some.length - 1].push(Object.assign({}, ...some));
   }
-  return [];
+  return made;
 }
 
 function changedWords(set, counted, again) {
   const [before, after] = [counted, again].map(({ found }) => bytesWords(found.total_bytes));
-  const change = changedName(set, again);
-  const words = set.chip
-    ? `${change}: room for ${bytesWords(again.chip.allowed)}`
-    : `${change}: ${before} → ${after}`;
-  return { change, words, set, bytes: `${again.found.total_bytes}` };
+  const change = changedName(set, counted.mesh, again.mesh);
+  const said = [];
+  if (Object.keys(set).some((key) => key !== "chip")) said.push(`${before} → ${after}`);
+  if (set.chip) said.push(`room for ${bytesWords(again.chip.allowed)}`);
+  return { change, words: `${change}: ${said.join(", ")}`, set, bytes: `${again.found.total_bytes}` };
 }
 
-function changedName(set, { mesh }) {
-  if (set.data || set.model_axis) return meshWords(Object.entries(mesh));
+function changedName({ data, model_axis, ...rest }, mesh, after) {
   const name = ([key, value]) => `${key}=${key === "sequence_parallel" ? "True" : value}`;
-  return Object.entries(set).map(name).join(", ");
+  const names = Object.entries(rest).map(name);
+  if (data || model_axis) names.unshift(meshWords(Object.entries(after)));
+  const [old, now] = [mesh, after].map((one) => one.data * one.model);
+  return `${names.join(", ")}${now === old ? "" : ` (${now} devices, not ${old})`}`;
 }

@@ -94,7 +94,9 @@ export function readMemoryState(state) {
 function memoryModel(text, whole, orNone, yes) {
   const name = text("model");
   if (name === "mlp") {
-    return makeMlp({ layers: whole("layers"), d_model: whole("d_model"), d_ff: whole("d_ff") });
+    const [layers, wide] = [whole("layers"), whole("d_model")];
+    const inner = orNone(whole, "d_ff") ?? (typeof wide === "bigint" ? 4n * wide : wide);
+    return makeMlp({ layers, d_model: wide, d_ff: inner });
   }
   if (name === "custom") {
     const fields = {};

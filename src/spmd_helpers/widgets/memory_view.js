@@ -22,7 +22,7 @@ export function memoryView(answer, ui) {
     ...memoryChanges(answer, ui),
     memoryPicture(answer, ui),
     ...answer.notes.map((note) => ui.h("p", {}, note)),
-    ui.h("p", {}, `${MEMORY_NOT_COUNTED} ${memoryNear()}`),
+    ui.h("p", {}, answer.counting === "jax" ? `${MEMORY_NOT_COUNTED} ${memoryNear()}` : MEMORY_NOT_COUNTED),
     memoryLines(answer, ui),
     memoryMoments(answer, ui),
     memoryMeasured(ui),
@@ -145,6 +145,7 @@ function memoryMeasured(ui) {
     memoryButton(ui, name, set), where, counted, `${measured}, ${verdict}`, off, by,
   ]);
   const head = ["program", "on", "counted here", "compiler", "off by", "measured with"];
-  const table = ui.wordTable("Counted, against what compilers needed", head, rows, [2, 4]);
+  const caption = "Counted, against what compilers needed. Off by: − means that more was needed than is counted here.";
+  const table = ui.wordTable(caption, head, rows, [2, 4]);
   return memoryDetails(ui, "measured", "Counted against the compiler", table);
 }

@@ -98,18 +98,27 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   const picture = h("div", { class: "spmd-w-picture" });
   const code = h("code", {});
   const status = h("p", { class: "spmd-w-status", role: "status" });
+  const seen = h("span", { class: "spmd-w-seen", "aria-hidden": "true", hidden: true }); // the status of a copy
+  const beside = widget.beside || {}; // keys that no preset sets, and what is said when they change
   const presets = h("div", { class: "spmd-w-radios" });
   const controls = h("div", { class: "spmd-w-controls" });
   let drawn = ""; // which controls are there
   let known = {}; // what they are now, by key
 
   const later = (wait, f) => timers.push(setTimeout(f, wait));
+  let news = new Set(); // what changed since the last word about it
+  const tell = (answer) => {
+    const [key, more] = news;
+    status.textContent = answer.error || (more || !beside[key] ? answer.sentence : beside[key](answer));
+    news = new Set();
+  };
   const change = (less) => {
+    for (const key of Object.keys(less)) if (less[key] !== now[key]) news.add(key);
     now = { ...now, ...less };
     timers.forEach(clearTimeout);
     timers = [];
     const answer = update();
-    later(400, () => (status.textContent = answer.error || answer.sentence));
+    later(400, () => tell(answer));
     if (linkable) later(300, remember);
     onChange?.({ ...now });
   };
@@ -119,10 +128,12 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
       history.replaceState(history.state, "", address);
     } catch {} // a page that has no address of its own, as inside of a frame
   };
-  const ui = { h, id, change, scrolling, wordTable };
+  // A link to another page of the book; in a notebook its words.
+  const link = (words, href) => (linkable ? h("a", { href }, words) : words);
+  const ui = { h, id, change, link, scrolling, wordTable };
 
   const isPreset = (preset) =>
-    Object.entries({ ...widget.defaults, ...preset.state }).every(([k, v]) => now[k] === v);
+    Object.entries({ ...widget.defaults, ...preset.state }).every(([k, v]) => k in beside || now[k] === v);
   const radios = widget.presets.map((preset, i) => {
     const radio = h("input", {
       type: "radio",
@@ -166,7 +177,8 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     }
     input.dataset.key = control.key;
     const hint = control.hint && h("span", { class: "spmd-w-hint", id: `${name}-hint` }, control.hint);
-    const wide = control.kind === "text" ? "spmd-w-field spmd-w-wide" : "spmd-w-field";
+    const isWide = control.kind === "text" || (control.kind === "check" && control.label.length > 24);
+    const wide = isWide ? "spmd-w-field spmd-w-wide" : "spmd-w-field";
     const label = h("label", { for: name }, control.label);
     if (control.kind === "check") return h("div", { class: `${wide} spmd-w-check` }, input, label, hint);
     return h("div", { class: wide }, label, input, hint);
@@ -214,6 +226,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     wrong.textContent = answer.error || "";
     wrong.hidden = !answer.error;
     root.classList.toggle("spmd-w-refused", Boolean(answer.error));
+    copyCode.disabled = Boolean(answer.error);
     if (!answer.error) {
       said.textContent = unbroken(answer.sentence);
       code.textContent = answer.code;
@@ -223,11 +236,21 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   };
 
   const press = (words, act) => h("button", { type: "button", onclick: act }, words);
-  const copied = (what) => (done) => (status.textContent = done ? `${what} copied.` : `${what} could not be copied.`);
+  let hide;
+  const copied = (what, where) => (done) => {
+    status.textContent = done ? `${what} copied.` : `${what} could not be copied; select it ${where}.`;
+    seen.textContent = status.textContent;
+    seen.hidden = false;
+    clearTimeout(hide);
+    hide = setTimeout(() => (seen.hidden = true), done ? 3000 : 8000);
+  };
+  const copyLink = () => (remember(), copyText(location.href).then(copied("Link", "in the address bar")));
+  const copyCode = press("Copy code", () => copyText(code.textContent).then(copied("Code", "above")));
   const buttons = [
     press("Reset", () => change({ ...widget.defaults })),
-    linkable && press("Copy link", () => (remember(), copyText(location.href).then(copied("Link")))),
-    press("Copy code", () => copyText(code.textContent).then(copied("Code"))),
+    linkable && press("Copy link", copyLink),
+    copyCode,
+    seen,
   ];
   const legend = h("legend", {}, widget.presetsTitle || "Start from");
   root.replaceChildren(

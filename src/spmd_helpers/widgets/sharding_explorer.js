@@ -84,6 +84,7 @@ export const shardingExplorer = {
     dtype: "float32",
     device: "5",
   },
+  beside: { device: (answer) => answer.chosen.sentence },
   presets: [
     { name: "Two axes", state: {} },
     { name: "Data parallel", state: { spec: "P('data', None)" } },

@@ -100,7 +100,7 @@ function setupBatch(model, how, mesh) {
     if (model.positions === "learned" && seq > model.seq) {
       refuse(
         `seq=${seq} is more than the ${model.seq} positions that the model has learned; give ` +
-          `${model.seq} or less, or make it with seq=${seq}.`,
+          `${model.seq} or less, or a model that has learned ${seq}.`,
       );
     }
   }

@@ -22,6 +22,9 @@ export function parseMesh(text, most = 3) {
     if (axis.length > 24) {
       refuse(`mesh: the axis name “${axis.slice(0, 24)}…” is longer than 24 letters.`);
     }
+    if (axis === "None") {
+      refuse("mesh: in a spec None is a dimension that stays whole; give the axis another name.");
+    }
     if (mesh.some(([name]) => name === axis)) {
       refuse(`mesh: the axis “${axis}” is there twice; give each a name of its own.`);
     }
@@ -79,9 +82,10 @@ export function parseShape(text, least = 1, most = 4, name = "shape") {
 /** 'P("data", None, ("x", "y"))' → [["data"], [], ["x", "y"]]; P and quotes may lack. */
 export function parseSpec(text, name = "spec") {
   const whole = text.trim();
-  const inside = /^(?:P|PartitionSpec|jax\.P)?\s*\((.*)\)$/s.exec(whole);
+  specClosed(whole, name);
+  const called = /^(?:\w+\.)*(?:P|PartitionSpec)\s*\((.*)\)$/s.exec(whole);
   // "('x', 'y'), None" has brackets at both ends of nothing; so has "('x',), ('y',)".
-  const words = /^(P|Part|jax)/.test(whole) && inside ? inside[1] : specInside(whole);
+  const words = (called ? called[1] : specInside(whole)).replaceAll("[", "(").replaceAll("]", ")");
   const tokens = words.match(/['"]\w*['"]|\w+|[(),]|\S/g) || [];
   const entries = [];
   let open = null;
@@ -97,6 +101,7 @@ export function parseSpec(text, name = "spec") {
   };
   for (const token of tokens) {
     const axis = /^(['"]?)([A-Za-z_]\w*)\1$/.exec(token);
+    const isNone = token === "None";
     if (token === "(") {
       if (open || value) wrong(token);
       open = [];
@@ -109,22 +114,39 @@ export function parseSpec(text, name = "spec") {
     } else if (!axis || (value !== null && !open) || axis[2].length > 24) {
       wrong(token);
     } else if (open) {
-      if (axis[2] === "None") wrong(token);
+      if (isNone) wrong(token);
       open.push(axis[2]);
     } else {
-      value = axis[2] === "None" ? [] : [axis[2]];
+      value = isNone ? [] : [axis[2]];
     }
   }
-  if (open) wrong("(");
   close();
   return entries;
 }
 
+/** Each bracket and each quote has its partner, or is named. */
+function specClosed(words, name) {
+  const pairs = { "(": ")", "[": "]" };
+  const open = [];
+  for (const c of words) {
+    if (c in pairs) open.push(pairs[c]);
+    else if (Object.values(pairs).includes(c) && open.pop() !== c) {
+      refuse(`${name}: “${words}” closes a bracket with ${c} that is not open; take it away, or open it.`);
+    }
+  }
+  if (open.length) refuse(`${name}: “${words}” has a bracket that is not closed; add ${open.reverse().join("")} at its end.`);
+  const half = /(?:^|[^\w'"])(?:(['"])(\w+)(?!\1)(?![\w'"])|(\w+)['"])/.exec(words);
+  if (half) {
+    const axis = half[2] || half[3];
+    refuse(`${name}: “${words}” has a quote at one side of ${axis} only; write '${axis}'.`);
+  }
+}
+
 function specInside(words) {
-  if (!words.startsWith("(")) return words;
+  if (!/^[([]/.test(words)) return words;
   let depth = 0;
   for (let i = 0; i < words.length; i++) {
-    depth += words[i] === "(" ? 1 : words[i] === ")" ? -1 : 0;
+    depth += "([".includes(words[i]) ? 1 : ")]".includes(words[i]) ? -1 : 0;
     if (!depth) return i === words.length - 1 ? words.slice(1, -1) : words;
   }
   return words;
