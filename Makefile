@@ -38,10 +38,10 @@ tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 m
 	@bash tools/tpu.sh $(VENV)-tpu "$(PYTHON)"
 	@$(VENV)-tpu/bin/python tools/truth/measure.py --tpu $(PROGRAMS)
 
-hardware: environment ## measure the GPUs here (PYTHON: one with JAX for them), make their page
+hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
 	@"$(PYTHON)" tools/measure_gpu.py
 	@"$(PYTHON)" tools/measure_transformer.py --minutes 30
-	@$(BIN)/python tools/make_pages.py
+	@$(BIN)/python tools/_hardware_page.py my-measurements
 
 course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)
 	@$(BIN)/python tools/make_course.py $(if $(COURSE),--to "$(COURSE)") $(CHAPTERS)

@@ -80,6 +80,10 @@ def test_disagreements_are_said(name, said):
         assert words in HARDWARE[name].note
 
 
+def test_a_card_that_was_measured_is_described_by_its_maker():
+    assert HARDWARE["h200"].source.startswith("nvidia.com/en-us/data-center/h200;")
+
+
 def test_the_names_are_those_that_are_promised():
     assert list(HARDWARE) == list(FIGURES)
 

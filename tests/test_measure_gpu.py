@@ -1,11 +1,13 @@
 """What measures cards, rehearsed on two CPU devices: rows of the right form."""
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import _gpu_here as here
 import pytest
 
 from spmd_helpers import load_measured
@@ -39,8 +41,8 @@ def rehearsed(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["gpu-collectives", "gpu-steps"])
 def test_a_rehearsal_leaves_rows_of_the_stored_form(rehearsed, kind):
-    def forms(rows):
-        return {frozenset(row) for row in rows}
+    def forms(rows):  # of which machine was not noted when the book's were made
+        return {frozenset(row) - {"machine"} for row in rows}
 
     assert forms(rehearsed[kind]) == forms(load_measured(kind))
 
@@ -80,7 +82,74 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_one_device_is_too_few(tmp_path):
+def test_one_device_has_products_and_no_exchanges(tmp_path):
     done = run("--tiny", "--out", tmp_path, devices=1)
+    assert done.returncode == 0, done.stderr
+    assert "1 device: collectives and layouts need two" in done.stdout
+    (path,) = tmp_path.iterdir()
+    assert path.name == "collectives_gpu.json"
+    rows = json.loads(path.read_text("utf8"))
+    assert {(row["kind"], row["devices"]) for row in rows} == {("matmul", 1)}
+
+
+@pytest.mark.parametrize("tool", ["measure_gpu.py", "measure_transformer.py"])
+def test_without_jax_it_names_the_remedy(tool, tmp_path):
+    # -S: a Python that sees none of its installed packages.
+    command = [sys.executable, "-S", str(TOOL.parent / tool), "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "collectives need two or more" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "has no JAX." in line
+    assert "make hardware PYTHON=/path/to/python/with/jax-cuda" in line
+
+
+# --- Where rows go ----------------------------------------------------------------
+
+
+def asked(*arguments):
+    parser = argparse.ArgumentParser()
+    here.add_places(parser)
+    return here.place(parser.parse_args(arguments))
+
+
+def test_the_books_rows_are_written_only_when_that_is_asked_for():
+    root = TOOL.parent.parent
+    assert asked() == root / "my-measurements"
+    assert asked("--out", "there") == Path("there")
+    package = root / "src" / "spmd_helpers" / "data" / "measured"
+    assert asked("--for-the-book") == package
+    with pytest.raises(SystemExit, match="two places"):
+        asked("--for-the-book", "--out", "there")
+    assert "/my-measurements/" in (root / ".gitignore").read_text("utf8").split()
+
+
+def test_rows_of_another_card_are_put_aside(tmp_path):
+    path = tmp_path / "log_gpu.json"
+    first, second, third = (
+        [{"device": card, "jax": "1", "name": card}] for card in "abc"
+    )
+    here.write(path, first)
+    here.write(path, first * 2)
+    assert json.loads(path.read_text("utf8")) == first * 2
+    here.write(path, second)
+    here.write(path, third)
+    found = {p.name: json.loads(p.read_text("utf8")) for p in tmp_path.iterdir()}
+    assert found == {
+        "log_gpu.json": third,
+        "log_gpu.1.json": first * 2,
+        "log_gpu.2.json": second,
+    }
+
+
+def test_a_machine_is_known_by_its_cards(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert here.machine() == ""
+    assert here.driver() == ""
+    names = []
+    for cards in ("GPU-1\nGPU-2", "GPU-1\nGPU-2", "GPU-3\nGPU-2"):
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\necho '{cards}'\n")
+        program.chmod(0o755)
+        names.append(here.machine())
+    assert names[0] == names[1] != names[2]
+    assert here.driver() == "GPU-3"  # the first line of what it said

@@ -11,9 +11,12 @@ from pathlib import Path
 import _gpu_plans as plans
 import measure_transformer as tool
 import pytest
+from _gpu_here import BOOKS
 from _gpu_model import LAYOUTS, Setting
 from _gpu_predict import predict_again
-from _hardware_transformer import transformer_sections
+from _hardware_log import FINER, changes, log_section, same_tokens, signs
+from _hardware_page import hardware_page
+from _hardware_transformer import attention_section, speeds_section, ways_section
 from _kernel_roofline import Card, roofline, zipped
 
 TOOLS = Path(__file__).parent.parent / "tools"
@@ -55,6 +58,7 @@ def test_a_rehearsed_row_says_what_it_is_and_where_it_comes_from(rehearsed):
     )
     assert row["command"] == "tools/measure_transformer.py --tiny"
     assert row["date"]
+    assert "machine" in row
     assert row["jax"]
     assert Setting(**row["setting"]) == plans.ways(tiny=True)["fsdp constrained"]
 
@@ -92,6 +96,20 @@ def test_a_row_that_is_not_there_is_told():
     assert "--rows: there is no startt in log" in done.stderr
     done = run("--only", "logs")
     assert "--only logs: give some of attention, ways, log" in done.stderr
+    done = run("--predict", "texts.zip", "--out", "nowhere")
+    assert "nowhere has no speeds_gpu.json: which rows?" in done.stderr
+
+
+def test_one_device_has_attention_and_no_layouts(tmp_path):
+    asked = ("--only", "attention,ways", "--rows", "plain")
+    done = run("--tiny", *asked, "--out", tmp_path, devices=1)
+    assert done.returncode == 0, done.stderr
+    assert "ways: 1 device, it needs two: left out" in done.stdout
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"speeds_gpu.json", "attention_gpu.json"}
+    page = hardware_page(tmp_path)
+    assert "## Attention" in page
+    assert "| exchange |" not in page
 
 
 def test_predictions_are_made_again_from_what_is_stored(rehearsed, tmp_path):
@@ -202,6 +220,8 @@ def test_rows_of_another_card_are_not_gone_on_with(told):
     other.log()
     assert len(other.asked) == len(told.asked)
     assert {r["device"] for r in rows_of(told.given.out).values()} == {"another card"}
+    aside = json.loads((told.given.out / "log_gpu.1.json").read_text("utf8"))
+    assert {row["device"] for row in aside} == {"a card"}
 
 
 def test_no_row_is_begun_without_time(tmp_path):
@@ -255,16 +275,103 @@ def test_the_six_ways_differ_in_the_layout_only():
 # --- The page ---------------------------------------------------------------------
 
 
-def test_the_page_has_a_section_only_for_what_was_measured(told):
-    assert transformer_sections([], [], []) == []
-    (section,) = transformer_sections([], [], list(rows_of(told.given.out).values()))
+def lines_of(section, start="| "):
+    return [line for line in section.splitlines() if line.startswith(start)]
+
+
+def test_the_log_says_what_was_kept_and_what_did_not_run(told):
+    section = log_section(list(rows_of(told.given.out).values()))
     assert "## Faster, one change at a time" in section
-    lines = [line for line in section.splitlines() if line.startswith("| ")]
-    start = next(line for line in lines if "| start |" in line)
     # 1e12 FLOPs in 10 ms are a tenth of 1e15.
-    assert "| 10.0 ms | 10.0% | 1.00 GiB | yes |" in start
-    assert any("| does not fit |" in line for line in lines)
-    assert any("fused attention" in line and "| failed |" in line for line in lines)
+    assert lines_of(section, "| 0 start | ")[0].endswith(
+        "| 10.0 |  |  | 10.0% | yes | 1.00 |"
+    )
+    assert "| memory |" in lines_of(section, "| 1 donate")[0]
+    assert any(
+        "heads of 64" in line and "| what if |" in line for line in lines_of(section)
+    )
+    assert any("| does not fit |" in line for line in lines_of(section))
+    assert "| failed |" in lines_of(section, "| 3 fused attention")[0]
+
+
+def line(name, after, seconds, expected, machine="a", batch=2, **more):
+    return {
+        **{"name": name, "after": after, "why": "so", "chapter": 1, "keep": "faster"},
+        **{"kept": True, "median_s": seconds, "model_flops": 1e12 * batch},
+        **{"peak_flops_per_s": 1e15, "parameters": 10, "peak_bytes": 2**30},
+        "setting": dataclasses.asdict(Setting(batch=batch)),
+        "predicted": {
+            by: {"compute_s": s} for by, s in zip(FINER, expected, strict=True)
+        },
+        **HERE,
+        **{"command": "tool", "machine": machine},
+        **more,
+    }
+
+
+def test_a_prediction_is_right_if_it_has_the_direction():
+    rows = [
+        line("start", None, 4, (3, 3)),
+        line("one", "start", 3, (2, 4)),
+        line("two", "one", 5, (2, 5)),
+        line("larger", "two", 9, (2, 5), batch=4),
+    ]
+    assert [new["name"] for new, _ in same_tokens(rows)] == ["one", "two"]
+    assert changes(rows[1], rows[0]) == {"measured": -1, "speeds": -1, "kernels": 1}
+    # "two": no change expected is not right.
+    assert signs(rows) == {"speeds": 1, "kernels": 1}
+    section = log_section(rows)
+    assert "Of these 2 changes" in section
+    assert "| 2 two | 2000.0 | 5000.0 | 5000.0 | 0 | +1000.0 | +2000.0 |" in section
+
+
+def test_what_ran_elsewhere_is_said():
+    rows = [
+        line("start", None, 4, (3, 3), least_s=3.5, most_s=4.5),
+        line("more", "start", 9, (3, 3), machine="b", batch=4),
+    ]
+    section = log_section(rows)
+    assert "Line 1 ran on machine b, the others on machine a." in section
+    assert "| 4000.0 | 3500.0 | 4500.0 |" in section
+    assert "More has 0.89 times the share" in section
+    assert "and the other did not run there" in section
+    alone = log_section(rows[:1])
+    assert "machine a" in alone
+    assert "the others" not in alone
+
+
+def test_sections_of_what_the_book_has():
+    def stored(name):
+        return json.loads((BOOKS / name).read_text("utf8"))
+
+    ways = ways_section(stored("transformer_gpu.json"))
+    assert "(called inside `shard_map` in FSDP explicit)" in ways
+    assert "One number: the allocator's peak" in attention_section(
+        stored("attention_gpu.json")
+    )
+    speeds = stored("speeds_gpu.json")
+    assert "chosen by people who had seen the times" in speeds_section(speeds, True)
+    assert "chosen by people" not in speeds_section(speeds, False)
+    assert "TF32" in speeds_section(speeds, False)
+
+
+def test_a_card_without_a_data_sheet_has_times_and_no_share(tmp_path):
+    row = line("start", None, 4, (3, 3), peak_flops_per_s=None)
+    assert "| 4000.0 |  |  |  | yes |" in log_section([row])
+    (tmp_path / "log_gpu.json").write_text(json.dumps([row]), "utf8")
+    page = hardware_page(tmp_path)
+    assert page.startswith("# Measured here")
+    assert "## Faster" in page
+    assert "## Attention" not in page
+
+
+def test_the_books_log_is_that_of_the_plan():
+    rows = json.loads((BOOKS / tool.FILES["log"]).read_text("utf8"))
+    planned = [(c.name, c.why, c.chapter, c.keep) for c in plans.LOG]
+    keys = ("name", "why", "chapter", "keep")
+    assert [tuple(row[key] for key in keys) for row in rows] == planned
+    whats = [row["name"] for row in rows if row["why"].startswith("what if")]
+    assert whats == [row["name"] for row in rows if row["keep"] == "never"]
 
 
 # --- Kernel by kernel -------------------------------------------------------------

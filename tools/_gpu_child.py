@@ -19,6 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 import jax
 import jax.numpy as jnp
+from _gpu_here import (
+    AT_ONCE,
+    LEAST,
+    LONGEST_S,
+    MOST,
+    REPEATS,
+    SHORT_S,
+    SUSTAINED_S,
+)
 from _gpu_model import BF16, F32, Setting, attention, one_step
 from _gpu_predict import predictions
 from _gpu_profile import profile
@@ -28,17 +37,19 @@ from measure_gpu import one_collective, timed
 import spmd_helpers as spmd
 from spmd_helpers._hardware import HARDWARE
 
-LONGEST_S = 12  # of the timing of one row
-MOST, LEAST = 7, 3  # timed groups
-
 
 def chip():
-    """The data sheet of the card here; an H100's for a rehearsal on CPU."""
+    """The data sheet of the card here, None where spmd_helpers.HARDWARE has none; an
+    H100's for a rehearsal on CPU."""
+    if jax.default_backend() == "cpu":
+        return HARDWARE["h100"]
     kind = jax.devices()[0].device_kind
-    found = [c for c in HARDWARE.values() if c.device_kind == kind]
-    if not found and jax.default_backend() != "cpu":
-        raise LookupError(f"spmd_helpers.HARDWARE has no {kind}")
-    return found[0] if found else HARDWARE["h100"]
+    return next((c for c in HARDWARE.values() if c.device_kind == kind), None)
+
+
+def peak_flops_per_s(cards: int) -> float | None:
+    sheet = chip()
+    return sheet.bf16_flops_per_s * cards if sheet else None
 
 
 def say(*words) -> None:
@@ -100,7 +111,7 @@ def speeds(tiny: bool) -> dict:
         x, w = (jax.random.normal(jax.random.key(i), (n, n), dtype) for i in (0, 1))
         f = jax.jit(jnp.matmul)
         at_first = _queued(f, x, w)
-        sustained = _sustained(f, x, w, longest=0.2 if tiny else 3)
+        sustained = _sustained(f, x, w, longest=0.2 if tiny else SUSTAINED_S)
         found[f"{kind}_flops_per_s"] = 2 * n**3 / sustained
         found[f"{kind}_flops_per_s_at_first"] = 2 * n**3 / at_first
         both = [f"{2 * n**3 / s / 1e12:.1f}" for s in (at_first, sustained)]
@@ -168,7 +179,6 @@ def step_row(
 ) -> dict:
     """Compiles, looks, predicts, writes that down, and only then runs."""
     devices = jax.devices()
-    sheet = chip()
     step, begin, shapes, mesh = one_step(s, devices)
     model = spmd.Transformer(
         **{"layers": s.layers, "d_model": s.d_model, "heads": s.heads},
@@ -180,7 +190,7 @@ def step_row(
         "setting": dataclasses.asdict(s),
         "parameters": model.parameters,
         "model_flops": whole,
-        "peak_flops_per_s": sheet.bf16_flops_per_s * len(devices),
+        "peak_flops_per_s": peak_flops_per_s(len(devices)),
     }
     around = jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext()
     with around:
@@ -243,7 +253,7 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
     So the allocator's peak, which never falls, is each time this program's, or not
     known. Then all of them for their times.
     """
-    sheet, run, rows = chip(), attention(name), []
+    run, rows = attention(name), []
 
     def through(q, k, v):
         return (run(q, k, v).astype(F32) ** 2).sum()
@@ -262,7 +272,7 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
             **{"batch": batch, "seq": seq, "heads": heads, "head_dim": width},
             **{"dtype": "bfloat16", "causal": True, "devices": 1},
             "model_flops": (3 if both else 1) * 4 * batch * seq**2 * heads * width,
-            "peak_flops_per_s": sheet.bf16_flops_per_s,
+            "peak_flops_per_s": peak_flops_per_s(1),
         }
         rows.append(row)
         try:
@@ -286,7 +296,7 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
             qkv = made(shape)
             # One such call of a small shape takes less than its start: several queued.
             took = _queued(compiled, *qkv, times=1)
-            times = 1 if took > 2e-3 else 8
+            times = 1 if took > SHORT_S else AT_ONCE
             row |= timed(_times(compiled, qkv, times))
             rate = row["model_flops"] / row["median_s"]
             ms = f"{row['median_s'] * 1e3:.3f} ms, {rate / 1e12:.0f} TFLOP/s"
@@ -305,7 +315,7 @@ def _times(compiled, args, times) -> list[float]:
         jax.block_until_ready(found)
 
     run()
-    return [taken / times for taken in clock(run, 9, 3, 2)]
+    return [taken / times for taken in clock(run, REPEATS, LEAST, 2)]
 
 
 # --- A process --------------------------------------------------------------------

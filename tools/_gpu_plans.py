@@ -66,8 +66,6 @@ LOG = (
         "replicated, float32, attention in three lines, nothing donated, one sequence"
         " a card",
         2,
-        {},
-        keep="always",
     ),
     Change(
         "donate the state",
@@ -136,7 +134,7 @@ LOG = (
         9,
         {"loss": "chunked"},
     ),
-    Change("batch 48", "as many tokens as the memory takes", 9, {"batch": 48}),
+    Change("batch 48", "more tokens for the same weights", 14, {"batch": 48}),
     Change(
         "layers one after another",
         "no loop: nothing is copied into and out of a stack",
@@ -187,8 +185,9 @@ LOG = (
         "what if: none by a kernel that XLA makes with Triton",
         14,
         {"flags": "--xla_gpu_enable_triton_gemm=false"},
+        keep="never",
     ),
-    Change("batch 64", "as many tokens as the memory takes", 9, {"batch": 64}),
+    Change("batch 64", "more tokens for the same weights", 14, {"batch": 64}),
 )
 
 

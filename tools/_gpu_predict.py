@@ -8,6 +8,7 @@ Nothing here asks JAX, so that stored rows can be predicted again with better sp
 import json
 from pathlib import Path
 
+from _gpu_here import write
 from _kernel_roofline import Card, roofline, zipped
 
 from spmd_helpers._hardware import HARDWARE
@@ -19,22 +20,22 @@ def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
     Args:
       row: `flops_per_device`, `held_bytes` (each argument read, each result written
         once: the least there can be), `collectives`, and the `setting`'s compute.
-      sheet: the card in `spmd_helpers.HARDWARE`.
+      sheet: the card in `spmd_helpers.HARDWARE`, or None if it has none.
       speeds: what `speeds_gpu.json` has, or {}.
       text: the compiled program, if it is there.
     """
     is_wide = row["setting"]["compute"] == "float32"
     moved = row["collectives"]
-    # TF32, in which JAX multiplies float32 here, has half of bfloat16's peak.
-    peak = sheet.bf16_flops_per_s / (2 if is_wide else 1)
-    wires = sum(c["wire_bytes"] * c["count"] for c in moved)
-    found = {
-        "sheet": {
+    found = {}
+    if sheet is not None:
+        # TF32, in which JAX multiplies float32 here, has half of bfloat16's peak.
+        peak = sheet.bf16_flops_per_s / (2 if is_wide else 1)
+        wires = sum(c["wire_bytes"] * c["count"] for c in moved)
+        found["sheet"] = {
             "compute_s": row["flops_per_device"] / peak,
             "memory_s": row["held_bytes"] / sheet.memory_bytes_per_s,
             "wires_s": wires / sheet.link_bytes_per_s,
         }
-    }
     if not speeds:
         return found
     card = Card(speeds)
@@ -76,7 +77,8 @@ def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:
         for row in rows:
             if "flops_per_device" not in row or row["device"] != speeds["device"]:
                 continue
-            text, sheet = kept.get(f"{group}/{row['name']}", ""), sheets[row["device"]]
+            text = kept.get(f"{group}/{row['name']}", "")
+            sheet = sheets.get(row["device"])
             if "held_bytes" not in row:  # of a run before 28 November 2026, 15:30
                 held = row["predicted"]["sheet"]["memory_s"] * sheet.memory_bytes_per_s
                 row["held_bytes"] = round(held)
@@ -85,10 +87,3 @@ def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:
         if rows:
             write(path, rows)
     return said
-
-
-def write(path: Path, rows: list[dict]) -> None:
-    """One row a line."""
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"[\n{lines}\n]\n", "utf8")

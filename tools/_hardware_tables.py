@@ -13,7 +13,9 @@ def card(rows: list[dict]) -> str:
         f" {row['date']}, `{row['command']}`"
         for row in rows
     )
-    return "; ".join(said)
+    machines = {row.get("machine", "") for row in rows}
+    one = machines.pop() if len(machines) == 1 else ""
+    return "; ".join(said) + (f", machine {one}" if one else "")
 
 
 def as_table(rows: list[list[str]]) -> str:
@@ -27,6 +29,12 @@ def title(name: str) -> str:
     return f"{TITLES.get(first, first)} {rest}".strip()
 
 
+def listed(words: list[str]) -> str:
+    """'1, 2 and 3'."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def exchanges(collectives: list[dict]) -> str:
     counts = Counter()
     for each in collectives:
@@ -36,8 +44,18 @@ def exchanges(collectives: list[dict]) -> str:
     return ", ".join(said)
 
 
+def ms(seconds: float | None) -> str:
+    return f"{seconds * 1e3:.1f}" if seconds else ""
+
+
 def gib(size: int | None) -> str:
     return f"{size / GIB:.2f} GiB" if size else ""
+
+
+def peaks(row: dict) -> str:
+    """XLA's and, where it is known, the allocator's."""
+    both = [gib(row.get(k)) for k in ("peak_bytes", "allocator_peak_bytes")]
+    return ", ".join(filter(None, both))
 
 
 def failed(row: dict) -> str:

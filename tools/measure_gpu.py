@@ -1,22 +1,39 @@
 """Time collectives, matrix products and one training step on the GPUs of this machine.
 
-    python tools/measure_gpu.py [--out FOLDER] [--tiny]
+    python tools/measure_gpu.py [--out FOLDER | --for-the-book] [--tiny]
 
-Writes collectives_gpu.json and steps_gpu.json. Every row names the card, the driver,
-JAX's version, the date and this command. `--tiny` is a rehearsal on any devices, with
-small shapes; its times mean nothing. The default folder is that of the package, whose
-`load_measured` reads the files, and `make notebooks` makes book/hardware.md of them.
+Writes collectives_gpu.json and steps_gpu.json into my-measurements/, and a page,
+hardware.md, of all rows that lie there. Every row names the card, the driver, the
+machine, JAX's version, the date and this command. With one device there is nothing to
+exchange: only matrix products are timed. `--tiny` is a rehearsal on any devices, with
+small shapes; its times mean nothing. `--for-the-book` writes to the package's data in
+place of that: `load_measured` reads it, chapters 10 and 14 speak of its rows, and
+`make notebooks` makes book/hardware.md of them.
 """
 
 import argparse
 import datetime
 import functools
-import json
 import statistics
-import subprocess
 import sys
 import time
-from pathlib import Path
+
+from _gpu_here import (
+    AT_ONCE,
+    NO_JAX,
+    REPEATS,
+    ROOT,
+    STEPS_AT_ONCE,
+    add_places,
+    driver,
+    has_jax,
+    machine,
+    place,
+    write,
+)
+
+if not has_jax():
+    sys.exit(NO_JAX)
 
 import jax
 import jax.numpy as jnp
@@ -24,24 +41,11 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+sys.path.insert(0, str(ROOT / "src"))
 
 import spmd_helpers as spmd
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "src" / "spmd_helpers" / "data" / "measured"
 BF16, F32 = jnp.bfloat16, jnp.float32
-REPEATS, AT_ONCE = 9, 8
-
-
-def driver() -> str:
-    """The version of the card's driver, "" where no card is."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True).stdout
-    except OSError:
-        return ""
-    return said.splitlines()[0].strip() if said else ""
 
 
 def where(devices: int, tiny: bool) -> dict:
@@ -50,6 +54,7 @@ def where(devices: int, tiny: bool) -> dict:
         "device": jax.devices()[0].device_kind,
         "devices": devices,
         "driver": driver(),
+        "machine": machine(),
         "jax": jax.__version__,
         "date": datetime.date.today().isoformat(),
         "command": "tools/measure_gpu.py" + (" --tiny" if tiny else ""),
@@ -301,10 +306,10 @@ def steps(wanted, shape, devices, about) -> list[dict]:
             taken = []
             for _ in range(REPEATS):
                 begun = time.perf_counter()
-                for _ in range(3):
+                for _ in range(STEPS_AT_ONCE):
                     state, loss = step(state, x)
                 jax.block_until_ready(loss)
-                taken.append((time.perf_counter() - begun) / 3)
+                taken.append((time.perf_counter() - begun) / STEPS_AT_ONCE)
         except Exception as error:
             print(f"{name}, batch {batch}: {type(error).__name__}: {str(error)[:300]}")
             continue
@@ -322,30 +327,20 @@ def steps(wanted, shape, devices, about) -> list[dict]:
     return rows
 
 
-def write(folder: Path, name: str, rows: list[dict]) -> None:
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(f"[\n{lines}\n]\n", "utf8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    add_places(parser)
     parser.add_argument("--tiny", action="store_true")
     given = parser.parse_args()
+    out = place(given)
     devices = jax.devices()
     if not given.tiny and devices[0].platform != "gpu":
         sys.exit(
             f"There is no GPU here that JAX sees, only {devices[0].device_kind}: run it"
             " where jax[cuda] is installed, or rehearse it with --tiny"
         )
-    if len(devices) < 2:
-        sys.exit(f"{len(devices)} device: collectives need two or more")
     about = where(len(devices), given.tiny)
     print(about)
-    mesh = jax.make_mesh(
-        (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
-    )
     if given.tiny:
         sizes, shapes = (2**16,), ((8, 64, 96),)
         shape, batches, batch = (2, 64, 96), (64,), 32
@@ -355,11 +350,19 @@ def main() -> None:
         shape, batches, batch = (8, 4096, 16384), (512, 1024, 2048, 8192), 4096
     wanted = [(name, batch) for name in (*WAYS, "pmap")]
     wanted += [(n, b) for b in batches for n in ("fsdp constrained", "tensor parallel")]
-    moved = collectives(mesh, sizes, about)
-    write(given.out, "collectives_gpu.json", moved)
+    moved = []
+    if len(devices) > 1:
+        mesh = jax.make_mesh(
+            (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
+        )
+        moved = collectives(mesh, sizes, about)
+        write(out / "collectives_gpu.json", moved)
+    else:
+        print("1 device: collectives and layouts need two, they are left out")
     moved += products(shapes, about)
-    write(given.out, "collectives_gpu.json", moved)
-    write(given.out, "steps_gpu.json", steps(wanted, shape, devices, about))
+    write(out / "collectives_gpu.json", moved)
+    if len(devices) > 1:
+        write(out / "steps_gpu.json", steps(wanted, shape, devices, about))
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """Time attention and a transformer's step on the GPUs of this machine.
 
     python tools/measure_transformer.py [--only attention,ways,log] [--rows A,B]
-        [--minutes N] [--out FOLDER] [--hlo FILE.zip] [--profile FILE.json]
-        [--again] [--tiny] [--list]
+        [--minutes N] [--out FOLDER | --for-the-book] [--hlo FILE.zip]
+        [--profile FILE.json] [--again] [--tiny] [--list]
     python tools/measure_transformer.py --predict FILE.zip[,FILE.zip] [--out FOLDER]
 
 Writes attention_gpu.json, transformer_gpu.json (the step of chapter 13's transformer,
 laid out in six ways), log_gpu.json (the same step made faster, one change at a time)
-and speeds_gpu.json (what the predictions divide by). A row is written as soon as it is
-measured, and names the card, the driver, JAX's version, the date and this command.
+and speeds_gpu.json (what the predictions divide by) into my-measurements/. A row is
+written as soon as it is measured, and names the card, the driver, the machine, JAX's
+version, the date and this command. With one device only attention is timed.
 Each is measured in a process of its own, so that a crash or an allocation that fails
 costs that row only. Rows that stand in the folder already, of the same card and JAX,
 are kept (`--again` measures them again), so an interrupted run goes on where it was.
+A file of another card or JAX is put aside. `--for-the-book` writes to the package's
+data, which the book's page and chapter 14 read.
 `--hlo` keeps the compiled texts, `--profile` what each kernel took. `--tiny` is a
 rehearsal on any devices, with small shapes; its times mean nothing. `--predict`
 measures nothing: it makes the predictions of the stored rows again, from the stored
@@ -31,8 +34,9 @@ import time
 import zipfile
 from pathlib import Path
 
+from _gpu_here import NO_JAX, add_places, driver, has_jax, machine, place, write
+
 HERE = Path(__file__).resolve().parent
-FOLDER = HERE.parent / "src" / "spmd_helpers" / "data" / "measured"
 FILES = {
     "speeds": "speeds_gpu.json",
     "attention": "attention_gpu.json",
@@ -42,16 +46,6 @@ FILES = {
 GROUPS = ("attention", "ways", "log")
 LONGEST_S = 200  # of one process
 AN_ATTEMPT_S = 40  # what a row takes about: none is begun with less time left
-
-
-def driver() -> str:
-    """The version of the card's driver, "" where no card is."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(command, capture_output=True, text=True).stdout
-    except OSError:
-        return ""
-    return said.splitlines()[0].strip() if said else ""
 
 
 class Run:
@@ -83,8 +77,6 @@ class Run:
         keep = {_key(row): row for row in self.stored(group)}
         keep |= {_key(row): row for row in rows}
         ordered = sorted(keep.values(), key=lambda row: _place(group, row))
-        from _gpu_predict import write
-
         write(self.path(group), ordered)
 
     def signed(self, row: dict) -> dict:
@@ -142,7 +134,7 @@ class Run:
             )
         self.speeds = found.pop("speeds")
         date = datetime.date.today().isoformat()
-        self.about = {**found, "driver": driver(), "date": date}
+        self.about = {**found, "driver": driver(), "machine": machine(), "date": date}
         row = {"name": "speeds", **self.speeds}
         self.store("speeds", [self.signed(row)])
 
@@ -215,6 +207,7 @@ class Run:
                 continue
             head = {
                 **{"name": change.name, "why": change.why, "chapter": change.chapter},
+                "keep": change.keep,
                 "after": best["name"] if best else None,
             }
             row = self.step("log", head, setting)
@@ -237,11 +230,10 @@ class Run:
         if "error" in row:
             self.say(f"   {row['error']}")
         else:
-            share = row["model_flops"] / row["median_s"] / row["peak_flops_per_s"]
             held = (row["allocator_peak_bytes"] or 0) / 2**30
+            of_peak = f"{_share(row):.1%} of the peak" * bool(row["peak_flops_per_s"])
             self.say(
-                f"   measured {row['median_s'] * 1e3:.1f} ms, {share:.1%} of the peak,"
-                f" {held:.1f} GiB"
+                f"   measured {row['median_s'] * 1e3:.1f} ms, {held:.1f} GiB {of_peak}"
             )
         return row
 
@@ -313,7 +305,8 @@ def _kept(row: dict, best: dict | None, keep: str) -> bool:
 
 
 def _share(row: dict) -> float:
-    return row["model_flops"] / row["median_s"] / row["peak_flops_per_s"]
+    """Of the peak; where no data sheet is known, FLOP/s: they rank alike."""
+    return row["model_flops"] / row["median_s"] / (row["peak_flops_per_s"] or 1)
 
 
 def _no_room(row: dict) -> bool:
@@ -333,7 +326,7 @@ def main() -> None:
     parser.add_argument("--only", type=listed, default=list(GROUPS))
     parser.add_argument("--rows", type=listed, default=[])
     parser.add_argument("--minutes", type=float, default=9)
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    add_places(parser)
     parser.add_argument("--hlo", type=Path)
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--again", action="store_true")
@@ -342,10 +335,17 @@ def main() -> None:
     paths = lambda text: list(map(Path, listed(text)))  # noqa: E731
     parser.add_argument("--predict", type=paths)
     given = parser.parse_args()
+    given.out = place(given)
+    if not has_jax():
+        sys.exit(NO_JAX)
     sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
     if given.predict:
         from _gpu_predict import predict_again
 
+        if not (given.out / FILES["speeds"]).exists():
+            sys.exit(
+                f"{given.out} has no {FILES['speeds']}: which rows? (--out FOLDER)"
+            )
         for line in predict_again(given.out, given.predict, FILES):
             print(line)
         return
@@ -373,7 +373,7 @@ def main() -> None:
         for group in given.only:
             count = run.about["devices"]
             if group != "attention" and count < 2:
-                run.say(f"{group}: {count} device, and it needs two or more")
+                run.say(f"{group}: {count} device, it needs two: left out")
                 continue
             getattr(run, group)()
         run.say("done")

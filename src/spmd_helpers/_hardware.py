@@ -224,12 +224,13 @@ _ALL = (
         bf16_flops_per_s=9.89e14,
         link_bytes_per_s=4.5e11,
         links=1,
-        source="acecloud.ai/blog/nvidia-b200-vs-h200-h100-a100; "
+        source="nvidia.com/en-us/data-center/h200; "
         "jax-ml/scaling-book gpus.md @1a55377" + _SMI,
         date="2026-11",
         note=(
             "141 GB in words, 143771 MiB (140.40 GiB) shown. Its arithmetic is the "
-            f"H100's. 18 NVLinks, 900 GB/s in both directions. {_POOL}"
+            "H100's, 1979 TFLOP/s with 2:4 sparsity. 18 NVLinks, 900 GB/s in both "
+            f"directions. {_POOL}"
         ),
     ),
     Chip(
@@ -242,8 +243,9 @@ _ALL = (
         bf16_flops_per_s=2.25e15,
         link_bytes_per_s=9e11,
         links=1,
-        source="acecloud.ai/blog/nvidia-b200-vs-h200-h100-a100 (DGX B200: 1440 GB and "
-        "64 TB/s for 8); glennklockwood.com/garden/processors/B200 (HGX, 1000 W); "
+        source="DGX B200 (1440 GB and 64 TB/s for 8), as listed by "
+        "acecloud.ai/blog/nvidia-b200-vs-h200-h100-a100; "
+        "glennklockwood.com/garden/processors/B200 (HGX, 1000 W); "
         "usable: docs.vultr.com/inference-cookbook, nvidia-smi on an HGX B200",
         date="2026-11",
         note=(

@@ -27,8 +27,9 @@ def load_measured(kind: str) -> list[dict]:
     """Stored measurements of one kind: what was run, on what, when, and what came out.
 
     Nothing is measured here. Each row is a dict that names its program and the
-    `device`, `devices`, `jax`, `date` and `command` that it comes from; sizes end in
-    `_bytes` and times in `_s`.
+    `device`, `devices`, `jax`, `date` and `command` that it comes from, and where it
+    was noted the `machine`, one name for the same cards; sizes end in `_bytes` and
+    times in `_s`.
 
     >>> rows = load_measured("tpu-memory")
     >>> gpt3 = next(row for row in rows if row["name"] == "gpt3-175b 2d full")
