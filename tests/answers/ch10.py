@@ -283,14 +283,14 @@ ANSWERS = {
                 '    for i in range(params["up"].shape[0]):\n'
                 "        x = layer(x, jax.tree.map(lambda p: p[i], params))[0]\n"
                 "    return (x ** 2).mean()",
-                "and 0.55 V may be: the weights of how many layers",
+                "and 0.55 V may be: how many layers' weights",
             ),
             (  # gathered by hand, and kept
                 LEAN + "    whole = NamedSharding(mesh, P())\n"
                 "    def layer(x, w):\n"
                 "        w = lax.with_sharding_constraint(w, whole)\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "and 0.55 V may be: the weights of how many layers",
+                "and 0.55 V may be: how many layers' weights",
             ),
             (  # activations left to the compiler
                 LEAN + "    def layer(x, w):\n"
@@ -300,7 +300,7 @@ ANSWERS = {
             (  # all layers first
                 LEAN + HOLD + LAYER + "    params = lax.with_sharding_constraint("
                 "params, NamedSharding(mesh, P()))\n" + SCAN,
-                "and 0.55 V may be: the weights of how many layers",
+                "and 0.55 V may be: how many layers' weights",
             ),
             (  # another residual
                 LEAN + HOLD + LAYER.replace("x + hidden", "hidden") + SCAN,
