@@ -204,7 +204,7 @@ def step_row(
         memory = compiled.memory_analysis()
         held = memory.argument_size_in_bytes + memory.output_size_in_bytes
         row |= {
-            "peak_bytes": seen.peak_memory,
+            "peak_bytes": memory.peak_memory_in_bytes,
             "argument_bytes": memory.argument_size_in_bytes,
             "temp_bytes": memory.temp_size_in_bytes,
             "flops_per_device": seen.flops_per_device or whole // len(devices),
@@ -279,7 +279,7 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
             qkv = made(shape)
             compiled = f.lower(*qkv).compile()
             seen = spmd.xray(compiled)
-            row["peak_bytes"] = seen.peak_memory
+            row["peak_bytes"] = compiled.memory_analysis().peak_memory_in_bytes
             row["flops_per_device"] = seen.flops_per_device
             # Choosing kernels takes memory too, and a peak never falls.
             before = allocator_peak() or 0

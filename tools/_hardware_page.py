@@ -186,8 +186,23 @@ def _memory(rows: list[dict]) -> str:
         "## The compiler's peak and the allocator's\n\n"
         f"jax {rows[0]['jax']}, {rows[0]['date']},"
         " `tools/truth/measure.py --gpu`. Training steps of `tools/truth/programs.py`."
-        " *Apart* is their difference over the allocator's.\n\n" + as_table(table)
+        " *Apart* is their difference over the allocator's. What `spmd.xray` gives on"
+        " a GPU, arguments + results - donated + temporaries, is nearer to the"
+        f" allocator's in {_nearer(rows)} of {len(rows)}, and never farther.\n\n"
+        + as_table(table)
     )
+
+
+def _nearer(rows: list[dict]) -> int:
+    """Of how many the sum of what is held is nearer to the allocator's peak."""
+    nearer = 0
+    for row in rows:
+        held = row["argument_bytes"] + row["output_bytes"] - row["alias_bytes"]
+        real, xla = row["allocator_peak_bytes"], row["peak_bytes"]
+        by_sum, by_xla = abs(real - held - row["temp_bytes"]), abs(real - xla)
+        assert by_sum <= by_xla, row["name"]
+        nearer += by_sum < by_xla
+    return nearer
 
 
 def _chip(row: dict):

@@ -225,10 +225,11 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
 
 
 def _peak(memory: Any, platform: str) -> int | None:
-    """The bytes a device needs at once, by the field that is right on this platform.
+    """The bytes a device needs at once, by what is right on this platform.
 
-    On CPU XLA's peak leaves out the temporaries. On TPU it counts the chip's vector
-    memory too, which shows in small programs: there the sum of all is the smaller.
+    On CPU XLA's peak leaves out the temporaries. On GPU it leaves out the gaps of the
+    one piece that holds them: the allocator's own peak is the sum. On TPU it counts the
+    chip's vector memory too, which shows in small programs: there the sum is smaller.
     """
     if memory is None:
         return None
@@ -239,9 +240,9 @@ def _peak(memory: Any, platform: str) -> int | None:
         + memory.temp_size_in_bytes
     )
     peak = getattr(memory, "peak_memory_in_bytes", None)
-    if platform == "cpu" or peak is None:
-        return held if platform == "cpu" else None
-    return min(peak, held) if platform == "tpu" else peak
+    if platform != "tpu":
+        return held
+    return None if peak is None else min(peak, held)
 
 
 def _place(file: str, line: int) -> str:
