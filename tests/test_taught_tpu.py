@@ -23,7 +23,7 @@ from .taught import solved, taught
 pytest.importorskip("libtpu", reason="needs the TPU compiler: make tpu")
 
 NUMBERS = [path.name[:2] for path in CHAPTERS]
-SLICES = {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 64: "8x8"}
+SLICES = {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}
 DEVICES = {"07": 64}
 REFUSED = {"14": [("step", {"data": 2, "model": 1})]}  # and the chapter says so
 CHECKED = ["02", "05", "06", "08", "10", "12", "14"]  # whose checks read programs
