@@ -518,7 +518,8 @@ def leave(path):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            open(path, "w").write(str(os.getpid()))
+            open(path + ".part", "w").write(str(os.getpid()))
+            os.rename(path + ".part", path)
             time.sleep(600)
         os._exit(0)
     while not os.path.exists(path):
