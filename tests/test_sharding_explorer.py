@@ -409,7 +409,7 @@ def test_with_the_keyboard_alone(context):
             assert page.evaluate("document.activeElement.dataset.key") == "device-7"
     assert in_mesh == 1, stops
     assert [s for s in stops if s in ("mesh", "shape", "spec", "dtype")] == [
-        *("mesh", "shape", "spec", "dtype")
+        *("mesh", "shape", "dtype", "spec")
     ]
     for name in ("Reset", "Copy link", "Copy code"):
         assert any(name in stop for stop in stops), stops

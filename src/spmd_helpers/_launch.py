@@ -22,6 +22,7 @@ from ._launch_child import FILE, START_S
 from ._launch_text import text_of
 
 _TRIES = 3
+_PLACES_S = 5  # on a busy machine a process needs long to say where it is
 _NO_PORT = b"Failed to add port to server"  # gRPC's words
 # What a person, a cluster or this kernel has set, and a fresh CPU process must not see.
 _DROP = (
@@ -276,7 +277,7 @@ class _Cluster:
             for child in self.children:
                 if child.returncode is None:  # not reaped: its number is still its own
                     os.kill(child.pid, signal.SIGUSR1)
-            time.sleep(0.5)
+            self._await_places(said)
         lines = []
         for rank in range(self.processes):
             if rank in self.done:
@@ -286,6 +287,16 @@ class _Cluster:
         raise LaunchTimedOut(
             "\n".join([f"after {limit:g} s the program was stopped:", *lines])
         )
+
+    def _await_places(self, said):
+        """Until who is still in its program has written more, and nobody goes on."""
+        busy = set(range(self.processes)) - self.done
+        sizes, end = None, time.monotonic() + _PLACES_S
+        while time.monotonic() < end:
+            time.sleep(0.25)
+            before, sizes = sizes, [len(err) for err in self.err]
+            if sizes == before and all(sizes[rank] > said[rank] for rank in busy):
+                return
 
     def _place(self, rank, begin):
         """The innermost line of the program on which a process is."""

@@ -122,14 +122,14 @@ export const shardingExplorer = {
     return [
       { key: "mesh", label: "Mesh", kind: "text", hint: "a name and a size for each axis" },
       { key: "shape", label: "Shape of the array", kind: "text", hint: "1 to 4 dimensions" },
-      ...perDimension,
-      { key: "spec", label: "PartitionSpec", kind: "text", hint: "or type it" },
       {
         key: "dtype",
         label: "Element type",
         kind: "select",
         options: Object.keys(ITEM_BYTES).map((name) => [name, name]),
       },
+      ...perDimension,
+      { key: "spec", label: "PartitionSpec", kind: "text", hint: "or type it" },
     ];
   },
 
