@@ -28,6 +28,14 @@ HIDDEN = """\
     assert len(column_spec) == 1, "one entry says all of it"
     ### END HIDDEN TESTS"""
 
+INSTALLS = {
+    "cell_type": "code",
+    "source": "import sys\n!{sys.executable} -m pip --version\nprint('it ran')",
+    "metadata": {},
+    "outputs": [],
+    "execution_count": None,
+}
+
 
 # What learners hand in.
 
@@ -116,7 +124,7 @@ def submissions() -> dict[str, dict]:
     nothing = {"cell_type": "code", "source": "print(1)", "metadata": {}}
     nothing |= {"outputs": [], "execution_count": None}
     return {
-        "right": right,
+        "right": {**right, "cells": [*right["cells"], INSTALLS]},
         "wrong": wrong,
         "tampered": tampered(wrong),
         "blank": read("notebooks"),
@@ -248,6 +256,20 @@ def test_lost_metadata_is_said(course, student):
     assert f"{where}: {words}" in course.graded.stderr
 
 
+def test_a_changed_check_is_said(course):
+    words = "exercise 3.3: the check was changed; the release's was used"
+    assert course.rows["tampered"]["remarks"] == words
+    assert words in course.graded.stderr
+
+
+def test_a_submission_can_not_install(course):
+    path = course.folder / "autograded" / "right" / "ch03" / NAME
+    said = str(nbformat.read(path, as_version=4).cells[-1].outputs)
+    assert "it ran" in said
+    assert "(python " not in said  # what pip ends its version with
+    assert "(python " in good(course.run("-m", "pip", "--version"))
+
+
 def test_an_answer_that_is_not_found_has_no_score(course):
     row = course.rows["no_answer"]
     assert row["graded"] == "in part"
@@ -287,6 +309,10 @@ def test_what_is_no_submission_is_not_handed_in(course, tmp_path):
     assert "essay.ipynb is not a notebook" in done.stderr
     done = course.run("hand_in.py", "../right", other)
     assert "use letters, digits" in done.stderr
+    done = course.run("-I", "-S", "hand_in.py", "right", other)  # another Python
+    assert done.returncode != 0
+    assert "has no spmd_helpers: use the Python of the book" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def text_of(page: str) -> str:

@@ -189,6 +189,14 @@ def test_an_answer_cell_that_raises_is_quoted(graded, ending):
     assert "Its answer cell had raised" in row(result, "90.2").message
 
 
+def test_an_answer_that_python_can_not_read_is_quoted_in_one_line(graded):
+    result = graded(answered(e3='b = "done'))
+    said = row(result, "90.3").message.splitlines()[-1]
+    assert said.startswith("Its answer cell had raised SyntaxError: ")
+    assert said.endswith('(line 1: b = "done)')
+    assert verdicts(result) == ["right", "right", "wrong"]
+
+
 def test_an_exit_inside_the_check_is_a_wrong_answer(graded):
     result = graded(answered(e2="def triple(x):\n    raise SystemExit"))
     assert verdicts(result) == ["right", "wrong", "right"]
@@ -361,7 +369,9 @@ def test_another_chapter_is_not_found(release, tmp_path):
         (b"[" * 200_000, "is not a notebook"),
         (b'{"nbformat": 3, "worksheets": []}', "a notebook of format 3"),
         (b'{"cells": [], "nbformat": 4}', "NOT FOUND"),
+        (b"", "is empty, 0 bytes"),
         (None, "is not a file"),
+        ("folder", "is a folder, not a file"),
     ],
 )
 def test_what_is_no_notebook_is_said_and_costs_only_itself(
@@ -369,7 +379,9 @@ def test_what_is_no_notebook_is_said_and_costs_only_itself(
 ):
     bad, good = tmp_path / "bad.ipynb", tmp_path / "good.ipynb"
     good.write_text(json.dumps(notebook(RIGHT)))
-    if data is not None:
+    if data == "folder":
+        bad.mkdir()
+    elif data is not None:
         bad.write_bytes(data)
     found = grade.grade(bad, grade.find_releases(release), FAST)
     assert words in found.problem
@@ -808,6 +820,7 @@ def test_gradescope_reads_back():
     both = json.loads(to_gradescope([NASTY, NOT_ONE]))
     assert both["tests"][1]["name"].endswith(".ipynb: Exercise 90.2")
     assert "no.pdf: NOT GRADED, the 0 is not a grade." in both["output"]
+    assert "determined cheater" not in both["output"]  # a learner reads it
 
 
 def test_csv_reads_back_and_computes_nothing():

@@ -225,6 +225,9 @@ def _words(error: BaseException) -> str:
     """The class, the message and the notes of an error; the answer's own may raise."""
     try:
         said = "".join(traceback.format_exception_only(error)).strip()
+        if isinstance(error, SyntaxError) and error.text:
+            line = f"line {error.lineno}: {error.text.strip()}"
+            said = f"{type(error).__name__}: {error.msg} ({line})"
         if isinstance(error, SystemExit):
             said = f"stopped itself: {said}"
     except BaseException:

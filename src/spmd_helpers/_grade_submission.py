@@ -49,11 +49,17 @@ def read_cells(path: Path) -> list[Cell]:
     Raises:
         CannotGrade: when there is no such file or it is not a notebook.
     """
+    if path.is_dir():
+        raise CannotGrade(f"{path} is a folder, not a file: name the notebook in it")
     if not path.is_file():
         raise CannotGrade(f"{path} is not a file: name a notebook, like 04_x.ipynb")
     if path.stat().st_size > _LARGEST_BYTES:
         raise CannotGrade(
             f"{path} is larger than {_LARGEST_BYTES // 2**20} MiB: clear its outputs"
+        )
+    if path.stat().st_size == 0:
+        raise CannotGrade(
+            f"{path} is empty, 0 bytes: saving or uploading it failed; ask for it again"
         )
     try:
         notebook = json.loads(path.read_bytes().decode("utf8"))

@@ -13,8 +13,14 @@ import shutil
 import sys
 from pathlib import Path
 
-from spmd_helpers._errors import CannotGrade
-from spmd_helpers._grade_plan import make_plan
+try:
+    from spmd_helpers._errors import CannotGrade
+    from spmd_helpers._grade_plan import make_plan
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"hand_in: {sys.executable} has no {error.name}: use the Python of the book, "
+        "as in /where/the/book/is/.venv/bin/python hand_in.py ..."
+    )
 
 HERE = Path(__file__).resolve().parent
 

@@ -10,6 +10,9 @@ BIN = str(Path(sys.executable).parent)
 if BIN not in os.environ["PATH"].split(os.pathsep):
     os.environ["PATH"] = os.pathsep.join((BIN, os.environ["PATH"]))
 
+# A learner's `!pip install` would change what all others are graded on.
+os.environ["PIP_PYTHON"] = os.devnull
+
 HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))

@@ -88,7 +88,7 @@ class _Mended:
                 )
 
     def _give_ids_back(self) -> None:
-        lost = 0
+        lost, changed = 0, []
         self.before: dict[int, list] = {}
         for i, cell in enumerate(self.cells):
             had = self.own[i].grade_id
@@ -100,6 +100,8 @@ class _Mended:
             if graded is not None:
                 cell.metadata["nbgrader"] = copy.deepcopy(graded)
                 lost += had != graded["grade_id"]
+                if graded["grade"] and self.own[i].text != self.given[j].text:
+                    changed.append(j)
             elif self.own[i].text != self.given[j].text:
                 self._given_was_changed(i, j)
         if lost:
@@ -109,6 +111,11 @@ class _Mended:
                 "(some tool had dropped it); they were found by their text and graded "
                 "as usual"
             )
+        self.remarks += [
+            f"exercise {e.number}: the check was changed; the release's was used"
+            for e in self.exercises
+            if self.given.index(e.check) in changed
+        ]
 
     def _given_was_changed(self, i: int, j: int) -> None:
         if self.given[j].is_setup:  # people install things there
