@@ -35,7 +35,10 @@ ANSWERS = {
             ("inside = (12, 50)\noutside = (12,)", "pmap stacks them"),
             ("inside = (12, 50)\noutside = (96,)", "pmap stacks them"),
             ("inside = (1, 12, 50)\noutside = (8, 12)", "leading axis is gone"),
-            (YES + "inside = outside = Yes()", "TypeError"),
+            (YES + "inside = outside = Yes()", "is not what one device sees"),
+            ("inside = 600\noutside = 96", "600 is not what one device sees"),
+            ("inside = (12, 50)\noutside = (96)", "96 is not what comes back"),
+            ("inside = np.zeros((12, 50))\noutside = None", "leading axis is gone"),
             (YES + "inside = outside = (Yes(), Yes())", "is not a number"),
             ("inside = (8, 12)\noutside = (12, 50)", "leading axis is gone inside"),
             ('inside = "(12, 50)"\noutside = "(8, 12)"', "leading axis is gone"),
@@ -162,6 +165,11 @@ ANSWERS = {
                 "bytes_per_device = 1628200.9\nbytes_in_all = 13025600",
                 "count every number",
             ),
+            (  # one number a leaf
+                "bytes_per_device = np.array([p.nbytes for p in params.values()])\n"
+                "bytes_in_all = 8 * bytes_per_device",
+                "count every number",
+            ),
         ],
     ),
     "1.4": Answers(
@@ -177,6 +185,48 @@ ANSWERS = {
     v = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
     v, loss = jax.lax.pmean((v, loss), "data")
     return jax.tree.map(lambda p, v: p - 0.1 * v, params, v), v, loss
+""",
+            # plain jit: the axis of vmap lies on the devices
+            """
+Spec, Axis = jax.sharding.PartitionSpec, jax.sharding.AxisType
+own_mesh = jax.make_mesh((8,), ("data",), (Axis.Auto,), devices=devices)
+split = jax.sharding.NamedSharding(own_mesh, Spec("data"))
+
+def inner(params, velocity, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return [sgd(params, velocity, 0.1), velocity, loss]
+
+momentum_step = jax.jit(
+    jax.vmap(inner, axis_name="data"), in_shardings=split, out_shardings=split
+)
+""",
+            """
+Spec, Axis = jax.sharding.PartitionSpec, jax.sharding.AxisType
+own_mesh = jax.make_mesh((8,), ("data",), (Axis.Auto,), devices=devices)
+
+def inner(*stacked):
+    params, velocity, x, y = jax.tree.map(lambda a: a[0], stacked)
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    loss = jax.lax.pcast(loss, "data", to="varying")
+    new = sgd(params, velocity, 0.1), velocity, loss
+    return jax.tree.map(lambda a: a[None], new)
+
+momentum_step = jax.shard_map(
+    inner, mesh=own_mesh, in_specs=Spec("data"), out_specs=Spec("data")
+)
+""",
+            """
+@partial(jax.pmap, axis_name="data", donate_argnums=(0, 1))
+def momentum_step(params, velocity, x, y):
+    import optax
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    grads = {name: jax.lax.pmean(g, "data") for name, g in grads.items()}
+    step, state = optax.trace(0.9).update(grads, optax.TraceState(velocity))
+    return sgd(params, step, 0.1), state.trace, jax.lax.pmean(loss, "data")
 """,
         ],
         wrong=[
@@ -281,6 +331,40 @@ def momentum_step(params, velocity, x, y):
     return sgd(params, grads, rate=0.1), jax.lax.pmean(loss, "data")
 """,
                 "2 things came back",
+            ),
+            (  # no return
+                MOMENTUM + '    grads = jax.lax.pmean(grads, "data")\n',
+                "NoneType came back",
+            ),
+            (
+                MOMENTUM
+                + """
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    params = sgd(params, velocity, rate=0.1)
+    return {"params": params, "velocity": velocity, "loss": loss}
+""",
+                "dict came back",
+            ),
+            (
+                MOMENTUM
+                + """
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return loss, sgd(params, velocity, rate=0.1), velocity
+""",
+                "in this order",
+            ),
+            (  # one copy comes out: no stack for the next step
+                """
+@partial(jax.pmap, axis_name="data", devices=devices, out_axes=None)
+def momentum_step(params, velocity, x, y):
+    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
+    loss, grads = jax.lax.pmean((loss, grads), "data")
+    velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
+    return sgd(params, velocity, rate=0.1), velocity, loss
+""",
+                "with their shapes",
             ),
             (
                 MOMENTUM

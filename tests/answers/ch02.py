@@ -42,7 +42,22 @@ ANSWERS = {
                 "shard_shape, bytes_per_device, copies = (48, 5), 960, 8",
                 "on how many devices",
             ),
-            (YES + "shard_shape = bytes_per_device = copies = Yes()", "TypeError"),
+            (
+                YES + "shard_shape = bytes_per_device = copies = Yes()",
+                "is not what a device holds",
+            ),
+            (
+                "shard_shape, bytes_per_device, copies = 240, 960, 1",
+                "240 is not what a device holds",
+            ),
+            (  # the block itself
+                "shard_shape, bytes_per_device, copies = np.zeros((48, 5)), 960, 1",
+                "is not what a device holds",
+            ),
+            (
+                "shard_shape, bytes_per_device, copies = (48, 5), np.ones(8), 1",
+                "count the numbers",
+            ),
             (
                 YES + "bytes_per_device = copies = Yes()\nshard_shape = (copies,) * 2",
                 "is not a number",
@@ -88,6 +103,18 @@ ANSWERS = {
             "    })",
             "def place(batch):\n"
             "    return jax.jit(lambda b: b, out_shardings=split)(batch)",
+            "place = partial(jax.device_put, device=split)",
+            "def place(batch):\n"
+            "    with jax.set_mesh(mesh):\n"
+            '        return jax.device_put(batch, P("data"))',
+            "def place(batch):\n"
+            "    return jax.tree.map(lambda a: jax.make_array_from_callback(\n"
+            "        a.shape, split, lambda place: a[place]), batch)",
+            "def place(batch):\n"
+            "    strict = jax.make_mesh((len(devices),), ('data',),\n"
+            "        (AxisType.Explicit,), devices=devices)\n"
+            "    return {k: jax.make_array_from_process_local_data(\n"
+            "        NamedSharding(strict, P('data')), v) for k, v in batch.items()}",
         ],
         wrong=[
             (
@@ -236,6 +263,12 @@ def counting_step(params, x, y):
                 "hits",
             ),
             (STEP + "    return sgd(params, grads), loss\n", "2 things came back"),
+            (STEP + "    new = sgd(params, grads)\n", "NoneType came back"),
+            (
+                STEP + "    hits = (predict(params, x).argmax(1) == y).sum()\n"
+                '    return {"params": sgd(params, grads), "loss": loss, "hits": hits}',
+                "dict came back",
+            ),
             (  # out of the trap and still sent twice
                 """
 def per_device(params, x, y):
@@ -304,6 +337,14 @@ def body(params, x, y):
             + """
     grads = jax.tree.map(lambda g: g / jax.lax.axis_size("data"), grads)
     return sgd(params, grads), jax.lax.pmean(loss, "data")
+""",
+            """
+@jax.jit
+def body(params, x, y):
+    share = lambda p: loss_fn(p, x, y) / mesh.size
+    loss, pull = jax.vjp(share, params)
+    (grads,) = pull(jax.lax.pcast(1.0, "data", to="varying"))
+    return [sgd(params, grads), jax.lax.psum(loss, "data")]
 """,
         ],
         wrong=[
@@ -433,7 +474,21 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + "split)\n"
                 + COUNT
                 + "    return predict(params, x).argmax(axis=1) == y\n",
-                "shape (2000,)",
+                "(2000,) came",
+            ),
+            (  # no return
+                PLACE
+                + "split)\n"
+                + COUNT
+                + "    hits = (predict(params, x).argmax(axis=1) == y).sum()\n",
+                "None came",
+            ),
+            (  # counted on the host: no device has it
+                PLACE
+                + "split)\n"
+                + "def count(params, x, y):\n"
+                + "    return int((predict(params, x).argmax(axis=1) == y).sum())\n",
+                "a int has no sharding",
             ),
             (  # ignores what it is given
                 PLACE + "split)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,

@@ -87,7 +87,16 @@ ANSWERS = {
             ("holders = set(range(8))", "too many"),
             ("holders = {13}", "holds copies"),
             ("holders = 5", "give a set"),
-            ('holders = "57"', "do not hold row 13"),
+            ('holders = "57"', "give a set"),
+            ('holders = {"5", "7"}', "give a set"),
+            (  # the devices of a block as one thing
+                "seen = spmd.layout((16,), P(('c', 'a')),"
+                " mesh={'a': 2, 'b': 2, 'c': 2})\n"
+                "holders = [who for block, who in seen.owners.items()"
+                " if block == (3,)]",
+                "[(5, 7)]: give a set",
+            ),
+            ("holders = {(1, 0, 1), (1, 1, 1)}", "give a set"),
         ],
     ),
     "3.4": Answers(
@@ -125,6 +134,14 @@ ANSWERS = {
             "    if good:\n"
             "        spec[max(good, key=lambda d: shape[d])] = (axis,)\n"
             "    return P(*spec)",
+            RULE + "    for d in sorted(range(len(shape)), key=lambda d: -shape[d]):\n"
+            "        spec = jax.P(*[None] * d, axis)\n"
+            "        try:\n"
+            "            spmd.layout(shape, spec, mesh=mesh)\n"
+            "            return spec\n"
+            "        except spmd.NotDivisible:\n"
+            "            continue\n"
+            "    return jax.P(*[None] * len(shape))",
         ],
         wrong=[
             (RULE + "    return P()", "does not cut the largest"),
@@ -155,7 +172,7 @@ ANSWERS = {
                 "        if size % n == 0 and (best is None or size >= shape[best]):\n"
                 "            best = d\n"
                 "    return P() if best is None else P(*[None] * best, axis)",
-                "does not cut the largest",
+                "the first of them",
             ),
             (
                 RULE + "    return NamedSharding(mesh, P(axis))",

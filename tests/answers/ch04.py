@@ -63,6 +63,18 @@ ANSWERS = {
             LOSS + "    logs = jax.nn.logsumexp(logits, axis=1)\n"
             "    own = jnp.where(jnp.arange(40) == labels[:, None], logits, 0)\n"
             "    return (logs - own.sum(axis=1)).mean()",
+            """
+def on_blocks(logits, labels):
+    top = lax.pmax(logits.max(axis=1), "model")
+    total = lax.psum(jnp.exp(logits - top[:, None]).sum(axis=1), "model")
+    local = labels - lax.axis_index("model") * logits.shape[1]
+    mine = jnp.arange(logits.shape[1]) == local[:, None]
+    own = lax.psum(jnp.sum(logits, axis=1, where=mine), "model")
+    return lax.pmean((jnp.log(total) + top - own).mean(), "data")
+
+loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
+                     in_specs=(P("data", "model"), P("data")))
+""",
             "import optax\n" + LOSS + "    rows ="
             " optax.softmax_cross_entropy_with_integer_labels(logits, labels)\n"
             "    return rows.mean()",
@@ -95,6 +107,20 @@ ANSWERS = {
                 LOSS + "    logs = jax.nn.log_softmax(logits, axis=1)\n"
                 "    return jnp.take_along_axis(logs, labels[:, None], 1).mean()",
                 "loss",
+            ),
+            (  # whole rows, in half the bytes
+                """
+def on_blocks(logits, labels):
+    half = logits.astype(jnp.float16)
+    rows = lax.all_gather(half, "model", axis=1, tiled=True)
+    logs = jax.nn.log_softmax(rows.astype(jnp.float32))
+    own = -jnp.take_along_axis(logs, labels[:, None], axis=1)
+    return lax.pmax(lax.pmean(own.mean(), "data"), "model")
+
+loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
+                     in_specs=(P("data", "model"), P("data")))
+""",
+                "is not right",
             ),
             (LOSS + "    return jnp.float32(3.7)", "loss"),
             (LOSS + "    return logits.sum() * jnp.nan", "not finite"),
@@ -168,6 +194,18 @@ ANSWERS = {
                 " else jax.device_put(x, on()), state)",
                 "['few']|deep",
             ),
+            (  # a table of names
+                HOME + "    m = {**state['m'], 'b': jax.device_put(state['m']['b'],"
+                " on())}\n"
+                '    loose = {k: state[k] for k in ("b", "count", "few")}\n'
+                '    return {**state, **jax.device_put(loose, on()), "m": m}',
+                "['w']",
+            ),
+            (  # a table of sizes
+                HOME + "    return jax.tree.map(lambda x: x if x.size in (96, 32)"
+                " or len(x.devices()) > 4 else jax.device_put(x, on()), state)",
+                "['few']",
+            ),
             (HOME + "    return jax.device_put(state, on())", "['w']"),
             (  # a table of one state
                 HOME + "    return {\n"
@@ -177,10 +215,10 @@ ANSWERS = {
                 "['m']['deep']['b']",
             ),
             (  # other values, in place
-                HOME + '    state["b"] = jax.device_put(jnp.zeros(12), on())\n'
+                HOME + '    state["b"] = jax.device_put(jnp.zeros(16), on())\n'
                 '    state["count"] = jax.device_put(jnp.int32(0), on())\n'
-                '    state["few"] = jax.device_put(jnp.zeros((8, 4)), on())\n'
-                '    state["m"]["b"] = jax.device_put(jnp.zeros(9), on())\n'
+                '    state["few"] = jax.device_put(jnp.zeros((8, 12)), on())\n'
+                '    state["m"]["b"] = jax.device_put(jnp.zeros(16), on())\n'
                 "    return state",
                 "['count']: 0 is not right",
             ),

@@ -87,6 +87,13 @@ ANSWERS = {
                 "    return y.astype(jnp.float16)",
                 "the result is float16",
             ),
+            (  # the second product in half the bytes
+                MLP + "    y = jnp.matmul(h.astype(jnp.float16), "
+                "w2.astype(jnp.float16),\n"
+                '                   out_sharding=P("data", None))\n'
+                "    return y.astype(jnp.float32)",
+                "result",
+            ),
             (  # scattered, then gathered
                 MLP + '    y = jnp.matmul(h, w2, out_sharding=P("data", "model"))\n'
                 '    return jax.reshard(y, P("data", None))',
@@ -110,6 +117,8 @@ ANSWERS = {
             BODY + "    part = x @ w\n"
             "    return lax.psum_scatter(part, axis_name='model',\n"
             "                            scatter_dimension=part.ndim - 1, tiled=True)",
+            BODY + "    return jax.vmap(lambda row: lax.psum_scatter(\n"
+            '        row @ w, ("model",), tiled=True))(x)',
             BODY + "    part = (x @ w).reshape(x.shape[0], 2, -1)\n"
             '    return lax.psum_scatter(part, "model", scatter_dimension=1)',
         ],
@@ -122,6 +131,13 @@ ANSWERS = {
             ),
             (BODY + '    return lax.psum(x @ w, "model")', "result|shape"),
             (BODY + "    return x @ w", "result|shape"),
+            (  # the parts in half the bytes
+                BODY + "    part = (x @ w).astype(jnp.float16)\n"
+                '    part = lax.psum_scatter(part, "model", scatter_dimension=1,'
+                " tiled=True)\n"
+                "    return part.astype(jnp.float32)",
+                "result",
+            ),
             (  # not tiled
                 BODY + '    return lax.psum_scatter(x @ w, "model", '
                 "scatter_dimension=1)",
@@ -145,6 +161,9 @@ ANSWERS = {
             'a = e = "manual"\nb = c = "explicit"\nd = "auto"',
             'a = e = "Manual"\nb = c = "Explicit"\nd = "Auto"',
             "a = e = AxisType.Manual\nb = c = AxisType.Explicit\nd = AxisType.Auto",
+            # names that the chapter gave its meshes
+            'auto, explicit, manual = "auto", "explicit", "manual"\n'
+            "a = e = manual\nb = c = explicit\nd = auto",
         ],
         wrong=[
             ('a = b = c = d = e = "auto"', "look again at a, b, c, e"),
@@ -171,6 +190,14 @@ ANSWERS = {
             "    key = jax.random.split(key, 8)[place]\n"
             "    keep = jax.random.uniform(key, x.shape) < 0.5\n"
             "    return 2 * x * keep",
+            # one mask for all, and each device takes its own block of it
+            DROP + "    (m, n), i, j = x.shape, *map(lax.axis_index, names)\n"
+            "    whole = jax.random.bernoulli(key, 0.5, (4 * m, 2 * n))\n"
+            "    return 2 * x * lax.dynamic_slice(whole, (i * m, j * n), (m, n))",
+            "import flax.linen as nn\n" + DROP + "    i = lax.axis_index(names)\n"
+            "    layer = nn.Dropout(0.5, deterministic=False)\n"
+            "    keys = {'dropout': jax.random.fold_in(key, i)}\n"
+            "    return layer.apply({}, x, rngs=keys)",
             DROP + '    where = ("model", "data")\n'
             "    key = jax.random.fold_in(key, lax.axis_index(where))\n"
             "    return jax.random.choice(key, jnp.array([0.0, 2.0]), x.shape) * x",

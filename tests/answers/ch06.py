@@ -31,6 +31,8 @@ ANSWERS = {
     "6.2": Answers(
         right=[
             'w_spec = P(("data",), ("model",))',
+            # a name that the chapter gave its batch
+            "rows, columns = 40 // 4, 24 // 2\nw_spec = jax.P(*mesh.axis_names)",
             "w_spec = P(*jax.sharding.PartitionSpec('data', 'model'))",
         ],
         wrong=[
@@ -48,6 +50,16 @@ ANSWERS = {
             'a = c = "wasteful"\nb = d = "fine"',
             'a, c = "Wasteful", "Wasteful"\nb = d = "Fine"',
             'a, b, c, d = "wasteful fine wasteful fine".split()',
+            # looked up, with other arrays than the chapter's
+            """
+x = jax.device_put(np.ones((96, 160), np.float32), on("data"))
+
+def word(*entries):
+    w = jax.device_put(np.ones((160, 64), np.float32), on(*entries))
+    return "wasteful" if spmd.xray(layer, x, w).idle_axes else "fine"
+
+a, b, c, d = word(), word("data", "model"), word("data"), word("model")
+""",
         ],
         wrong=[
             ('a = b = d = "fine"\nc = "wrong"', "look again at a, c"),
@@ -64,11 +76,19 @@ ANSWERS = {
             "    return jnp.maximum(jnp.dot(x, w), 0)",
             BODY + '    w = lax.all_gather(w, ("data",), tiled=True, to="invarying")\n'
             "    return jax.nn.relu(jnp.einsum('ij,jk->ik', x, w))",
+            BODY + "    whole = lax.all_gather(w.T, 'data', axis=1, tiled=True)\n"
+            "    return jnp.clip(jax.vmap(lambda row: whole @ row)(x), 0)",
             BODY + '    parts = lax.all_gather(w, "data")\n'
             "    return jax.nn.relu(x @ parts.reshape(-1, w.shape[1]))",
         ],
         wrong=[
             (BODY + "    return jax.nn.relu(x @ w)", "TypeError"),
+            (  # half of the bytes
+                BODY + "    w = lax.all_gather(w.astype(jnp.float16), 'data',"
+                " tiled=True)\n"
+                "    return jax.nn.relu(x @ w.astype(jnp.float32))",
+                "result",
+            ),
             (  # untiled: one dimension too many
                 BODY + '    w = lax.all_gather(w, "data")\n'
                 "    return jax.nn.relu(x @ w)",
@@ -115,6 +135,10 @@ ANSWERS = {
         right=[
             'step_specs = {"w1": P("data", "model"), "w2": P(("model",), ("data",))}',
             'step_specs = dict(w2=P("model", "data"), w1=P("data", "model"))',
+            "step_specs = jax.tree.map(lambda s: s.spec, layouts['placed'])",
+            # the hidden layer cut in eight
+            "both = ('data', 'model')\n"
+            "step_specs = {'w1': P(None, both), 'w2': P(both, None)}",
         ],
         wrong=[
             ('step_specs = {"w1": P(), "w2": P()}', "a device holds"),
@@ -138,6 +162,15 @@ ANSWERS = {
             ('step_specs = {"w1": P("data", "model")}', "is not a dict with a spec"),
             ('step_specs = [P("data", "model"), P("model", "data")]', "is not a dict"),
             ('step_specs = layouts["placed"]', "is not a P(...)"),
+            (
+                'step_specs = {"w1": P("data", "hidden"), "w2": P("hidden", "data")}',
+                "the mesh has no axis 'hidden'",
+            ),
+            (
+                'free = P("data", P.UNCONSTRAINED)\n'
+                'step_specs = {"w1": free, "w2": P("model", "data")}',
+                "UNCONSTRAINED leaves a dimension to the compiler",
+            ),
             (  # another step, and the specs for it
                 "def step(params, x, y):\n"
                 "    return params, (x @ params['w1']).mean()\n"

@@ -96,6 +96,13 @@ ANSWERS = {
                 "operations a device|each product",
             ),
             (THRIFTY + "    return jnp.zeros((192, 256))", "no matrix product in it"),
+            (THRIFTY + "    y = jnp.tanh(x @ w1) @ w2", "no matrix product in it"),
+            (  # half of the precision
+                THRIFTY + "    h, w2 = jax.tree.map(lambda a: a.astype(jnp.float16),"
+                " (jnp.tanh(x @ w1), w2))\n"
+                "    return h @ w2",
+                "result",
+            ),
             (THRIFTY + "    return jnp.tanh(x @ w1) @ w2 * jnp.nan", "not finite"),
             (  # the right share, and another layout of the result
                 THRIFTY + ON + "    y = jnp.tanh(x @ w1) @ w2\n"
@@ -130,6 +137,10 @@ ANSWERS = {
             WASTED + "    many = spmd.xray(jax.jit(f), *args).redundancy\n"
             "    return jnp.float32(0 if many is None else (many - 1) / many)",
             WASTED + "    return 1 - 1 / (spmd.xray(f, *args).redundancy or 1)",
+            "from fractions import Fraction\n" + WASTED + "    try:\n"
+            "        return 1 - 1 / Fraction(spmd.xray(f, *args).redundancy)\n"
+            "    except TypeError:\n"
+            "        return 0",
         ],
         wrong=[
             (
@@ -149,6 +160,20 @@ ANSWERS = {
                 "is wasted",
             ),
             (WASTED + "    return 0.5", "is wasted"),
+            (
+                WASTED + "    share = 1 - 1 / (spmd.xray(f, *args).redundancy or 1)",
+                "None came back",
+            ),
+            (
+                WASTED + "    times = spmd.xray(f, *args).redundancy or 1\n"
+                '    return f"{1 - 1 / times:.3f}"',
+                "came back, and it is no number",
+            ),
+            (
+                WASTED + "    times = spmd.xray(f, *args).redundancy\n"
+                "    return None if times is None else 1 - 1 / times",
+                "tanh: None came back",
+            ),
             (WASTED + "    return float('nan')", "is wasted"),
             (  # a table of the tried cases, in their order
                 "told = iter([0.5, 7 / 8, 0.0, 0.0, 0.2])\n"
