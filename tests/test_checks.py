@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -184,6 +185,37 @@ def test_assert_sharding_tells_the_same_cut_on_another_mesh(mesh):
     spmd.assert_sharding(x, P("data"), mesh.abstract_mesh)
     told = failure(spmd.assert_sharding, x, P("data"), mesh)
     assert told == "float32[8, 6] is cut as it must be, but lies on another mesh"
+
+
+def test_what_is_not_added_yet_has_no_values_and_another_cut():
+    types = (AxisType.Explicit,) * 2
+    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=types)
+    added, parts = P("data", None), P("data", None, unreduced={"model"})
+    place = NamedSharding(mesh, parts)
+    contract = (((1,), (0,)), ((), ()))
+    product = jax.jit(
+        lambda a, b: jax.lax.dot_general(a, b, contract, out_sharding=place)
+    )
+    a, b = np.ones((8, 12), np.float32), np.ones((12, 6), np.float32)
+    placed = (
+        jax.device_put(a, NamedSharding(mesh, P("data", "model"))),
+        jax.device_put(b, NamedSharding(mesh, P("model", None))),
+    )
+    c = product(*placed)
+    spmd.assert_sharding(c, parts, mesh)
+    said = "over model each device holds its part of a sum, not added yet"
+    assert failure(spmd.assert_close, c, a @ b) == said
+    one = functools.partial(spmd.assert_same_as_one_device, product, *placed)
+    assert said in failure(functools.partial(one, reference=jnp.matmul))
+    lies = "P('data', None), (4, 6) on each device"
+    told = failure(spmd.assert_sharding, c, added, mesh)
+    assert told == (
+        f"float32[8, 6] lies as {lies} as its part of a sum over model,"
+        f" and must lie as {lies}"
+    )
+    whole = jax.device_put(a @ b, NamedSharding(mesh, added))
+    told = failure(spmd.assert_sharding, whole, parts, mesh)
+    assert told.endswith("as its part of a sum over model")
 
 
 # assert_same_as_one_device

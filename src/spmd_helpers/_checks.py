@@ -233,14 +233,19 @@ def _sharding_difference(jax, leaf, spec, mesh) -> str:
     if sharding.is_equivalent_to(target, len(leaf.shape)):
         return ""
     have = layout(leaf)
-    if have.spec is None:
-        seen = "lies on one device only"
-    else:
-        seen = f"lies as {spec_words(have.entries)}, {have.shard_shape} on each device"
-    must = f"{spec_words(wanted.entries)}, {wanted.shard_shape} on each device"
+    alone = have.spec is None
+    seen = "lies on one device only" if alone else f"lies as {_cut(have)}"
+    must = _cut(wanted)
     if seen == f"lies as {must}":
         return f"{words} is cut as it must be, but lies on another mesh"
     return f"{words} {seen}, and must lie as {must}"
+
+
+def _cut(lay) -> str:
+    words = f"{spec_words(lay.entries)}, {lay.shard_shape} on each device"
+    if lay.unreduced:
+        words += f" as its part of a sum over {' and '.join(lay.unreduced)}"
+    return words
 
 
 def _copies(jax, tree, place: Callable):

@@ -18,6 +18,8 @@ def leaf_difference(got, want, rtol: float) -> str:
     except Exception:  # whatever a strange object's conversion raises
         kinds = {None}
     if None in kinds:
+        if axes := _not_added_over(got):
+            return f"over {axes} each device holds its part of a sum, not added yet"
         return f"{_short(got)} is not a number or an array"
     if have.shape != must.shape:
         return f"shape {have.shape}, and it must be {must.shape}"
@@ -33,6 +35,12 @@ def leaf_difference(got, want, rtol: float) -> str:
     if must.ndim == 0:
         return f"{have} is not right"
     return f"{np.sum(~equal)} of {must.size} values are not right"
+
+
+def _not_added_over(value) -> str:
+    """The mesh axes over which an array is not added up; it has no values then."""
+    spec = getattr(getattr(value, "sharding", None), "spec", None)
+    return " and ".join(sorted(map(str, getattr(spec, "unreduced", None) or ())))
 
 
 def _kind(array) -> str | None:
