@@ -453,6 +453,23 @@ def test_a_copied_answer_is_graded_once(mend):
     assert graded_cells(done.notebook) == graded_cells(solved())
 
 
+def test_a_given_name_with_another_meaning_is_said(mend):
+    """nbgrader runs what is there: the checks behind it may fail for it."""
+    work = solved()
+    at = next(i for i, c in enumerate(work["cells"]) if grade_id(c) == "ch03-ex4")
+    source = "%timeit -n1 -r1 1\nnp, spmd, got, mine = None, 1, 2, 3"
+    extra = {**copy.deepcopy(INSTALLS), "id": "mine", "source": source}
+    work["cells"].insert(at, extra)
+    done = mend(work)
+    said = [remark.split(" had another")[0] for remark in done.remarks]
+    numbers = {words.partition(": ")[0] for words in said}
+    assert numbers == {"exercise 3.4", "exercise 3.5"}
+    assert set(", ".join(w.partition(": ")[2] for w in said).split(", ")) == {
+        *("`np`", "`spmd`")
+    }
+    assert "python -m spmd_helpers.grade" in done.remarks[0]
+
+
 # The tool itself.
 
 

@@ -8,10 +8,12 @@ said in the log, in the feedback and in the exported grades; a submission in whi
 exercise is found is refused with one sentence, and gets no score.
 """
 
+import ast
 import copy
 from pathlib import Path
 
 import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
 from nbgrader.preprocessors import NbGraderPreprocessor
 
 from spmd_helpers._errors import CannotGrade
@@ -65,6 +67,7 @@ class _Mended:
         self._split_merged()
         self._give_ids_back()
         self._put_back()
+        self._say_other_meanings()
         self._finish()
 
     def _node(self, j: int):
@@ -160,6 +163,31 @@ class _Mended:
                 f"{gone} given code cell(s) had been deleted; the release's ran"
             )
 
+    def _say_other_meanings(self) -> None:
+        """nbgrader runs a notebook from top to bottom, and puts no name back."""
+        mine = {j: i for i, j in self.match.items()}
+        stubs = {self.given.index(e.stub) for e in self.exercises}
+        checks = {self.given.index(e.check) for e in self.exercises}
+        told = (c for j, c in enumerate(self.given) if j not in stubs | checks)
+        given = set().union(*(_set_by(cell.source) for cell in told))
+        given -= {name for exercise in self.exercises for name in exercise.names}
+        theirs = [
+            (i, bound(cell.source) & given)
+            for i, cell in enumerate(self.own)
+            if self.match.get(i) is None or self.match[i] in stubs
+        ]
+        for exercise in self.exercises:
+            at = mine.get(self.given.index(exercise.check), len(self.own))
+            uses = _used_by(exercise.check.source)
+            names = set().union(*(names for i, names in theirs if i < at)) & uses
+            if names:
+                words = ", ".join(f"`{name}`" for name in sorted(names))
+                self.remarks.append(
+                    f"exercise {exercise.number}: {words} had another meaning than the "
+                    "book's when its check ran; if its points are missing, grade it "
+                    "with `python -m spmd_helpers.grade`, which gives names back"
+                )
+
     def _finish(self) -> None:
         cells, i = list(self.behind.get(-1, ())), -1
         for cell in self.notebook.cells:
@@ -178,6 +206,28 @@ class _Mended:
         self.notebook.cells = cells
         self.notebook.metadata[REMARKS] = list(self.remarks)
         self.notebook.nbformat, self.notebook.nbformat_minor = 4, 5
+
+
+def _set_by(source: str) -> set[str]:
+    """The names that a cell of the book defines or imports."""
+    imported = {
+        alias.asname or alias.name.partition(".")[0]
+        for node in _nodes(source)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return bound(source) | imported
+
+
+def _used_by(source: str) -> set[str]:
+    """The names that a check reads and does not set itself."""
+    names = [node for node in _nodes(source) if isinstance(node, ast.Name)]
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return {node.id for node in names} - own
+
+
+def _nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(TransformerManager().transform_cell(source))))
 
 
 def _code(notebook) -> list:
