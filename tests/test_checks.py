@@ -516,6 +516,25 @@ def test_exercise_passes_other_errors_on_with_a_note():
     ]
 
 
+@pytest.mark.parametrize(
+    ("body", "used"),
+    [
+        ("pass", "float(f(1))"),
+        ("pass", "a, b = f(1)"),
+        ("pass", "f(1).shape"),
+        ("pass", "jnp.exp(f(1))"),
+        ("x + 1", "jax.jit(lambda x: f(x) + 1)(1)"),
+    ],
+)
+def test_a_forgotten_return_is_said(body, used):
+    given = {"jax": jax, "jnp": jnp}
+    with pytest.raises((TypeError, AttributeError)) as caught:
+        judged(f"def f(x):\n    {body}\n" + check(used), **given)
+    assert caught.value.__notes__[-1].endswith(
+        "while it was checked. A None came: is a `return` missing?"
+    )
+
+
 def test_exercise_lets_an_interrupt_through(capsys):
     with pytest.raises(KeyboardInterrupt):
         judged(check("raise KeyboardInterrupt"), answer=...)

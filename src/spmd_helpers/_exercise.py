@@ -101,9 +101,10 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
                 f"Exercise {self.number}, not yet: `{error.name}` is not there. Run"
                 " the cells above first, the one with your answer too."
             ) from None
+        hint = " A None came: is a `return` missing?" if _is_of_none(error) else ""
         error.add_note(
             f"Exercise {self.number}, not yet: your answer raised "
-            f"{kind.__name__} while it was checked."
+            f"{kind.__name__} while it was checked.{hint}"
         )
         return False
 
@@ -137,6 +138,11 @@ def _names(code: CodeType, *operations: str) -> list[str]:
         if isinstance(constant, CodeType):
             names += _names(constant, *operations)
     return names
+
+
+def _is_of_none(error: Exception) -> bool:
+    """Whether Python complains of a None, as it does where a function returned none."""
+    return isinstance(error, TypeError | AttributeError) and "NoneType" in str(error)
 
 
 def _innermost(traceback):

@@ -178,6 +178,26 @@ ANSWERS = {
             + PLACES
             + PUT
             + "    return params, moments, jax.jit(plain_step, donate_argnums=(0, 1))",
+            # by hand
+            MAKE
+            + """    specs = {"stack": P(None, "data"), "out": P("data")}
+    params = {n: jax.device_put(a, on(*specs[n])) for n, a in params.items()}
+    moments = {n: jnp.zeros(a.shape, device=a.sharding) for n, a in params.items()}
+    def local(params, moments, x):
+        def loss(params):
+            out = lax.all_gather(params["out"], "data", tiled=True)
+            @jax.checkpoint
+            def layer(h, w):
+                w = lax.all_gather(w, "data", tiled=True)
+                return h + jnp.tanh(h @ w) @ out, None
+            h = lax.scan(layer, x, params["stack"])[0]
+            return lax.pmean((h ** 2).mean(), "data")
+        grads = jax.grad(loss)(params)
+        moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, grads)
+        return jax.tree.map(lambda p, m: p - 0.1 * m, params, moments), moments
+    mapped = jax.shard_map(local, mesh=mesh, out_specs=(specs, specs),
+                           in_specs=(specs, specs, P("data")))
+    return [params, moments, jax.jit(mapped, donate_argnums=(0, 1))]""",
         ],
         wrong=[
             (  # the stack along its layers
@@ -258,6 +278,40 @@ ANSWERS = {
                 + STEP.replace("0.1 * m", "0.1 * 8 * m")
                 + JIT,
                 "stack|out",
+            ),
+            (  # moments in half of the bits
+                MAKE
+                + PLACES
+                + PUT.replace(
+                    "jax.tree.map(jnp.zeros_like, params)",
+                    "jax.tree.map(lambda p: jnp.zeros_like(p, jnp.float16), params)",
+                )
+                + HELD
+                + STEP.replace("0.9 * m + g", "(0.9 * m + g).astype(m.dtype)").replace(
+                    "p - 0.1 * m", "(p - 0.1 * m).astype(p.dtype)"
+                )
+                + JIT,
+                "[1]['out']: off by up to",
+            ),
+            (  # nothing is returned
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP
+                + JIT.replace("return params, moments, step", "pass"),
+                "make returned a NoneType, and (params, moments, step) is wanted",
+            ),
+            (  # the loss as well
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP.replace(
+                    "params, moments), moments", "params, moments), moments, 0.0"
+                )
+                + JIT.replace("(places, places)", "(places, places, None)"),
+                "step returned a tuple, and a pair is wanted",
             ),
         ],
     ),

@@ -155,6 +155,14 @@ ANSWERS = {
                 "    return dict(zip(('parameters', 'gradients', 'optimizer'), sizes))",
                 "parameters: 8 times",
             ),
+            (
+                TABLE + "    parameters / model",
+                "None is no dict of parameters, gradients, optimizer",
+            ),
+            (
+                TABLE + "    return 2 * parameters, 2 * parameters, 12 * parameters",
+                "is no dict of parameters",
+            ),
         ],
     ),
     "9.4": Answers(
@@ -173,6 +181,14 @@ ANSWERS = {
             "        return jnp.tanh(h @ up) @ down\n"
             "    def layer(h, w):\n"
             "        return h + hidden(h, w['up'], w['down']), None\n" + END,
+            # a part of the rows after the other
+            LEAN + "    @jax.checkpoint\n"
+            "    def part(x):\n"
+            "        def layer(h, w):\n"
+            "            return h + jnp.tanh(h @ w['up']) @ w['down'], None\n"
+            "        return (lax.scan(layer, x, params)[0] ** 2).sum()\n"
+            "    parts = x.reshape(-1, 4, x.shape[1]).swapaxes(0, 1)\n"
+            "    return lax.map(part, parts).sum() / x.size",
         ],
         wrong=[
             (LEAN + "    return deep_loss(params, x)", "the budget is"),
@@ -209,7 +225,13 @@ ANSWERS = {
             (
                 LEAN + LAYER + "    x = lax.scan(layer, x, params)[0]\n"
                 "    return (lax.stop_gradient(x) ** 2).mean()",
-                "every value is zero",
+                "times the FLOPs, and 1 to 1.25 are wanted",
+            ),
+            (  # what is measured is not what is compared
+                LEAN + LAYER + "    if x.shape[0] > 8:\n"
+                "        layer = lambda h, w: (\n"
+                "            h * w['up'].sum() * w['down'].sum(), None)\n" + END,
+                "0.00 times the FLOPs, and 1 to 1.25 are wanted",
             ),
         ],
     ),
@@ -312,6 +334,12 @@ ANSWERS = {
             "    if good:\n"
             "        split, zero = min(good)\n"
             "        return devices // split, split, zero",
+            CHOOSE + "    meshes = [n for n in (1, 2, 4, 8) if devices % n == 0]\n"
+            "    for split, zero in [(n, z) for n in meshes for z in range(4)]:"
+            + TRY.replace(
+                "return devices // split, split, zero",
+                "return np.array([devices // split, split, zero])",
+            ),
         ],
         wrong=[
             (CHOOSE + "    return devices, 1, 3", "a lower stage fits too"),
@@ -338,6 +366,20 @@ ANSWERS = {
                 "fits too",
             ),
             (CHOOSE + "    return 2, 4, 0", "does not fit|fits too|other devices"),
+            (
+                CHOOSE + "    return devices, 1",
+                "(8, 1) is neither None nor (data, model, zero)",
+            ),
+            (
+                CHOOSE + "    return dict(data=devices, model=1, zero=3)",
+                "is neither None nor (data, model, zero)",
+            ),
+            (
+                CHOOSE + "    meshes = [n for n in (1, 2, 4, 8) if devices % n == 0]\n"
+                "    for split, zero in [(n, z) for n in meshes for z in range(4)]:"
+                + TRY.replace("return None", "return False"),
+                "False is neither None nor",
+            ),
         ],
     ),
 }

@@ -187,6 +187,23 @@ ANSWERS = {
                 "    return jax.jit(jax.grad(loss), out_shardings=places)",
                 "up|down",
             ),
+            (  # the parameters of the first call, for ever
+                GRADS
+                + HOLD
+                + SMALL
+                + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    return jax.jit(lambda _, x: jax.grad(loss)(params, x),\n"
+                "                   out_shardings=places)",
+                "every value is zero, and not what it must be",
+            ),
+            (  # one of the two as it is in the text
+                GRADS
+                + HOLD
+                + SMALL
+                + "    places = {'up': params['up'].sharding, 'down': rows}\n"
+                "    return jax.jit(jax.grad(loss), out_shardings=places)",
+                "['down']: float32[72, 56] lies as",
+            ),
         ],
     ),
     "10.4": Answers(
@@ -243,6 +260,23 @@ ANSWERS = {
                 " where, where), optax.EmptyState())\n"
                 "    return jax.jit(optimizer.init, out_shardings=places)(params)",
                 "ValueError|Error",
+            ),
+            (  # by the number of elements
+                STATE + "    whole = NamedSharding(mesh, P())\n"
+                "    known = {p.size: p.sharding for p in jax.tree.leaves(params)}\n"
+                "    shapes = jax.eval_shape(optimizer.init, params)\n"
+                "    places = jax.tree.map(\n"
+                "        lambda s: known.get(s.size, whole), shapes)\n"
+                "    return jax.jit(optimizer.init, out_shardings=places)(params)",
+                "['odd']: float32[24, 48] lies as",
+            ),
+            (  # zeros, whatever a state begins with
+                STATE + "    whole = NamedSharding(mesh, P())\n"
+                "    known = {p.shape: p.sharding for p in jax.tree.leaves(params)}\n"
+                "    shapes = jax.eval_shape(optimizer.init, params)\n"
+                "    return jax.tree.map(lambda s: jnp.zeros(\n"
+                "        s.shape, s.dtype, device=known.get(s.shape, whole)), shapes)",
+                "every value is zero, and not what it must be",
             ),
         ],
     ),
@@ -329,6 +363,28 @@ ANSWERS = {
             "    params = jax.device_put(params, places)\n"
             "    return (params, momentum.init(params),\n"
             "            jax.jit(gated_step, donate_argnums=(0, 1)))",
+            # by hand, the weights gathered twice
+            RUN
+            + """    specs = dict.fromkeys(("gate", "up", "down"), P(None, "data"))
+    specs["head"] = P("data")
+    params = jax.device_put(
+        params, {n: NamedSharding(mesh, s) for n, s in specs.items()})
+    state = momentum.init(params)
+    whole = partial(lax.all_gather, axis_name="data", tiled=True)
+    def loss(params, batch):
+        @jax.checkpoint
+        def layer(h, w):
+            w = jax.tree.map(whole, w)
+            inside = jax.nn.silu(h @ w["gate"]) * (h @ w["up"])
+            return h + inside @ w["down"], None
+        stack = {n: params[n] for n in ("gate", "up", "down")}
+        h = lax.scan(layer, batch["x"], stack)[0] @ whole(params["head"])
+        return lax.pmean(((h - batch["y"]) ** 2).mean(), "data")
+    lies = specs, jax.tree.map(lambda a: a.sharding.spec, state)
+    mapped = jax.shard_map(
+        partial(gated_step, loss=loss), mesh=mesh,
+        in_specs=(*lies, P("data")), out_specs=(*lies, P()))
+    return params, state, jax.jit(mapped, donate_argnums=(0, 1))""",
         ],
         wrong=[
             (  # the losses of the rows above, read from a table
@@ -400,6 +456,22 @@ ANSWERS = {
                 + JIT.replace("partial(gated_step, loss=loss)", "gated")
                 + GIVE,
                 "['loss of step'][1]: ",
+            ),
+            (
+                RUN + "    return (params, momentum.init(params),\n"
+                "            jax.jit(gated_step, donate_argnums=(0, 1)))",
+                "the parameters lie on no device",
+            ),
+            (
+                RUN + "    return jax.jit(gated_step, donate_argnums=(0, 1))",
+                "make_run returned a PjitFunction, and (params, state, step) is wanted",
+            ),
+            (  # without the loss
+                RUN + CUT + TRACES + HOLD + GATED + "    step = jax.jit(\n"
+                "        lambda p, s, b: gated_step(p, s, b, loss)[:2],\n"
+                "        donate_argnums=(0, 1), out_shardings=(places, traces))\n"
+                + GIVE,
+                "step returned a tuple, and three things are wanted",
             ),
         ],
     ),

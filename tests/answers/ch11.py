@@ -48,6 +48,8 @@ ANSWERS = {
             'case_b, case_d = ("all-gather", 3840), ("nothing", 0)',
             'case_a = case_c = ["All_Reduce", np.int64(1152)]\n'
             'case_b, case_d = ("all-gather", 3840.0), ("nothing", jnp.int32(0))',
+            "case_a = case_c = ('all reduce', 1152)\n"
+            "case_b, case_d = ('all gather', 3840), ('nothing ', 0)",
         ],
         wrong=[
             (
@@ -255,6 +257,14 @@ ANSWERS = {
                 + ACT,
                 "pack returned a tuple, and one array",
             ),
+            (  # on no device
+                PACK
+                + "    return np.stack([gate, up], axis=1)\n"
+                + GATED
+                + "    both = jnp.einsum('bd,dgf->bgf', x, packed)\n"
+                "    gate, up = both[:, 0], both[:, 1]\n" + ACT,
+                "pack returned a ndarray, and one array on the mesh",
+            ),
         ],
     ),
     "11.4": Answers(
@@ -345,6 +355,12 @@ ANSWERS = {
                 PLACE + BY_NAME.replace("re.search", "re.match"),
                 "must lie as",
             ),
+            (  # by name, in one flat dict
+                PLACE
+                + "    return {name_of(path): NamedSharding(mesh, P()) for path, leaf\n"
+                "            in jax.tree_util.tree_leaves_with_path(params)}",
+                "the tree is not built like params",
+            ),
         ],
     ),
     "11.5": Answers(
@@ -371,6 +387,19 @@ ANSWERS = {
             "def make_pair(block, seed):\n"
             "    model = block(nnx.Rngs(seed))\n"
             "    return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)\n",
+            # optax, and no nnx.Optimizer
+            START
+            + """    tx, model = optax.adam(1e-2), GatedBlock(nnx.Rngs(seed))
+    graph, params = nnx.split(model)
+    state = params, tx.init(params)
+    @partial(jax.jit, donate_argnums=0)
+    def step(state, x, y):
+        params, opt = state
+        loss, grads = jax.value_and_grad(
+            lambda p: loss_fn(nnx.merge(graph, p), x, y))(params)
+        updates, opt = tx.update(grads, opt, params)
+        return (optax.apply_updates(params, updates), opt), loss
+    return jax.device_put(state, place(state, mesh)), step""",
         ],
         wrong=[
             (START + MAKE + "    places = on()\n" + PUT, "idle-axis|redundancy"),
@@ -442,6 +471,25 @@ ANSWERS = {
                 + "    places = place(shapes, mesh)\n"
                 + PUT,
                 "['loss of step 1']",
+            ),
+            (  # the moments are not renewed
+                START
+                + """    tx, model = optax.adam(1e-2), GatedBlock(nnx.Rngs(seed))
+    graph, params = nnx.split(model)
+    state = params, tx.init(params)
+    @partial(jax.jit, donate_argnums=0)
+    def step(state, x, y):
+        params, opt = state
+        loss, grads = jax.value_and_grad(
+            lambda p: loss_fn(nnx.merge(graph, p), x, y))(params)
+        updates, _ = tx.update(grads, opt, params)
+        return (optax.apply_updates(params, updates), opt), loss
+    return jax.device_put(state, place(state, mesh)), step""",
+                "['loss of step 3']",
+            ),
+            (
+                START + MAKE + "    places = place(shapes, mesh)",
+                "start returned a NoneType, and (state, step) is wanted",
             ),
         ],
     ),

@@ -98,6 +98,12 @@ ANSWERS = {
                 + GOOD_MERGE,
                 "runs",
             ),
+            (
+                SPLIT
+                + "    x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)\n"
+                + GOOD_MERGE,
+                "split gives (), and (8, 4, 6, 6) is wanted",
+            ),
         ],
     ),
     "12.2": Answers(
@@ -189,6 +195,17 @@ ANSWERS = {
             + "    "
             'return jnp.einsum("dhtf->dhft", w.reshape(\n'
             "        w.shape[0], heads, 2, -1)).reshape(w.shape)\n",
+            # the weights are reordered by NumPy
+            GOOD_PAIRS
+            + TO
+            + "    halves = np.asarray(w).reshape(len(w), heads, 2, -1)\n"
+            "    return halves.swapaxes(2, 3).reshape(w.shape)\n",
+            # each feature and its partner
+            PAIRS + "    turn = jnp.repeat(angles(x), 2, -1)\n"
+            "    pairs = x.reshape(*x.shape[:3], -1, 2)\n"
+            "    partner = jnp.stack([-pairs[..., 1], pairs[..., 0]], -1)\n"
+            "    partner = partner.reshape(x.shape)\n"
+            "    return x * jnp.cos(turn) + partner * jnp.sin(turn)\n" + GOOD_TO,
         ],
         wrong=[
             (  # nothing changed
@@ -227,6 +244,10 @@ ANSWERS = {
                 + GOOD_PAIRS.removeprefix(PAIRS)
                 + GOOD_TO,
                 "all-gather runs",
+            ),
+            (
+                GOOD_PAIRS + TO + "    w.reshape(len(w), heads, 2, -1).swapaxes(2, 3)",
+                "to_pairs makes () of a weight of (10, 60)",
             ),
         ],
     ),
@@ -294,7 +315,7 @@ ANSWERS = {
             ),
             (  # not placed at all
                 MAKE + "    return dict(host), wasteful",
-                "which lie on no device",
+                "params has a ndarray, and only arrays that are placed",
             ),
             (  # only the weights are placed
                 MAKE + "    params = dict(host)\n"
@@ -350,6 +371,14 @@ ANSWERS = {
                     "constrain(in_heads(h",
                 ).replace("[:, i])", '[:, i]), "data", None, None, "model")'),
                 "there is all-to-all",
+            ),
+            (
+                MAKE + CUT3 + PUT + F3.replace("return params, f", "return f, params"),
+                "params has a function, and only arrays",
+            ),
+            (
+                MAKE + CUT3 + PUT + F3.replace("return params, f", ""),
+                "make is to return (params, f)",
             ),
         ],
     ),

@@ -57,6 +57,11 @@ ANSWERS = {
             "    return jax.make_array_from_callback(\n"
             '        (rows, size), on("data", None, mesh=mesh),\n'
             "        lambda index: windows[order][index])",
+            # sorted in a batch, for the sake of reading
+            EPOCH
+            + WINDOWS
+            + "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
+            "    mine = windows[np.sort(order[at * rows : (at + 1) * rows])]\n" + PUT,
         ],
         wrong=[
             (  # random places, as in the chapter
@@ -124,6 +129,21 @@ ANSWERS = {
                 + "    mine = windows[at * rows : (at + 1) * rows]\n"
                 + PUT,
                 "not another order",
+            ),
+            (  # each batch has the windows that it had
+                EPOCH
+                + WINDOWS
+                + "    mine = np.random.default_rng(step).permutation(\n"
+                "        windows[at * rows : (at + 1) * rows])\n" + PUT,
+                "of the windows come in the same step: not another order",
+            ),
+            (  # in order at first
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng(epoch).permutation(count)\n"
+                "    order = order if epoch else np.arange(count)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
+                "the first epoch is not shuffled",
             ),
         ],
     ),
@@ -277,6 +297,30 @@ ANSWERS = {
                 "            leaf.shape, leaf.dtype, sharding=on(*fits))\n" + TREE,
                 "lies as",
             ),
+            (  # everything whole on each device, and then cut
+                RESTORE + "    def target(spec, leaf):\n"
+                "        return jax.ShapeDtypeStruct(\n"
+                "            leaf.shape, leaf.dtype, sharding=on(mesh=mesh))\n"
+                "    def cut(spec, leaf):\n"
+                "        fits = [a if a and n % mesh.shape[a] == 0 else None\n"
+                "                for a, n in zip(spec, leaf.shape)]\n"
+                "        return jax.device_put(leaf, on(*fits, mesh=mesh))\n"
+                + TREE.replace("return manager", "tree = manager")
+                + "    return jax.tree.map(cut, specs, tree,\n"
+                "                        is_leaf=lambda spec: isinstance(spec, P))",
+                "bytes are read to a device, which is to hold",
+            ),
+            (
+                RESTORE + "    manager.restore(step)",
+                "does not say where each array goes",
+            ),
+            (
+                RESTORE + "    def target(spec, leaf):\n"
+                "        return jax.ShapeDtypeStruct(\n"
+                "            leaf.shape, leaf.dtype, sharding=on(mesh=mesh))\n"
+                + TREE.replace("return manager", "manager"),
+                "restore returned a NoneType, and the tree is wanted",
+            ),
         ],
     ),
     "13.5": Answers(
@@ -289,6 +333,8 @@ ANSWERS = {
             "    return total.item() / len(rows)",
             MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
             "    return float(sum(sums) / len(rows))",
+            MEAN + PADDED + "    share = 1 / len(rows)\n"
+            "    return float(sum(score(*part) * share for part in parts))",
         ],
         wrong=[
             (  # called for the form, averaged on the host
@@ -349,6 +395,20 @@ ANSWERS = {
             (  # without the score
                 MEAN + "    return float((rows**2).mean())",
                 "score was called 0 times",
+            ),
+            (  # weights of another type
+                MEAN
+                + PADDED.replace("np.float32", "int")
+                + "    total = sum(score(*part) for part in parts)\n"
+                "    return float(total) / len(rows)",
+                "'int32(16,)'], not ['float32(16, 5)', 'float32(16,)']",
+            ),
+            (
+                MEAN
+                + PADDED
+                + "    total = jnp.stack([score(*part) for part in parts]).sum()\n"
+                "    return np.float32(total) / len(rows)",
+                "mean_loss returned a float32, and a float is wanted",
             ),
         ],
     ),
@@ -429,6 +489,24 @@ ANSWERS = {
                 "        axis_types=(AxisType.Auto,) * 2)\n"
                 "    run = load(manager, mesh)\n" + GO_ON,
                 "lies as",
+            ),
+            (
+                RESUME
+                + "    run = load(manager, mesh)\n"
+                + GO_ON.replace("    return run, losses\n", ""),
+                "resume returned a NoneType, and the pair",
+            ),
+            (
+                RESUME
+                + "    run = load(manager, mesh)\n"
+                + GO_ON.replace("return run, losses", "return losses, run"),
+                "and the pair of the run and its losses is wanted",
+            ),
+            (  # the run as it was read
+                RESUME
+                + "    run = load(manager, mesh)\n"
+                + GO_ON.replace("return run", "return load(manager, mesh)"),
+                "the run counts 83 steps",
             ),
         ],
     ),

@@ -31,6 +31,7 @@ ANSWERS = {
             'a, b, c, bound = 61.44, 1293.5, 0.1667, ["b"]',
             "a, b, c = np.float32(61.4), jnp.float32(1293), np.float64(1 / 6)\n"
             'bound = "b"',
+            "a, b, c, bound = 61.44, 1293.5, 1 / 6, ' b '",
         ],
         wrong=[
             ('a, b, c, bound = 64, 8192, 1 / 6, "b"', "look again at a, b"),
@@ -120,6 +121,14 @@ ANSWERS = {
                 + "    if left <= 0:\n        return None\n"
                 + "    return 2 * int(ratio * each * d * f / left)",
                 "fewer do as well",
+            ),
+            (  # a search that gives up
+                ROWS + "    for B in range(1, 1000):\n"
+                "        flops, moved = product(B, d, f, each)\n"
+                "        if (flops / chip.bf16_flops_per_s\n"
+                "                >= moved / chip.memory_bytes_per_s):\n"
+                "            return B",
+                "512 × 248 on v5p, 2 bytes each: None, and there is one",
             ),
         ],
     ),
@@ -249,6 +258,7 @@ ANSWERS = {
             "times = weights / rows\n"
             'winner = "tensor parallel" if times > 1 else "fsdp"\n'
             "same_at = 8192 * times",
+            "winner, times, same_at = 'tensor-parallel', 3, 24576",
         ],
         wrong=[
             ('winner, times, same_at = "fsdp", 3, 24576', "'fsdp': one sends"),
@@ -293,6 +303,12 @@ ANSWERS = {
             "        (sum(mesh_parts(model, 64 // n, n, batch, seq).values()), n)\n"
             "        for n in (1, 4, 16, 64) if fits(n))\n"
             "    return (64 // times[0][1], times[0][1]) if times else None",
+            CHOOSE + "    times = {}\n"
+            "    for n in (1, 4, 16, 64):\n"
+            "        if mesh_fits(model, 64 // n, n, batch, seq):\n"
+            "            parts = mesh_parts(model, 64 // n, n, batch, seq)\n"
+            "            times[64 // n, n] = sum(parts.values())\n"
+            "    return jnp.array(min(times, key=times.get)) if times else None",
         ],
         wrong=[
             (  # a table of the tried cases, else the most usual
@@ -335,6 +351,7 @@ ANSWERS = {
                 "times as long",
             ),
             (CHOOSE + "    return None", "None, and 1 of 4 fit"),
+            (CHOOSE + "    return '16', '4'", "('16', '4') is no (data, model)"),
         ],
     ),
 }

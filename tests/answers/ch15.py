@@ -122,6 +122,11 @@ ANSWERS = {
                 "    return np.split(batch, process_count)[process_index]",
                 "and the order of epoch 1 has row",
             ),
+            (
+                LOCAL + "    order = np.random.default_rng(step // 10).permutation(N)\n"
+                "    order.reshape(10, process_count, -1)[step % 10, process_index]",
+                "1 processes load [()] rows; each should load 24",
+            ),
         ],
     ),
     "15.3": Answers(
