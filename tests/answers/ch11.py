@@ -33,6 +33,18 @@ INIT = """    state = jax.jit(lambda: nnx.split(make())[1], out_shardings=places
 PUT = """    state = jax.device_put(nnx.split(make())[1], places)
     return state, make_step(graph)
 """
+BY_HAND = """    tx, model = optax.adam(1e-2), GatedBlock(nnx.Rngs(seed))
+    graph, params = nnx.split(model)
+    state = params, tx.init(params)
+    @partial(jax.jit, donate_argnums=0)
+    def step(state, x, y):
+        params, opt = state
+        loss, grads = jax.value_and_grad(
+            lambda p: loss_fn(nnx.merge(graph, p), x, y))(params)
+        updates, opt = tx.update(grads, opt, params)
+        return (optax.apply_updates(params, updates), opt), loss
+    return jax.device_put(state, place(state, mesh)), step
+"""
 SPECS = """    def spec(path, leaf):
         name = name_of(path)
         if "kernel" not in name:
@@ -388,18 +400,7 @@ ANSWERS = {
             "    model = block(nnx.Rngs(seed))\n"
             "    return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)\n",
             # optax, and no nnx.Optimizer
-            START
-            + """    tx, model = optax.adam(1e-2), GatedBlock(nnx.Rngs(seed))
-    graph, params = nnx.split(model)
-    state = params, tx.init(params)
-    @partial(jax.jit, donate_argnums=0)
-    def step(state, x, y):
-        params, opt = state
-        loss, grads = jax.value_and_grad(
-            lambda p: loss_fn(nnx.merge(graph, p), x, y))(params)
-        updates, opt = tx.update(grads, opt, params)
-        return (optax.apply_updates(params, updates), opt), loss
-    return jax.device_put(state, place(state, mesh)), step""",
+            START + BY_HAND,
         ],
         wrong=[
             (START + MAKE + "    places = on()\n" + PUT, "idle-axis|redundancy"),
@@ -473,18 +474,7 @@ ANSWERS = {
                 "['loss of step 1']",
             ),
             (  # the moments are not renewed
-                START
-                + """    tx, model = optax.adam(1e-2), GatedBlock(nnx.Rngs(seed))
-    graph, params = nnx.split(model)
-    state = params, tx.init(params)
-    @partial(jax.jit, donate_argnums=0)
-    def step(state, x, y):
-        params, opt = state
-        loss, grads = jax.value_and_grad(
-            lambda p: loss_fn(nnx.merge(graph, p), x, y))(params)
-        updates, _ = tx.update(grads, opt, params)
-        return (optax.apply_updates(params, updates), opt), loss
-    return jax.device_put(state, place(state, mesh)), step""",
+                START + BY_HAND.replace("updates, opt =", "updates, _ ="),
                 "['loss of step 3']",
             ),
             (
