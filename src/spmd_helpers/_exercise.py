@@ -21,7 +21,8 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
     - **Right.** The block ends: one line says so.
     - **Wrong.** An assert fails: `CheckFailed` with the assert's own words,
       shown without a traceback. Any other exception is the answer's own and is
-      passed on with a note that says which exercise it stopped.
+      passed on with a note that says which exercise it stopped, and that asks
+      for a forgotten `return` where Python complains of a None.
 
     JAX raises `NotImplementedError` too; from inside JAX it is a wrong answer,
     not an open exercise.

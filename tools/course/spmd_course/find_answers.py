@@ -53,9 +53,9 @@ class _Mended:
         self.nodes = _code(nbformat.read(release, as_version=4))
         self.exercises = exercises_of(self.given, release)
         self.match = _match(self.own, self.given, self.exercises)
-        stubs = {self.given.index(e.stub) for e in self.exercises}
-        checks = {self.given.index(e.check) for e in self.exercises}
-        if not (stubs | checks) & set(self.match.values()):
+        self.stubs = {self.given.index(e.stub): e for e in self.exercises}
+        self.checks = {self.given.index(e.check): e for e in self.exercises}
+        if not {*self.stubs, *self.checks} & set(self.match.values()):
             raise CannotGrade(
                 f"{shown} was NOT graded: no exercise of {release.name} was found in "
                 "it, neither by nbgrader's grade ids nor by its text. Open it and see "
@@ -67,7 +67,7 @@ class _Mended:
         self._split_merged()
         self._give_ids_back()
         self._put_back()
-        self._say_other_meanings()
+        self._say_what_is_set_anew()
         self._finish()
 
     def _node(self, j: int):
@@ -116,8 +116,8 @@ class _Mended:
             )
         self.remarks += [
             f"exercise {e.number}: the check was changed; the release's was used"
-            for e in self.exercises
-            if self.given.index(e.check) in changed
+            for j, e in self.checks.items()
+            if j in changed
         ]
 
     def _given_was_changed(self, i: int, j: int) -> None:
@@ -134,8 +134,6 @@ class _Mended:
     def _put_back(self) -> None:
         """Cells of the release that are not there, each behind its predecessor."""
         mine = {j: i for i, j in self.match.items()}
-        stubs = {self.given.index(e.stub): e for e in self.exercises}
-        checks = {self.given.index(e.check): e for e in self.exercises}
         self.behind: dict[int, list] = {}
         after, gone = -1, 0
         for j in range(len(self.given)):
@@ -144,16 +142,17 @@ class _Mended:
                 continue
             node = self._node(j)
             self.behind.setdefault(after, []).append(node)
-            if j in stubs:
+            if exercise := self.stubs.get(j):
+                names = " and ".join(sorted(exercise.names))
                 node.metadata[NOT_FOUND] = (
-                    f"exercise {stubs[j].number}: NOT FOUND, no cell is its answer or "
-                    f"defines {' and '.join(sorted(stubs[j].names))}; it got no score: "
+                    f"exercise {exercise.number}: NOT FOUND, no cell is its answer or "
+                    f"defines {names}; it got no score: "
                     "look at the submission and grade it by hand"
                 )
                 self.remarks.append(node.metadata[NOT_FOUND])
-            elif j in checks:
+            elif j in self.checks:
                 self.remarks.append(
-                    f"exercise {checks[j].number}: the check was not there; the "
+                    f"exercise {self.checks[j].number}: the check was not there; the "
                     "release's was used"
                 )
             else:
@@ -163,29 +162,31 @@ class _Mended:
                 f"{gone} given code cell(s) had been deleted; the release's ran"
             )
 
-    def _say_other_meanings(self) -> None:
+    def _say_what_is_set_anew(self) -> None:
         """nbgrader runs a notebook from top to bottom, and puts no name back."""
         mine = {j: i for i, j in self.match.items()}
-        stubs = {self.given.index(e.stub) for e in self.exercises}
-        checks = {self.given.index(e.check) for e in self.exercises}
-        told = (c for j, c in enumerate(self.given) if j not in stubs | checks)
-        given = set().union(*(_set_by(cell.source) for cell in told))
-        given -= {name for exercise in self.exercises for name in exercise.names}
+        answers = {name for exercise in self.exercises for name in exercise.names}
+        told = [
+            _set_by(cell.source)
+            for j, cell in enumerate(self.given)
+            if j not in self.stubs and j not in self.checks
+        ]
+        given = set().union(*told) - answers
         theirs = [
             (i, bound(cell.source) & given)
             for i, cell in enumerate(self.own)
-            if self.match.get(i) is None or self.match[i] in stubs
+            if i not in self.match or self.match[i] in self.stubs
         ]
-        for exercise in self.exercises:
-            at = mine.get(self.given.index(exercise.check), len(self.own))
+        for j, exercise in self.checks.items():
+            at = mine.get(j, len(self.own))
             uses = _used_by(exercise.check.source)
             names = set().union(*(names for i, names in theirs if i < at)) & uses
             if names:
                 words = ", ".join(f"`{name}`" for name in sorted(names))
                 self.remarks.append(
-                    f"exercise {exercise.number}: {words} had another meaning than the "
-                    "book's when its check ran; if its points are missing, grade it "
-                    "with `python -m spmd_helpers.grade`, which gives names back"
+                    f"exercise {exercise.number}: cells before its check set {words} "
+                    "anew, which the check uses; if points are missing, grade it with "
+                    "`python -m spmd_helpers.grade`, which gives names back"
                 )
 
     def _finish(self) -> None:
