@@ -46,7 +46,7 @@ from nbgrader.preprocessors import (
 from nbgrader.preprocessors.base import NbGraderPreprocessor
 from traitlets.config import Config
 
-GENERATOR = 2  # raise it when this file changes what it writes
+GENERATOR = 3  # raise it when this file changes what it writes
 CODE_COLUMNS = 72  # what the site's column shows without scrolling
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -148,6 +148,8 @@ def _parse(master: Path, book: Book):
                 raise BookError(f"{at}: the setup cell needs one line {IMPORT_LINE!r}")
             cell.source = cell.source.replace(IMPORT_LINE, preamble(book, text))
             cell.id = f"ch{chapter:02}-setup"
+            cell.metadata["cellView"] = "form"  # Colab
+            cell.metadata["jupyter"] = {"source_hidden": True}  # JupyterLab
         elif graded:
             cell.id = graded["grade_id"]
             cell.metadata["nbgrader"] = nbformat.from_dict(graded)

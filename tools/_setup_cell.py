@@ -1,11 +1,11 @@
 """The first cell of every notebook: import the package, or install it.
 
-A master writes only `import spmd_helpers as spmd` in its cell tagged `setup`.
-The generator replaces that line by one of the two texts below. Both keep the
-JAX that is already there (on Colab, the one made for its accelerator): the
-package's own wheel asks for numpy and matplotlib alone. Neither text ever asks
-an index for a bare package name. Where a master imports one of the LIBRARIES, a
-last line asks for those: where one is missing, the reader is told what to type.
+A master writes only `import spmd_helpers as spmd` in its cell tagged `setup`. The
+generator replaces that line by TEXT, the same whether the repository's address is
+known or not. On Colab and Kaggle it installs the package and then, by
+`spmd.require`, whatever else is missing or too old; everywhere else it installs
+nothing and says in one sentence what to type. Colab shows the cell as a form and
+JupyterLab folds it away.
 """
 
 import re
@@ -22,51 +22,56 @@ LIBRARIES = {
     "orbax.checkpoint": "orbax-checkpoint",
 }
 
-# The repository's address is known: install the tag that made this notebook.
-FROM_REPOSITORY = """\
+# `{source}` is what pip installs where no wheel lies beside the notebook: the tag of
+# the repository that made this notebook, or nothing while there is no address. `hosted`
+# asks what the package's own `hosted` asks, which is not there yet.
+TEXT = """\
+# @title Set-up: run this cell first {{ display-mode: "form" }}
 try:
     import spmd_helpers as spmd
-except ModuleNotFoundError:  # Colab, for one: install the package only
-    source = "git+{address}@v{version}"
-    %pip install --quiet "spmd-helpers @ {{source}}"
-    import spmd_helpers as spmd
-"""
-
-# It is not known yet: a wheel that lies beside the notebook, or a sentence.
-FROM_WHEEL = """\
-try:
-    import spmd_helpers as spmd
-except ModuleNotFoundError:  # Colab, for one: install the package only
+except ModuleNotFoundError:
     from glob import glob
+    from os import environ
+    from sys import executable
 
-    wheels = sorted(glob("spmd_helpers-*any.whl"))
-    if wheels:
-        %pip install --quiet {wheels[-1]}
+    wheels = glob("spmd_helpers-*any.whl") or glob(
+        "/kaggle/input/**/spmd_helpers-*any.whl", recursive=True
+    )
+    source = max(wheels, default={source})
+    hosts = {{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}}
+    hosted = hosts & {{*environ}}
+    if source and hosted:
+        !"{{executable}}" -m pip install --quiet "{{source}}"
     try:
         import spmd_helpers as spmd
     except ModuleNotFoundError:
+        if source and not hosted:
+            how = f'run  %pip install "{{source}}"  (without pip, '
+            how += "`uv pip install` it in a terminal)"
+        elif source:
+            how = f"pip could not install {{source}}: check its name"
+        else:
+            how = (
+                "in a copy of the book, `make wheel` writes "
+                "dist/spmd_helpers-*any.whl; put it beside this "
+                "notebook (on Kaggle: add it as an input)"
+            )
         problem = ModuleNotFoundError(
-            "spmd_helpers is not installed: in a downloaded copy of "
-            "the book, `make wheel` writes dist/spmd_helpers-*.whl; "
-            "put it beside this notebook under this name and run this "
-            "cell again (without pip: `uv pip install` it; or open the "
-            "notebook with `make lab`, which needs no wheel)"
+            f"spmd_helpers is missing: {{how}} and run this cell again"
         )
         problem._render_traceback_ = lambda: [str(problem)]
         raise problem from None
+spmd.require({libraries})
 """
 
 
 def preamble(book: Book, master: str = "") -> str:
     """What stands in place of the import line of a master with this text."""
-    if book.repository:
-        text = FROM_REPOSITORY.format(address=book.repository, version=book.version)
-    else:
-        text = FROM_WHEEL
-    needed = ", ".join(f'"{name}"' for name in libraries(master))
-    if needed:
-        text += f"spmd.require({needed})\n"
-    return text.rstrip("\n")
+    tag = f"git+{book.repository}@v{book.version}"
+    return TEXT.format(
+        source=f'\n        "spmd-helpers @ {tag}"\n    ' if book.repository else '""',
+        libraries=", ".join(f'"{name}"' for name in libraries(master)),
+    ).rstrip("\n")
 
 
 def libraries(master: str) -> list[str]:

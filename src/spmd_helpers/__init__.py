@@ -65,6 +65,8 @@ _HOMES = {
     "NoJax": "_errors",
     "OldJax": "_errors",
     "MissingLibrary": "_errors",
+    "RestartNeeded": "_errors",
+    "InstallFailed": "_errors",
     "BackendStarted": "_errors",
     "DownloadFailed": "_errors",
     "LaunchFailed": "_errors",

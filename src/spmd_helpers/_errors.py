@@ -60,6 +60,14 @@ class MissingLibrary(_OneSentence, ModuleNotFoundError):
     """A library that the notebook imports is not installed."""
 
 
+class RestartNeeded(_OneSentence, RuntimeError):
+    """An imported package has to be replaced, so the kernel must start anew."""
+
+
+class InstallFailed(_OneSentence, RuntimeError):
+    """pip could not install what a notebook needs, on Colab or Kaggle."""
+
+
 class BackendStarted(_OneSentence, RuntimeError):
     """JAX already runs on fewer devices than were asked for."""
 

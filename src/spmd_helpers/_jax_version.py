@@ -1,13 +1,10 @@
 """Asked before anything else: is there a JAX, new enough, and what else is needed?"""
 
-import re
 import sys
-from importlib.util import find_spec
 
-from ._errors import MissingLibrary, NoJax, OldJax
-
-OLDEST_JAX = "0.10.2"
-_IMPORTED_AS = {"orbax-checkpoint": "orbax.checkpoint"}
+from ._errors import MissingLibrary, NoJax, OldJax, RestartNeeded
+from ._install import RESTART, hosted, install
+from ._packages import OLDEST_JAX, Change, is_older, joined, needed_change
 
 
 def require_jax():
@@ -34,100 +31,84 @@ def require_jax():
     version = str(getattr(jax, "__version__", ""))
     if is_older(version, OLDEST_JAX):
         raise OldJax(
-            f"spmd_helpers needs jax {OLDEST_JAX} or newer, and this is jax"
-            f" {version}: run  %pip install -U jax  (with a GPU 'jax[cuda12]', with a"
-            " TPU 'jax[tpu]'), restart the kernel (in Colab: Runtime > Restart"
-            " session) and begin again at the first cell."
+            f"spmd_helpers needs jax {OLDEST_JAX} or newer, and this is jax {version}:"
+            f" run  {_command(running_jax=version)}  , {RESTART} and begin again at the"
+            " first cell."
         )
     return jax
 
 
 def require(*libraries):
-    """Say in one sentence which of a notebook's libraries to install; none: nothing.
+    """Make sure that a notebook's JAX is new enough and its libraries are there.
 
-    The command that it gives names the JAX that is installed, so that pip keeps it:
-    a new flax, for one, would else replace a JAX that is older than it likes.
+    On Colab and Kaggle, which bring a JAX of their own, what is missing or too old is
+    installed, with one line that says what and why: the newest JAX that goes with the
+    NumPy that is there, with the packages of its accelerator. No restart is needed
+    unless something imported JAX before. Everywhere else nothing is installed: one
+    sentence says what to type.
 
     Example:
 
     >>> require("optax", "orbax-checkpoint")
 
     Args:
-        libraries: names as pip knows them. They are looked for, not imported.
+        libraries: names as pip knows them, beside jax. They are looked for, not
+            imported.
 
     Raises:
-        MissingLibrary: some are not installed.
-        NoJax, OldJax: some are not, and JAX has to be mended first.
+        MissingLibrary: libraries are missing, or do not work with the JAX there is.
+        NoJax, OldJax: JAX is missing, incomplete, or older than 0.10.2.
+        RestartNeeded: JAX was imported before, so that the kernel must start anew.
+        InstallFailed: pip could not do it.
 
-    The first cell of the chapters that import more than JAX and NumPy.
+    The last line of every chapter's first cell.
     """
-    missing = [name for name in libraries if not _is_installed(name)]
-    if not missing:
+    change = needed_change(libraries)
+    running = str(getattr(sys.modules.get("jax"), "__version__", ""))
+    if change is None:
+        if running and is_older(running, OLDEST_JAX):
+            raise RestartNeeded(
+                f"jax {running} is running, and a newer one is installed: {RESTART} and"
+                " run this cell first."
+            )
         return
-    if _is_installed("jax"):
-        kept = f"jax=={require_jax().__version__}"
-        why = "the last word keeps the JAX that is here"
-    else:
-        kept = "jax"
-        why = "with a GPU write 'jax[cuda12]', with a TPU 'jax[tpu]'"
-    *others, last = missing
-    names = f"{', '.join(others)} and {last}" if others else last
-    verb = "are" if others else "is"
-    raise MissingLibrary(
-        f"this notebook also needs {names}, which {verb} not installed: run"
-        f"  %pip install {' '.join(missing)} {kept}  ({why}) and then this cell again."
+    place = hosted()
+    if place:
+        install(change, libraries, place)
+        return
+    raise _kind_of(change)(
+        f"this notebook cannot run yet, because {joined(change.reasons)}: run "
+        f" {change.command}  {_afterwards(change)} this cell again."
     )
 
 
-def _is_installed(name):
-    try:
-        return find_spec(_IMPORTED_AS.get(name, name)) is not None
-    except (ImportError, ValueError):  # no parent; a module without a spec
-        return _IMPORTED_AS.get(name, name) in sys.modules
+def _kind_of(change: Change) -> type[Exception]:
+    if not change.brings_jax:
+        return MissingLibrary
+    return NoJax if "jax is not installed" in change.reasons else OldJax
 
 
-def is_older(version, than):
-    """Whether a version comes before a final release.
-
-    Example:
-
-    >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
-    (True, False)
-    >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was
-    True
-
-    Args:
-        version: such as "0.10.2", "0.12.0.1" or "0.11.0.dev20260901+4f2a".
-        than: a final release, digits and dots only.
-
-    Returns:
-        False also for a version that cannot be read: better to try than to refuse.
-    """
-    given = _sort_key(version)
-    return given is not None and given < _sort_key(than)
+def _afterwards(change: Change) -> str:
+    """What to do between the installation and running the cell again."""
+    imported = "jax" in sys.modules or ("numpy" in change.replaces)
+    return f", {RESTART} and run" if change.replaces and imported else "and then run"
 
 
-def _sort_key(version):
-    """(release numbers, is it final): ((0, 10, 2), True) for "0.10.2"."""
-    parts = re.match(r"(\d+(?:\.\d+)*)(\.?(?:dev|a|b|rc)\d*)?", version)
-    if parts is None:
-        return None
-    numbers = [int(number) for number in parts[1].split(".")]
-    while numbers and numbers[-1] == 0:  # 0.11.0 and 0.11 are one release
-        numbers.pop()
-    return tuple(numbers), parts[2] is None
+def _command(**given) -> str:
+    """What to type; where metadata show nothing wrong, what brings JAX anew."""
+    change = needed_change(**given)
+    return change.command if change else f'%pip install -U "jax>={OLDEST_JAX}" jaxlib'
 
 
-def _why_not(error):
+def _why_not(error) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in ("jax", "jaxlib"):
         return (
             f"spmd_helpers needs JAX, and {error.name} is not installed: run"
-            "  %pip install -U jax  (with a GPU 'jax[cuda12]', with a TPU 'jax[tpu]');"
-            " in Colab it is already there."
+            f"  {_command()}  and then this cell again."
         )
     reason = (str(error).strip() or "no message").splitlines()[0]
     return (
         f"spmd_helpers needs JAX, and the installed one cannot be imported"
-        f" ({type(error).__name__}: {reason}): run  %pip install -U jax jaxlib  and"
-        " restart the kernel."
+        f" ({type(error).__name__}: {reason}): run  {_command()}  , {RESTART} and begin"
+        " again at the first cell."
     )

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 
-from ._jax_version import is_older
+from ._packages import is_older
 
 # What libtpu needs to be told on a machine without TPUs. It reads all of it once,
 # when it is loaded (tried with libtpu 0.0.42.1 and 0.0.50.1).

@@ -1,0 +1,235 @@
+"""Which packages are installed, whether they fit each other, and what would fit."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import re
+import shutil
+import sys
+
+OLDEST_JAX = "0.10.2"
+OLDEST_NUMPY = "2.0"  # what jax 0.10.2 asks for
+# JAX from this version on asks for NumPy from that version on (by its own metadata).
+# pip would find it out by downloading each newer JAX first.
+NUMPY_FOR_JAX = (("0.12", "2.2"), ("0.11", "2.1"))
+IMPORTED_AS = {"orbax-checkpoint": "orbax.checkpoint"}
+
+# Releases that cannot be imported beside a JAX although their metadata allow it:
+# library -> (which JAX, which releases). Found by importing each release beside
+# jax 0.10.2, 0.11.0, 0.11.2 and 0.12.0.1 on Python 3.13 (November 2026).
+DOES_NOT_IMPORT = {
+    "flax": (
+        (">=0.11.1", "<0.12.10"),
+        (">=0.11", "<0.12.7"),
+        (">=0.10.2", "<0.12.4"),
+    ),
+    "optax": ((">=0.10.2", "==0.2.7"),),
+    "orbax-checkpoint": ((">=0.10.2", "<0.11.20"),),
+}
+_NEWEST = "9999"  # stands for a JAX that pip has not chosen yet
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What has to be installed so that a notebook can run, and why.
+
+    Attributes:
+        reasons: one clause for each thing that does not fit, such as
+            "jax 0.7.2 is older than 0.10.2".
+        requirements: what to ask pip for, such as "jax>=0.10.2" and "numpy==2.1.3".
+        replaces: names of the installed packages that are replaced.
+        brings_jax: whether a JAX is installed, not only libraries beside it.
+    """
+
+    reasons: tuple[str, ...]
+    requirements: tuple[str, ...]
+    replaces: tuple[str, ...]
+    brings_jax: bool
+
+    @property
+    def command(self) -> str:
+        """The line to type in a notebook cell, for pip or, where there is none, uv."""
+        if importlib.util.find_spec("pip") is None and shutil.which("uv"):
+            names = [re.match(r"[\w.-]+", text)[0] for text in self.requirements]
+            renew = "".join(f" -P {name}" for name in names if name != "numpy")
+            return f"!uv pip install --python {sys.executable}{renew} {self._quoted}"
+        return f"%pip install -U {self._quoted}"
+
+    @property
+    def _quoted(self) -> str:
+        texts = self.requirements
+        return " ".join(f'"{t}"' if re.search(r"[^\w.-]", t) else t for t in texts)
+
+
+def needed_change(libraries=(), running_jax: str | None = None) -> Change | None:
+    """What has to change before a notebook with these libraries can run.
+
+    NumPy keeps its version: other packages of the environment were built for it, and
+    a notebook may have imported it. pip then takes the newest JAX that goes with it.
+
+    Args:
+        libraries: names as pip knows them, such as "flax".
+        running_jax: the version of an imported JAX that is too old, whatever version
+            is installed.
+
+    Returns:
+        None where everything is installed and fits.
+    """
+    jax = installed("jax")
+    faults = list(_faults_of_jax(jax, running_jax))
+    stays = jax is not None and not running_jax and not is_older(jax, OLDEST_JAX)
+    missing = [name for name in libraries if not is_installed(name)]
+    unfit = [
+        name
+        for name in DOES_NOT_IMPORT
+        if (name in libraries or not stays)
+        and name not in missing
+        and (have := installed(name))
+        and not fits(name, have, jax if stays else _NEWEST)
+    ]
+    if not (faults or missing or (stays and unfit)):
+        return None
+    reasons = [*faults, *(f"{name} is not installed" for name in missing)]
+    if stays:
+        reasons += [f"{n} {installed(n)} does not work with jax {jax}" for n in unfit]
+    extras = _extras() if faults else ""
+    numpy = installed("numpy")
+    wanted = f"jax{extras}=={jax}" if stays else f"jax{extras}{_newest_with(numpy)}"
+    requirements = [wanted, *missing, *unfit]
+    replaces = [*(["jax", "jaxlib"] if faults and jax else []), *unfit]
+    if numpy and is_older(numpy, OLDEST_NUMPY):
+        reasons.append(f"NumPy {numpy} is older than {OLDEST_NUMPY}")
+        requirements.append(f"numpy>={OLDEST_NUMPY}")
+        replaces.append("numpy")
+    elif numpy:
+        requirements.append(f"numpy=={numpy}")
+    return Change(tuple(reasons), tuple(requirements), tuple(replaces), bool(faults))
+
+
+def _newest_with(numpy: str | None) -> str:
+    """The versions of JAX to choose from: ">=0.10.2", below one that wants more."""
+    if numpy is None or is_older(numpy, OLDEST_NUMPY):
+        return f">={OLDEST_JAX}"
+    too_new = [jax for jax, wants in NUMPY_FOR_JAX if is_older(numpy, wants)]
+    return f">={OLDEST_JAX}" + (f",<{too_new[-1]}" if too_new else "")
+
+
+def _faults_of_jax(jax: str | None, running: str | None):
+    """Clauses that say why the installed JAX has to be replaced or completed."""
+    if running is not None:
+        yield f"jax {running} is older than {OLDEST_JAX}"
+    elif jax is None:
+        yield "jax is not installed"
+    elif is_older(jax, OLDEST_JAX):
+        yield f"jax {jax} is older than {OLDEST_JAX}"
+    else:
+        for name, asked in _requirements_of_jax():
+            have = installed(name)
+            if have is None:
+                if name == "jaxlib":
+                    yield f"jax {jax} is installed without jaxlib"
+            elif name == "libtpu":  # a newer one works, and images have such
+                oldest = re.search(r"\d+(\.\d+)*", str(asked))
+                if oldest and is_older(have, oldest[0]):
+                    yield f"libtpu {have} is older than jax {jax} needs"
+            elif not asked.contains(have, prereleases=True):
+                yield f"{name} {have} is not the one for jax {jax}"
+
+
+def _requirements_of_jax():
+    """(jaxlib or a plugin, which versions the installed JAX goes with)."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for text in importlib.metadata.requires("jax") or ():
+        try:
+            asked = Requirement(text)
+        except InvalidRequirement:
+            continue
+        extras = {"", "tpu", "cuda12-local", "cuda13-local"}
+        if not re.fullmatch(r"jaxlib|libtpu|jax-cuda1[23]-plugin", asked.name):
+            continue
+        if asked.marker is None or any(
+            asked.marker.evaluate({"extra": extra}) for extra in extras
+        ):
+            yield asked.name, asked.specifier
+
+
+def _extras() -> str:
+    """What to write after "jax" so that the accelerator's packages come with it.
+
+    NVIDIA's own libraries stay as they are where they are new enough for the plugin,
+    and are not brought where the plugin runs on those of the system.
+    """
+    extras = ["tpu"] if installed("libtpu") else []
+    for cuda in ("12", "13"):
+        if installed(f"jax-cuda{cuda}-plugin"):
+            local = "" if installed(f"nvidia-cudnn-cu{cuda}") else "-local"
+            extras.append(f"cuda{cuda}{local}")
+    return f"[{','.join(extras)}]" if extras else ""
+
+
+def fits(name: str, version: str, jax: str) -> bool:
+    """Whether a release of a library can be imported beside a JAX, as far as tried."""
+    from packaging.specifiers import SpecifierSet
+
+    return not any(
+        SpecifierSet(which_jax).contains(jax, prereleases=True)
+        and SpecifierSet(releases).contains(version, prereleases=True)
+        for which_jax, releases in DOES_NOT_IMPORT.get(name, ())
+    )
+
+
+def installed(name: str) -> str | None:
+    """The version of an installed package, without importing it; None if there is none.
+
+    What pip left behind when it was stopped half-way counts as not installed.
+    """
+    try:
+        return importlib.metadata.version(name)
+    except (importlib.metadata.PackageNotFoundError, TypeError, KeyError):
+        return None
+
+
+def joined(texts) -> str:
+    """ "a", "a and b", or "a, b and c"."""
+    *others, last = texts
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def is_installed(name: str) -> bool:
+    """Whether the module of a package can be found, without importing it."""
+    module = IMPORTED_AS.get(name, name)
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # no parent; a module without a spec
+        return module in sys.modules
+
+
+def is_imported(name: str) -> bool:
+    """Whether a package's module has been imported in this process."""
+    return IMPORTED_AS.get(name, name).split(".")[0] in sys.modules
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether a version comes before a release.
+
+    Example:
+
+    >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
+    (True, False)
+    >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was
+    True
+
+    Args:
+        version: such as "0.10.2", "0.12.0.1" or "0.11.0.dev20260901+4f2a".
+        than: a release.
+
+    Returns:
+        False also for a version that cannot be read: better to try than to refuse.
+    """
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(version) < Version(than)
+    except InvalidVersion:
+        return False
