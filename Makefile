@@ -12,39 +12,39 @@ help: ## list these commands
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 book: environment ## build the site, and offline.zip of it, into _build/html
-	@$(BIN)/python tools/build_site.py
+	@$(BIN)/python -m tools.book.build_site
 
 test: environment ## prove everything that the book says (ONLY_FIRST=1: one Python)
-	@$(BIN)/python tools/run_tests.py
+	@$(BIN)/python -m tools.check.run_tests
 
 lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
-	@bash tools/lab.sh $(BIN) $(LAB)
+	@bash tools/env/lab.sh $(BIN) $(LAB)
 
 notebooks: environment ## make notebooks/, solutions/ and the generated pages again
-	@$(BIN)/python tools/make_notebooks.py
-	@$(BIN)/python tools/make_pages.py
+	@$(BIN)/python -m tools.book.make_notebooks
+	@$(BIN)/python -m tools.book.make_pages
 
 widgets: environment ## store the first pictures of the page's widgets again (needs Chromium)
-	@$(BIN)/python tools/make_widgets.py
+	@$(BIN)/python -m tools.book.make_widgets
 
 check: environment ## say which notebooks and pages are stale, change nothing
-	@$(BIN)/python tools/make_notebooks.py --check
-	@$(BIN)/python tools/make_pages.py --check
+	@$(BIN)/python -m tools.book.make_notebooks --check
+	@$(BIN)/python -m tools.book.make_pages --check
 
 bench: environment ## compare speed and answers with what others make (PART=drawing)
-	@$(BIN)/python tools/bench.py $(PART)
+	@$(BIN)/python -m tools.bench $(PART)
 
 tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
-	@bash tools/tpu.sh $(VENV)-tpu "$(PYTHON)"
-	@$(VENV)-tpu/bin/python tools/truth/measure.py --tpu $(PROGRAMS)
+	@bash tools/env/tpu.sh $(VENV)-tpu "$(PYTHON)"
+	@$(VENV)-tpu/bin/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
 
 hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
-	@"$(PYTHON)" tools/measure_gpu.py
-	@"$(PYTHON)" tools/measure_transformer.py --minutes 30
-	@$(BIN)/python tools/_hardware_page.py my-measurements
+	@"$(PYTHON)" -m tools.measure.gpu
+	@"$(PYTHON)" -m tools.measure.transformer --minutes 30
+	@$(BIN)/python -m tools.measure.page my-measurements
 
 course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)
-	@$(BIN)/python tools/make_course.py $(if $(COURSE),--to "$(COURSE)") $(CHAPTERS)
+	@$(BIN)/python -m tools.make_course $(if $(COURSE),--to "$(COURSE)") $(CHAPTERS)
 
 wheel: environment ## write the package's wheel into dist/
 	@rm -rf dist
@@ -52,7 +52,7 @@ wheel: environment ## write the package's wheel into dist/
 	@ls dist/*.whl
 
 lock: environment ## pin requirements.txt again for Python 3.11 and newer
-	@bash tools/lock.sh $(BIN)
+	@bash tools/env/lock.sh $(BIN)
 
 format: environment ## rewrite the code in one format
 	@$(BIN)/ruff format .
@@ -68,4 +68,4 @@ clean: ## remove what was built (neither .venv nor my-notebooks/)
 
 .PHONY: environment
 environment:
-	@GOAL="$(firstword $(MAKECMDGOALS))" bash tools/environment.sh $(VENV) "$(PYTHON)"
+	@GOAL="$(firstword $(MAKECMDGOALS))" bash tools/env/environment.sh $(VENV) "$(PYTHON)"

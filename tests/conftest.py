@@ -6,16 +6,12 @@ them up.
 
 import os
 import re
-import sys
 import warnings
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-
-from browser import browser_path, no_browser
+from tools.check.browser import browser_path, no_browser
 
 # The test that judges a kind of answer -> the column that it fills.
 JUDGES = {

@@ -1,17 +1,14 @@
 """The page of claims: a verdict falls when its cells print something else."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from _book import BookError
-from _claims import claims_page, printed_by, read_claims
+from tools.book.book import BookError
+from tools.book.claims import claims_page, printed_by, read_claims
 
 ROOT = Path(__file__).parent.parent
 CLAIMS = read_claims(ROOT)

@@ -18,13 +18,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from tools.book.book import read_book
+from tools.book.notebook import both_notebooks
+from tools.book.run import manager_class
+from tools.book.setup_cell import libraries, preamble
 
-from _book import read_book  # noqa: E402
-from _notebook import both_notebooks  # noqa: E402
-from _run import manager_class  # noqa: E402
-from _setup_cell import libraries, preamble  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
+
 
 BOOK = read_book(ROOT)
 READERS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -167,8 +167,9 @@ class Course:
         path.write_text(json.dumps(notebook), "utf8")
 
     def make(self, *chapters: str):
-        tool = ROOT / "tools" / "make_course.py"
-        return self.run(tool, "--to", self.folder, *chapters, cwd=ROOT)
+        return self.run(
+            "-m", "tools.make_course", "--to", self.folder, *chapters, cwd=ROOT
+        )
 
 
 def good(done: subprocess.CompletedProcess) -> str:
@@ -473,13 +474,9 @@ def test_a_given_name_that_is_set_anew_is_said(mend):
 
 @pytest.fixture(scope="module")
 def tools():
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import make_course
+    from tools import make_course
 
-        yield make_course
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
+    return make_course
 
 
 def test_what_an_instructor_changed_is_kept(tools, tmp_path):
@@ -516,11 +513,8 @@ def test_a_chapter_that_is_not_there(tools):
 
 
 def test_published_grade_ids_are_still_there():
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import freeze_grade_ids
-    finally:
-        sys.path.remove(str(ROOT / "tools"))
+    from tools.check import freeze_grade_ids
+
     frozen = freeze_grade_ids.frozen()
     assert len(frozen) > 70
     assert freeze_grade_ids.broken(frozen, freeze_grade_ids.present()) == []
@@ -529,7 +523,7 @@ def test_published_grade_ids_are_still_there():
     assert said == [
         "ch01-ex1 (1 points) is published and no chapter has it: give it back its "
         "number",
-        "ch01-ex2 is not in the list yet: run tools/freeze_grade_ids.py",
+        "ch01-ex2 is not in the list yet: run `python -m tools.check.freeze_grade_ids`",
     ]
     said = freeze_grade_ids.broken({"ch01-ex1": 1}, {"ch01-ex1": 2})
     assert said == ["ch01-ex1 was published with 1 points and now has 2"]

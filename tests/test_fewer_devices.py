@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from tools.check.run_cells import RUN
 
-from run_cells import RUN  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
+
 
 MASTERS = {int(p.name[:2]): p for p in sorted((ROOT / "book/chapters").glob("*.md"))}
 CALL = re.compile(r"^devices = (spmd\.use_devices\(.*\))$", re.M)

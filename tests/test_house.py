@@ -207,7 +207,7 @@ LEAKS = re.compile(
     r"|\.pyenv/versions/\d+\.\d+\.\d+"
 )
 # Lines that hold such a word on purpose: what they forbid, or a search path.
-ALLOWED = {"tests/test_house.py", "tests/test_notebooks.py", "tools/_run.py"}
+ALLOWED = {"tests/test_house.py", "tests/test_notebooks.py", "tools/book/run.py"}
 
 
 def test_no_path_of_somebodys_machine():
@@ -223,6 +223,47 @@ def test_no_path_of_somebodys_machine():
 def test_a_leak_is_seen():
     assert LEAKS.search("see /home/someone/book")
     assert not LEAKS.search("https://example.org/work/x and $HOME/x")
+
+
+# A path in tools/, or a module of it that is run or imported. `NAME` is filled in.
+TOOLS = re.compile(
+    r"(?<![\w/.-])tools/(?:[\w.-]+/)*[\w.-]*\w"
+    r"|(?:(?<=-m )|(?<=\"-m\", \")|(?<=from )|(?<=`))tools(?:\.\w+)+"
+)
+# What was stored keeps the words of its day, and the page's table of them.
+STORED = ("src/spmd_helpers/data/", "tests/data/hlo/", "tools/measure/page_tables.py")
+
+
+def tool_is_there(named: str) -> bool:
+    if named.startswith("tools/"):
+        return (ROOT / named).exists() or named.endswith("/NAME.py")
+    path = ROOT / named.replace(".", "/")
+    # What follows a module may be a name in it.
+    files = path.with_suffix(".py"), path.parent.with_suffix(".py")
+    return path.is_dir() or any(file.exists() for file in files)
+
+
+def test_every_tool_that_is_named_is_there():
+    found = {
+        f"{name}: {match.group()}"
+        for name, text in texts()
+        if name != "tests/test_house.py"
+        if not name.startswith(STORED) or name.endswith(".md")
+        for match in TOOLS.finditer(text)
+        if not tool_is_there(match.group())
+    }
+    assert found == set()
+
+
+def test_a_tool_that_is_gone_is_seen():
+    text = "`tools/none.py --list`, bash tools/book/none.sh, python -m tools.book.none"
+    named = TOOLS.findall(text + ', "-m", "tools.none.book"]')
+    assert named == ["tools/none.py", "tools/book/none.sh"] + [
+        *("tools.book.none", "tools.none.book")
+    ]
+    assert not any(map(tool_is_there, named))
+    assert tool_is_there("tools.check.browser.browser_path")
+    assert tool_is_there("tools/env/lab.sh")
 
 
 # The lock.
@@ -301,7 +342,13 @@ def stand_in(folder: Path, answers: str) -> str:
 
 
 def require_python(python: str) -> subprocess.CompletedProcess:
-    command = ["bash", "-c", 'source tools/python.sh; require_python "$1"', "x", python]
+    command = [
+        "bash",
+        "-c",
+        'source tools/env/python.sh; require_python "$1"',
+        "x",
+        python,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
@@ -371,7 +418,7 @@ def test_a_python_that_was_not_tried_is_said(tmp_path):
 def test_a_newer_python_that_was_tried_comes_first(tmp_path):
     def found() -> str:
         done = subprocess.run(
-            ["/bin/bash", "-c", "source tools/python.sh; find_newer_python"],
+            ["/bin/bash", "-c", "source tools/env/python.sh; find_newer_python"],
             cwd=ROOT,
             env={"PATH": f"{tmp_path}:/nowhere", "PYENV_ROOT": str(tmp_path / "none")},
             capture_output=True,
@@ -404,7 +451,7 @@ def small_checkout(tmp_path):
 
 def make_environment(root: Path, python: str) -> str:
     done = subprocess.run(
-        ["bash", "tools/environment.sh", ".venv", python],
+        ["bash", "tools/env/environment.sh", ".venv", python],
         cwd=root,
         capture_output=True,
         text=True,
@@ -448,7 +495,7 @@ def test_lab_opens_copies_and_keeps_answers(small_checkout, tmp_path):
     jupyter.parent.mkdir()
     jupyter.write_text('#!/bin/sh\necho "$@"\n')
     jupyter.chmod(0o755)
-    command = ["bash", "tools/lab.sh", str(jupyter.parent), "--allow-root"]
+    command = ["bash", "tools/env/lab.sh", str(jupyter.parent), "--allow-root"]
 
     def lab() -> str:
         done = subprocess.run(
@@ -472,7 +519,7 @@ def test_git_ignores_the_readers_copies():
 def test_a_browser_that_is_named_must_be_there(tmp_path):
     def browser(named: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [sys.executable, "tools/browser.py"],
+            [sys.executable, "-m", "tools.check.browser"],
             cwd=ROOT,
             env=dict(os.environ, CHROMIUM=named),
             capture_output=True,
@@ -490,8 +537,7 @@ def test_a_browser_that_is_named_must_be_there(tmp_path):
     "name", ["src/spmd_helpers/_draw.py", "src/spmd_helpers/data/x.py", "book/x.md"]
 )
 def test_what_the_site_is_made_from(tmp_path, name):
-    sys.path.insert(0, str(ROOT / "tools"))
-    from build_site import digest
+    from tools.book.build_site import digest
 
     before = digest(tmp_path)
     (tmp_path / name).parent.mkdir(parents=True)
@@ -500,8 +546,7 @@ def test_what_the_site_is_made_from(tmp_path, name):
 
 
 def test_answers_to_exercises_are_added_up():
-    sys.path.insert(0, str(ROOT / "tools"))
-    from run_tests import ANSWERS, answers_said
+    from tools.check.run_tests import ANSWERS, answers_said
 
     text = (
         "answers of chapter 03: 5 solutions, 2 wrong, 0 misjudged\n"

@@ -19,10 +19,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from tools.check.browser import browser_path, no_browser
 
-from browser import browser_path, no_browser  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
+
 
 NAME = "03_mesh_and_partitionspec.ipynb"
 PROGRESS = """\
@@ -69,7 +69,7 @@ def lab(checkout):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
     server = subprocess.Popen(
         [
-            *("bash", "tools/lab.sh", str(Path(sys.executable).parent)),
+            *("bash", "tools/env/lab.sh", str(Path(sys.executable).parent)),
             *("--allow-root", "--no-browser", "--ip=127.0.0.1", f"--port={port}"),
             *("--ServerApp.port_retries=0", "--IdentityProvider.token=x"),
         ],

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import _gpu_here as here
 import pytest
 
 from spmd_helpers import load_measured
+from tools.measure import here
 
-TOOL = Path(__file__).parent.parent / "tools" / "measure_gpu.py"
+ROOT = Path(__file__).parent.parent
 
 
 def run(*arguments, devices=2):
@@ -21,8 +21,10 @@ def run(*arguments, devices=2):
         **os.environ,
         **{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC": "32"},
     }
-    command = [sys.executable, str(TOOL), *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-m", "tools.measure.gpu", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +94,17 @@ def test_one_device_has_products_and_no_exchanges(tmp_path):
     assert {(row["kind"], row["devices"]) for row in rows} == {("matmul", 1)}
 
 
-@pytest.mark.parametrize("tool", ["measure_gpu.py", "measure_transformer.py"])
+@pytest.mark.parametrize("tool", ["gpu", "transformer"])
 def test_without_jax_it_names_the_remedy(tool, tmp_path):
     # -S: a Python that sees none of its installed packages.
-    command = [sys.executable, "-S", str(TOOL.parent / tool), "--out", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-S",
+        "-m",
+        f"tools.measure.{tool}",
+        "--out",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
@@ -113,7 +122,7 @@ def asked(*arguments):
 
 
 def test_the_books_rows_are_written_only_when_that_is_asked_for():
-    root = TOOL.parent.parent
+    root = ROOT
     assert asked() == root / "my-measurements"
     assert asked("--out", "there") == Path("there")
     package = root / "src" / "spmd_helpers" / "data" / "measured"

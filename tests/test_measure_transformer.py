@@ -8,19 +8,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-import _gpu_plans as plans
-import measure_transformer as tool
 import pytest
-from _gpu_here import BOOKS
-from _gpu_model import LAYOUTS, Setting
-from _gpu_predict import predict_again
-from _hardware_log import FINER, changes, log_section, same_tokens, signs
-from _hardware_page import hardware_page
-from _hardware_transformer import attention_section, speeds_section, ways_section
-from _kernel_roofline import Card, roofline, zipped
 
-TOOLS = Path(__file__).parent.parent / "tools"
-FIXTURES = Path(__file__).parent / "data" / "hlo"
+from tools.measure import plans
+from tools.measure import transformer as tool
+from tools.measure.here import BOOKS
+from tools.measure.kernel_roofline import Card, roofline, zipped
+from tools.measure.model import LAYOUTS, Setting
+from tools.measure.page import hardware_page
+from tools.measure.page_log import FINER, changes, log_section, same_tokens, signs
+from tools.measure.page_transformer import (
+    attention_section,
+    speeds_section,
+    ways_section,
+)
+from tools.measure.predict import predict_again
+
+ROOT = Path(__file__).parent.parent
+FIXTURES = ROOT / "tests" / "data" / "hlo"
 
 SPEEDS = {
     **{"bf16_flops_per_s": 5e14, "f32_flops_per_s": 2e14, "memory_bytes_per_s": 2e12},
@@ -35,9 +40,11 @@ def run(*arguments, devices=2):
         **os.environ,
         **{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC": "32"},
     }
-    command = [sys.executable, str(TOOLS / "measure_transformer.py")]
+    command = [sys.executable, "-m", "tools.measure.transformer"]
     command += list(map(str, arguments))
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +63,7 @@ def test_a_rehearsed_row_says_what_it_is_and_where_it_comes_from(rehearsed):
         2,
         "cpu",
     )
-    assert row["command"] == "tools/measure_transformer.py --tiny"
+    assert row["command"] == "tools/measure/transformer.py --tiny"
     assert row["date"]
     assert "machine" in row
     assert row["jax"]

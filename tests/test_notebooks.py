@@ -11,13 +11,13 @@ from pathlib import Path
 import nbformat
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
+from tools.book.book import BookError, read_book
+from tools.book.make_notebooks import make, stale
+from tools.book.notebook import both_notebooks
+from tools.check import notebooks as check_notebooks
 
-import check_notebooks  # noqa: E402
-from _book import BookError, read_book  # noqa: E402
-from _notebook import both_notebooks  # noqa: E402
-from make_notebooks import make, stale  # noqa: E402
+ROOT = Path(__file__).resolve().parent.parent
+
 
 BOOK = read_book(ROOT)
 GENERATED = BOOK.generated()

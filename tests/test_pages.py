@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 BOOK = Path(__file__).parent.parent / "book"
-TOOLS = BOOK.parent / "tools"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
 
@@ -57,19 +56,21 @@ def test_the_page_of_errors_has_every_rule_and_is_fresh():
     headings = re.findall(r"^### (.*)$", text, re.M)
     codes = [r.code.replace("-", " ") for r in RULES]
     assert sorted(h.lower() for h in headings) == sorted(c.lower() for c in codes)
-    command = [sys.executable, str(TOOLS / "make_pages.py"), "--check"]
-    assert subprocess.run(command, capture_output=True).returncode == 0
+    command = [sys.executable, "-m", "tools.book.make_pages", "--check"]
+    done = subprocess.run(command, cwd=BOOK.parent, capture_output=True)
+    assert done.returncode == 0
 
 
 def make_exercises_page(book_folder: Path) -> subprocess.CompletedProcess:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from dataclasses import replace; from pathlib import Path\n"
-        "from _book import read_book; from _exercises_page import exercises_page\n"
-        "print(exercises_page(replace(read_book(), root=Path(sys.argv[2]))))\n"
+        "import sys; from dataclasses import replace; from pathlib import Path\n"
+        "from tools.book.book import read_book\n"
+        "from tools.book.exercises_page import exercises_page\n"
+        "print(exercises_page(replace(read_book(), root=Path(sys.argv[1]))))\n"
     )
-    command = [sys.executable, "-c", code, str(TOOLS), str(book_folder)]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf8")
+    command = [sys.executable, "-c", code, str(book_folder)]
+    where = {"cwd": BOOK.parent, "encoding": "utf8"}
+    return subprocess.run(command, capture_output=True, text=True, **where)
 
 
 def test_the_list_of_exercises_has_each_once_with_the_points_that_are_graded():

@@ -9,10 +9,7 @@ import pytest
 import yaml
 
 from tests.site_reading import ROOT, SITE, pages, reading
-
-sys.path.insert(0, str(ROOT / "tools"))
-
-from build_site import build, without_solutions
+from tools.book.build_site import build, without_solutions
 
 # Mathematics, if a page has some.
 

@@ -101,8 +101,8 @@ def test_one_workflow_publishes_and_it_runs_all_tests():
     lines = (ROOT / TESTS).read_text("utf8").strip().splitlines()
     assert lines[-1] == "exec make test"
     assert "export SPMD_BROWSER_REQUIRED=1" in lines
-    runner = (ROOT / "tools" / "run_tests.py").read_text("utf8")
-    assert '"tools/build_site.py"' in runner
+    runner = (ROOT / "tools" / "check" / "run_tests.py").read_text("utf8")
+    assert '"tools.book.build_site"' in runner
     assert '"site in a browser"' in runner
 
 

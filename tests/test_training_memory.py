@@ -12,8 +12,6 @@ import dataclasses
 import math
 import operator
 import re
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -31,12 +29,9 @@ from spmd_helpers._training_memory import training_memory
 from spmd_helpers._training_setup import OPTIMIZERS, Setup
 from spmd_helpers._training_state import MOMENTS
 from spmd_helpers._transformer import MLP, Transformer
+from tools.measure.truth import programs, reference
 
 from .test_layout_properties import options
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "truth"))
-import programs
-import reference
 
 GIB = 2**30
 GPT3 = MODELS["gpt3-175b"]

@@ -1,7 +1,7 @@
 """`training_memory` against what compilers and allocators said, stored in the package.
 
-Each row was measured by tools/truth/measure.py and is dated: a program of
-tools/truth/programs.py, compiled for TPUs that were not there, or run on GPUs.
+Each row was measured by tools/measure/truth/measure.py and is dated: a program of
+tools/measure/truth/programs.py, compiled for TPUs that were not there, or run on GPUs.
 """
 
 import dataclasses
@@ -18,9 +18,7 @@ import pytest
 from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._training_memory import training_memory
 from spmd_helpers._transformer import MLP, Transformer
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "truth"))
-import programs
+from tools.measure.truth import programs
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "src" / "spmd_helpers" / "data" / "measured"
@@ -41,7 +39,7 @@ MISSED = {
     "gpu: 2 gpu: tiny": (-0.13, -0.10),
     "gpu: 1 gpu: tiny": (-0.13, -0.10),
 }
-MEASURE = [sys.executable, str(ROOT / "tools" / "truth" / "measure.py")]
+MEASURE = [sys.executable, "-m", "tools.measure.truth.measure"]
 
 
 def label(path, row):

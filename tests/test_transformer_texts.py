@@ -2,12 +2,11 @@
 
 The texts are those that the GPU compiler of jax 0.11.2 gave for rows of
 transformer_gpu.json and log_gpu.json (data/hlo/README.md). What the readers must find
-in them is worked out here from the sizes of the model, tools/_gpu_model.py.
+in them is worked out here from the sizes of the model, tools/measure/model.py.
 """
 
 import dataclasses
 import re
-import sys
 import tarfile
 from collections import Counter
 from functools import cache
@@ -25,12 +24,10 @@ from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._hlo_flops import product
 from spmd_helpers._hlo_flow import work
 from spmd_helpers._layout import Layout
+from tools.measure.model import PARTS, Setting, one_step, shapes_of, specs_of
+from tools.measure.predict import predictions
 
 from .stand_ins import broken_package
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-from _gpu_model import PARTS, Setting, one_step, shapes_of, specs_of
-from _gpu_predict import predictions
 
 (ARCHIVE,) = (Path(__file__).parent / "data" / "hlo").glob("transformer.gpu_*.tar.xz")
 CARDS = 2

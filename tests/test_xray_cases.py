@@ -30,13 +30,11 @@ from jax.sharding import PartitionSpec as P
 from nbclient import NotebookClient
 
 from spmd_helpers._hlo import read_hlo
+from tools.book.run import manager_class
 
 from . import xray_programs
 from .test_hlo import broken
 from .xray_programs import PROGRAMS, L, gather, permute, reduce, scatter
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
-from _run import manager_class
 
 DATA = Path(__file__).parent / "data" / "hlo"
 ARCHIVES = sorted(path.name.split(".tar")[0] for path in DATA.glob("programs.*"))
@@ -478,7 +476,7 @@ def test_lines_in_two_cells_of_a_notebook(tmp_path):
 # --- A large one ------------------------------------------------------------------
 
 # A train step of GPT-3's shape for 64 v5p, data=16 × model=4, compiled by the TPU
-# compiler from tools/_bench_gpt3.py. Every line with a collective's opcode was
+# compiler from tools/bench/gpt3.py. Every line with a collective's opcode was
 # listed with the loop that it stands in (73 of them, none printed twice); the loops
 # over layers compare a counter with 96, the ones inside with 8 in steps of 2.
 #

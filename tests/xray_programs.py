@@ -2,11 +2,11 @@
 
 Each program says in a comment why it must have the collectives that stand in its
 `@program(...)` line: (kind, axes, executions in one call). `tests/test_xray_cases.py`
-compiles them for CPU on whichever JAX is installed; `tools/make_fixtures.py` compiled
-them for TPU and GPU, and the texts are in `tests/data/hlo/`. Where a backend does it
-in another way, its text was read: `cpu=`, `tpu=` or `gpu=` says what is there, and the
-comment why. Two programs end in what nobody would work out; those were counted in the
-compiled text, and their comments say so.
+compiles them for CPU on whichever JAX is installed; `tools/check/make_fixtures.py`
+compiled them for TPU and GPU; the texts are in `tests/data/hlo/`. Where a backend does
+it in another way, its text was read: `cpu=`, `tpu=` or `gpu=` says what is there, and
+the comment why. Two programs end in what nobody would work out; those were counted in
+the compiled text, and their comments say so.
 
 The devices stand in a mesh data=4 × model=2 where nothing else is said. B, S, D, F:
 batch, sequence, features, hidden features; L layers.

@@ -1,8 +1,8 @@
 """Write a course folder for nbgrader from the chapters.
 
-    python tools/make_course.py                     every chapter, into _build/course
-    python tools/make_course.py 03 04               these chapters
-    python tools/make_course.py --to ../course 03   into another folder
+    python -m tools.make_course                     every chapter, into _build/course
+    python -m tools.make_course 03 04               these chapters
+    python -m tools.make_course --to ../course 03   into another folder
 
 What an instructor has changed there since (own hidden tests, a setting) is kept, and
 it is said. Submissions and grades in the folder are never touched.
@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 import nbformat
-from _book import ROOT, Book, BookError, read_book
-from _notebook import source_notebook
+
+from tools.book.book import ROOT, Book, BookError, read_book
+from tools.book.notebook import source_notebook
 
 FILES = Path(__file__).with_name("course")
 WRITTEN = ".written.json"  # what this tool wrote: file -> hash

@@ -1,0 +1,1 @@
+"""Makes the book: notebooks, generated pages, first pictures of widgets, the site."""

@@ -1,0 +1,127 @@
+"""Make the pages of the site that follow from something else, or check that they do.
+
+`book/errors.md`: what JAX's sharding errors mean, from the rules of `spmd.explain`.
+`book/claims.md`: what one reads, and what tagged cells printed; words in claims.yml.
+`book/exercises.md`: every exercise with its kind and points, from the chapters.
+`book/hardware.md`: what was measured on real cards, from the package's stored rows.
+"""
+
+import argparse
+import re
+import sys
+
+from spmd_helpers._explain_rules import BOTH, records
+from tools.book.book import ROOT, BookError, read_book
+from tools.book.claims import claims_page
+from tools.book.exercises_page import exercises_page
+from tools.measure.page import hardware_page
+
+ERRORS_HEAD = """\
+# What the errors mean
+
+Most of JAX's sharding errors are clear once one knows what they speak of. Here is each
+that a reader of this book meets, as it is worded (with CAPITALS for what varies), what
+it means, and what to write. The same comes up by itself under a traceback after
+
+    %load_ext spmd_helpers
+
+and `spmd.explain()` says it for the last error, or for one that you hand over. A search
+in this page finds a message by a few of its words.
+"""
+# The rules' order is that in which they are tried; a reader looks by subject.
+SUBJECTS = {
+    "01_pmap_mnist": "Devices and pmap",
+    "02_jit_sharding": "From pmap to jit",
+    "03_mesh_and_partitionspec": "Meshes and specs",
+    "04_computation_follows_data": "Where data lie",
+    "05_three_modes": "Auto, Explicit and Manual",
+}
+LATER = "Training, memory and whole runs"
+
+
+def errors_page() -> str:
+    """The text of `book/errors.md`."""
+    parts = [ERRORS_HEAD]
+    groups: dict[str, list[dict[str, str]]] = {s: [] for s in SUBJECTS.values()}
+    groups[LATER] = []
+    for record in records():
+        groups[SUBJECTS.get(record["chapter"], LATER)].append(record)
+    for subject, found in groups.items():
+        if found:
+            parts.append(f"## {subject}\n")
+            parts += [_entry(record) for record in found]
+    return "\n".join(parts)
+
+
+def _entry(record: dict[str, str]) -> str:
+    versions = record["versions"]
+    seen = "" if versions == BOTH else f" Seen in {versions}."
+    return (
+        f"### {heading(record['code'])}\n\n"
+        f"`{record['raised']}`: {_code(record['says'])}\n\n"
+        f"{_escaped(record['means'])}{seen} ({_chapter(record['chapter'])})\n\n"
+        f"```python\n{record['instead']}\n```\n"
+    )
+
+
+def heading(code: str) -> str:
+    """'no-such-backend' to 'No such backend'."""
+    words = code.replace("-", " ")
+    return words[0].upper() + words[1:]
+
+
+def _code(text: str) -> str:
+    """As code, whatever backticks are in it."""
+    fence = "``" if "`" in text else "`"
+    return f"{fence} {text} {fence}" if "`" in text else f"`{text}`"
+
+
+def _escaped(text: str) -> str:
+    """Words as Markdown shows them: what looks like markup, or like an address, is
+    not, and dotted names are code."""
+    parts = re.split(r"(\b[a-z]\w*(?:\.\w+)+(?:\(\))?)", text)
+    marks = re.compile(r"([\\`*_<>\[\]{}$])")
+    return "".join(
+        f"`{part}`" if number % 2 else marks.sub(r"\\\1", part)
+        for number, part in enumerate(parts)
+    )
+
+
+def _chapter(slug: str) -> str:
+    number = f"chapter {int(slug[:2])}"
+    master = ROOT / "book" / "chapters" / f"{slug}.md"
+    return f"[{number}](../notebooks/{slug}.ipynb)" if master.exists() else number
+
+
+PAGES = {
+    ROOT / "book" / "errors.md": errors_page,
+    ROOT / "book" / "claims.md": lambda: claims_page(ROOT),
+    ROOT / "book" / "exercises.md": lambda: exercises_page(read_book()),
+    ROOT / "book" / "hardware.md": hardware_page,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="change nothing")
+    check = parser.parse_args().check
+    stale = []
+    for path, make in PAGES.items():
+        try:
+            text = make()
+        except BookError as error:
+            print(error, file=sys.stderr)
+            return 1
+        if path.exists() and path.read_text("utf8") == text:
+            continue
+        stale.append(path.relative_to(ROOT).as_posix())
+        if not check:
+            path.write_text(text, "utf8")
+            print(f"{stale[-1]} made")
+    if check and stale:
+        print(f"stale: {', '.join(stale)}; run  make notebooks")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

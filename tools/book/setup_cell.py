@@ -1,0 +1,83 @@
+"""The first cell of every notebook: import the package, or install it.
+
+A master writes only `import spmd_helpers as spmd` in its cell tagged `setup`. The
+generator replaces that line by TEXT, the same whether the repository's address is
+known or not. On Colab and Kaggle it installs the package and then, by
+`spmd.require`, whatever else is missing or too old; everywhere else it installs
+nothing and says in one sentence what to type. Colab shows the cell as a form and
+JupyterLab folds it away.
+"""
+
+import re
+
+from tools.book.book import Book
+
+IMPORT_LINE = "import spmd_helpers as spmd"
+
+# What chapters import and the wheel does not bring: module -> what pip calls it.
+LIBRARIES = {
+    "flax": "flax",
+    "ipywidgets": "ipywidgets",
+    "optax": "optax",
+    "orbax.checkpoint": "orbax-checkpoint",
+}
+
+# `{source}` is what pip installs where no wheel lies beside the notebook: the tag of
+# the repository that made this notebook, or nothing while there is no address. `hosted`
+# asks what the package's own `hosted` asks, which is not there yet.
+TEXT = """\
+# @title Set-up: run this cell first {{ display-mode: "form" }}
+try:
+    import spmd_helpers as spmd
+except ModuleNotFoundError:
+    from glob import glob
+    from os import environ
+    from sys import executable
+
+    wheels = glob("spmd_helpers-*any.whl") or glob(
+        "/kaggle/input/**/spmd_helpers-*any.whl", recursive=True
+    )
+    source = max(wheels, default={source})
+    hosts = {{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}}
+    hosted = hosts & {{*environ}}
+    if source and hosted:
+        !"{{executable}}" -m pip install --quiet "{{source}}"
+    try:
+        import spmd_helpers as spmd
+    except ModuleNotFoundError:
+        if source and not hosted:
+            how = f'run  %pip install "{{source}}"  (without pip, '
+            how += "`uv pip install` it in a terminal)"
+        elif source:
+            how = f"pip could not install {{source}}: check its name"
+        else:
+            how = (
+                "in a copy of the book, `make wheel` writes "
+                "dist/spmd_helpers-*any.whl; put it beside this "
+                "notebook (on Kaggle: add it as an input)"
+            )
+        problem = ModuleNotFoundError(
+            f"spmd_helpers is missing: {{how}} and run this cell again"
+        )
+        problem._render_traceback_ = lambda: [str(problem)]
+        raise problem from None
+spmd.require({libraries})
+"""
+
+
+def preamble(book: Book, master: str = "") -> str:
+    """What stands in place of the import line of a master with this text."""
+    tag = f"git+{book.repository}@v{book.version}"
+    return TEXT.format(
+        source=f'\n        "spmd-helpers @ {tag}"\n    ' if book.repository else '""',
+        libraries=", ".join(f'"{name}"' for name in libraries(master)),
+    ).rstrip("\n")
+
+
+def libraries(master: str) -> list[str]:
+    """Those of LIBRARIES that the text of a master imports, in pip's words."""
+    return [
+        name
+        for module, name in LIBRARIES.items()
+        if re.search(rf"^ *(import|from) {re.escape(module)}\b", master, re.M)
+    ]

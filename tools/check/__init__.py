@@ -1,0 +1,1 @@
+"""Checks what the book says: tests, notebooks, a browser, stored texts, grade ids."""

@@ -1,0 +1,366 @@
+"""Time collectives, matrix products and one training step on the GPUs of this machine.
+
+    python -m tools.measure.gpu [--out FOLDER | --for-the-book] [--tiny]
+
+Writes collectives_gpu.json and steps_gpu.json into my-measurements/, and a page,
+hardware.md, of all rows that lie there. Every row names the card, the driver, the
+machine, JAX's version, the date and this command. With one device there is nothing to
+exchange: only matrix products are timed. `--tiny` is a rehearsal on any devices, with
+small shapes; its times mean nothing. `--for-the-book` writes to the package's data in
+place of that: `load_measured` reads it, chapters 10 and 14 speak of its rows, and
+`make notebooks` makes book/hardware.md of them.
+"""
+
+import argparse
+import datetime
+import functools
+import statistics
+import sys
+import time
+
+from tools.measure.here import (
+    AT_ONCE,
+    NO_JAX,
+    REPEATS,
+    STEPS_AT_ONCE,
+    add_places,
+    driver,
+    has_jax,
+    machine,
+    place,
+    write,
+)
+
+if not has_jax():
+    sys.exit(NO_JAX)
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+
+BF16, F32 = jnp.bfloat16, jnp.float32
+
+
+def where(devices: int, tiny: bool) -> dict:
+    """What every row says of the machine."""
+    return {
+        "device": jax.devices()[0].device_kind,
+        "devices": devices,
+        "driver": driver(),
+        "machine": machine(),
+        "jax": jax.__version__,
+        "date": datetime.date.today().isoformat(),
+        "command": "tools/measure/gpu.py" + (" --tiny" if tiny else ""),
+    }
+
+
+def seconds(run, *args) -> list[float]:
+    """Of one call: some calls are queued, and the wait for the last is divided."""
+    jax.block_until_ready([run(*args) for _ in range(3)])
+    taken = []
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        result = None
+        for _ in range(AT_ONCE):
+            result = run(*args)
+        jax.block_until_ready(result)
+        taken.append((time.perf_counter() - begun) / AT_ONCE)
+    return taken
+
+
+def timed(taken: list[float]) -> dict:
+    middle = statistics.median(taken)
+    return {"median_s": middle, "least_s": min(taken), "most_s": max(taken)}
+
+
+# --- Collectives ------------------------------------------------------------------
+
+KINDS = {
+    # name: (what each device does, how the argument lies, how the result lies)
+    "all-gather": (
+        lambda x: lax.all_gather(x, "data", tiled=True),
+        P("data"),
+        P(),
+    ),
+    "reduce-scatter": (
+        lambda x: lax.psum_scatter(x, "data", tiled=True),
+        P(None, "data"),
+        P("data", "data"),
+    ),
+    "all-reduce": (lambda x: lax.psum(x, "data"), P(None, "data"), P()),
+    "all-to-all": (
+        lambda x: lax.all_to_all(x, "data", 1, 0, tiled=True),
+        P("data"),
+        P(None, "data"),
+    ),
+    "collective-permute": (
+        lambda x: lax.ppermute(x, "data", _ring(lax.axis_size("data"))),
+        P("data"),
+        P("data"),
+    ),
+}
+
+
+def _ring(devices: int) -> list[tuple[int, int]]:
+    return [(i, (i + 1) % devices) for i in range(devices)]
+
+
+def one_collective(kind: str, full_bytes: int, mesh):
+    """(jitted function, its argument) for a full array of bfloat16 of so many bytes.
+
+    Where every device begins with an array of its own to be summed, each has the full
+    array, and what is handed over is the stack of them.
+    """
+    does, before, after = KINDS[kind]
+    columns = 1024
+    rows = full_bytes // 2 // columns
+    if before == P(None, "data"):
+        columns *= mesh.size
+    if after == P("data", "data"):
+        after = P("data")
+    mapped = jax.shard_map(
+        does, mesh=mesh, in_specs=before, out_specs=after, check_vma=False
+    )
+    place = NamedSharding(mesh, before)
+    make = jax.jit(lambda: jnp.ones((rows, columns), BF16), out_shardings=place)
+    return jax.jit(mapped), make()
+
+
+def collectives(mesh, sizes, about) -> list[dict]:
+    rows = []
+    for kind in KINDS:
+        for size in sizes:
+            run, x = one_collective(kind, size, mesh)
+            seen = spmd.xray(run, x, mesh=mesh).collectives
+            rows.append(
+                {
+                    "kind": kind,
+                    "bytes": size,
+                    "dtype": "bfloat16",
+                    "wire_bytes": sum(c.wire_bytes for c in seen),
+                    "seen": [c.kind for c in seen],
+                    **timed(seconds(run, x)),
+                    **about,
+                }
+            )
+            print(rows[-1]["kind"], size, f"{rows[-1]['median_s'] * 1e3:.3f} ms")
+    return rows
+
+
+def products(sizes, about) -> list[dict]:
+    """[m, k] @ [k, n] on one card."""
+    rows = []
+    run = jax.jit(lambda x, w: x @ w)
+    for m, k, n in sizes:
+        x = jax.random.normal(jax.random.key(0), (m, k), BF16)
+        w = jax.random.normal(jax.random.key(1), (k, n), BF16)
+        found = timed(seconds(run, x, w))
+        shape = {"kind": "matmul", "m": m, "k": k, "n": n, "dtype": "bfloat16"}
+        rows.append({**shape, **found, **about, "devices": 1})
+        share = 2 * m * k * n / found["median_s"] / 1e12
+        print("matmul", m, k, n, f"{share:.1f} TFLOP/s")
+    return rows
+
+
+# --- A training step: a stack of residual MLP layers, bfloat16 products, Adam -------
+
+
+def forward(params, x, between, inside):
+    def layer(h, weights):
+        w1, w2 = (w.astype(BF16) for w in weights)
+        hidden = inside(jax.nn.relu(h @ w1))
+        return between(h + hidden @ w2), None
+
+    h = lax.scan(layer, x, (params["w1"], params["w2"]))[0]
+    return (h.astype(F32) ** 2).mean()
+
+
+def adam(state, grads):
+    """Adam without bias correction: the same reads, writes and memory."""
+
+    def one(p, m, v, g):
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        return p - 1e-4 * m / (jnp.sqrt(v) + 1e-8), m, v
+
+    parts = [state[name] for name in ("params", "m", "v")]
+    found = jax.tree.map(one, *parts, grads)
+    is_row = lambda x: isinstance(x, tuple)  # noqa: E731
+    return {
+        name: jax.tree.map(lambda row, i=i: row[i], found, is_leaf=is_row)
+        for i, name in enumerate(("params", "m", "v"))
+    }
+
+
+def same(value):
+    return value
+
+
+def train(state, x, between=same, inside=same, mean=same):
+    def loss_fn(params):
+        return forward(params, x, between, inside)
+
+    loss, grads = mean(jax.value_and_grad(loss_fn)(state["params"]))
+    return adam(state, grads), loss
+
+
+def start(shape):
+    layers, d, f = shape
+    key = jax.random.key(0)
+    params = {
+        "w1": jax.random.normal(key, (layers, d, f), F32) / d**0.5,
+        "w2": jax.random.normal(key, (layers, f, d), F32) / f**0.5 / 8,
+    }
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return {"params": params, "m": zeros, "v": jax.tree.map(jnp.copy, zeros)}
+
+
+# name: (kind of axes, specs of w1, w2, x and the hidden layer, constrained)
+HALVES = P(None, "data")
+WAYS = {
+    "replicated": (AxisType.Auto, P(), P(), P("data"), P("data"), True),
+    "fsdp plain": (AxisType.Auto, HALVES, HALVES, P("data"), P("data"), False),
+    "fsdp constrained": (AxisType.Auto, HALVES, HALVES, P("data"), P("data"), True),
+    "fsdp explicit": (AxisType.Explicit, HALVES, HALVES, P("data"), P("data"), False),
+    "tensor parallel": (
+        AxisType.Auto,
+        P(None, None, "data"),
+        HALVES,
+        P(),
+        HALVES,
+        True,
+    ),
+}
+
+
+def one_step(name, shape, batch, devices):
+    """(step, state, batch) of one way to lay it out."""
+    d = shape[1]
+    if name == "pmap":
+        mean = functools.partial(lax.pmean, axis_name="data")
+        step = jax.pmap(
+            functools.partial(train, mean=mean),
+            axis_name="data",
+            devices=devices,
+            donate_argnums=0,
+        )
+        state = jax.pmap(lambda _: start(shape), devices=devices)(
+            jnp.arange(len(devices))
+        )
+        x = jnp.ones((len(devices), batch // len(devices), d), BF16)
+        return step, state, x
+    kind, w1, w2, on_x, on_hidden, constrained = WAYS[name]
+    mesh = jax.make_mesh(
+        (len(devices),), ("data",), axis_types=(kind,), devices=devices
+    )
+    on = functools.partial(NamedSharding, mesh)
+    places = {part: {"w1": on(w1), "w2": on(w2)} for part in ("params", "m", "v")}
+    with jax.set_mesh(mesh):
+        state = jax.jit(lambda: start(shape), out_shardings=places)()
+        x = jax.device_put(jnp.ones((batch, d), BF16), on(on_x))
+    if constrained:
+
+        def held(where):
+            return lambda h: lax.with_sharding_constraint(h, on(where))
+
+        step = jax.jit(
+            functools.partial(train, between=held(on_x), inside=held(on_hidden)),
+            donate_argnums=0,
+            out_shardings=(places, on(P())),
+        )
+    else:
+        step = jax.jit(train, donate_argnums=0)
+    return step, state, x
+
+
+def steps(wanted, shape, devices, about) -> list[dict]:
+    layers, d, f = shape
+    rows = []
+    for name, batch in wanted:
+        step, state, x = one_step(name, shape, batch, devices)
+        row = {
+            **{"name": name, "layers": layers, "d_model": d, "d_ff": f},
+            **{"batch": batch, "params": "float32", "compute": "bfloat16"},
+        }
+        try:
+            # The compiler's word first: the state is donated at the first step.
+            seen = spmd.xray(step, state, x)
+            row["peak_bytes"] = seen.peak_memory
+            row["flops_per_device"] = seen.flops_per_device
+            row["collectives"] = [
+                {
+                    **{"kind": c.kind, "axes": list(c.axes), "count": c.count},
+                    **{"dtype": c.dtype, "wire_bytes": c.wire_bytes},
+                }
+                for c in seen.collectives
+            ]
+            for _ in range(4):
+                state, loss = step(state, x)
+            jax.block_until_ready(loss)
+            taken = []
+            for _ in range(REPEATS):
+                begun = time.perf_counter()
+                for _ in range(STEPS_AT_ONCE):
+                    state, loss = step(state, x)
+                jax.block_until_ready(loss)
+                taken.append((time.perf_counter() - begun) / STEPS_AT_ONCE)
+        except Exception as error:
+            print(f"{name}, batch {batch}: {type(error).__name__}: {str(error)[:300]}")
+            continue
+        finally:
+            state = x = step = None
+            jax.clear_caches()
+        rows.append({**row, **timed(taken), **about})
+        share = 12 * batch * d * f * layers / len(devices) / rows[-1]["median_s"]
+        print(
+            name,
+            batch,
+            f"{rows[-1]['median_s'] * 1e3:.2f} ms, {share / 1e12:.0f} TFLOP/s a card",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add_places(parser)
+    parser.add_argument("--tiny", action="store_true")
+    given = parser.parse_args()
+    out = place(given)
+    devices = jax.devices()
+    if not given.tiny and devices[0].platform != "gpu":
+        sys.exit(
+            f"There is no GPU here that JAX sees, only {devices[0].device_kind}: run it"
+            " where jax[cuda] is installed, or rehearse it with --tiny"
+        )
+    about = where(len(devices), given.tiny)
+    print(about)
+    if given.tiny:
+        sizes, shapes = (2**16,), ((8, 64, 96),)
+        shape, batches, batch = (2, 64, 96), (64,), 32
+    else:
+        sizes = tuple(2**n for n in (20, 23, 26, 28, 29, 30))
+        shapes = tuple((m, 8192, 8192) for m in (8, 32, 128, 256, 512, 2048, 8192))
+        shape, batches, batch = (8, 4096, 16384), (512, 1024, 2048, 8192), 4096
+    wanted = [(name, batch) for name in (*WAYS, "pmap")]
+    wanted += [(n, b) for b in batches for n in ("fsdp constrained", "tensor parallel")]
+    moved = []
+    if len(devices) > 1:
+        mesh = jax.make_mesh(
+            (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
+        )
+        moved = collectives(mesh, sizes, about)
+        write(out / "collectives_gpu.json", moved)
+    else:
+        print("1 device: collectives and layouts need two, they are left out")
+    moved += products(shapes, about)
+    write(out / "collectives_gpu.json", moved)
+    if len(devices) > 1:
+        write(out / "steps_gpu.json", steps(wanted, shape, devices, about))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What a step should take, from its compiled program and the card's speeds alone.
+
+`sheet` and `speeds` are chapter 14's model, FLOPs, state and wire bytes over speeds,
+those of the data sheet or those that were measured. `kernels` goes through the text.
+Nothing here asks JAX, so that stored rows can be predicted again with better speeds.
+"""
+
+import json
+from pathlib import Path
+
+from spmd_helpers._hardware import HARDWARE
+from tools.measure.here import write
+from tools.measure.kernel_roofline import Card, roofline, zipped
+
+
+def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
+    """Seconds by what the card is busy with, for each way to predict.
+
+    Args:
+      row: `flops_per_device`, `held_bytes` (each argument read, each result written
+        once: the least there can be), `collectives`, and the `setting`'s compute.
+      sheet: the card in `spmd_helpers.HARDWARE`, or None if it has none.
+      speeds: what `speeds_gpu.json` has, or {}.
+      text: the compiled program, if it is there.
+    """
+    is_wide = row["setting"]["compute"] == "float32"
+    moved = row["collectives"]
+    found = {}
+    if sheet is not None:
+        # TF32, in which JAX multiplies float32 here, has half of bfloat16's peak.
+        peak = sheet.bf16_flops_per_s / (2 if is_wide else 1)
+        wires = sum(c["wire_bytes"] * c["count"] for c in moved)
+        found["sheet"] = {
+            "compute_s": row["flops_per_device"] / peak,
+            "memory_s": row["held_bytes"] / sheet.memory_bytes_per_s,
+            "wires_s": wires / sheet.link_bytes_per_s,
+        }
+    if not speeds:
+        return found
+    card = Card(speeds)
+    exchanges = (c["count"] * card.exchange(c["kind"], c["wire_bytes"]) for c in moved)
+    found["speeds"] = {
+        "compute_s": row["flops_per_device"] / card.flops_per_s[_type(is_wide)],
+        "memory_s": row["held_bytes"] / card.memory_bytes_per_s,
+        "wires_s": sum(exchanges),
+    }
+    if text:
+        time = roofline(text, card)
+        found["kernels"] = {"kernels_s": time.kernels, "waiting_s": time.waiting}
+    return found
+
+
+def _type(is_wide: bool) -> str:
+    return "f32" if is_wide else "bf16"
+
+
+def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:
+    """The predictions of the stored steps, by the stored speeds and the kept texts.
+
+    Args:
+      folder: where the rows are.
+      texts: what `tools.measure.transformer --hlo` kept; of a name the last counts.
+      files: the names of the files of "speeds", "ways" and "log".
+
+    Returns:
+      What was predicted of each row, in words.
+    """
+    (speeds,) = json.loads((folder / files["speeds"]).read_text("utf8"))
+    kept, said = {}, []
+    for path in texts:
+        kept |= zipped(path)
+    sheets = {chip.device_kind: chip for chip in HARDWARE.values()}
+    for group in ("ways", "log"):
+        path = folder / files[group]
+        rows = json.loads(path.read_text("utf8")) if path.exists() else []
+        for row in rows:
+            if "flops_per_device" not in row or row["device"] != speeds["device"]:
+                continue
+            text = kept.get(f"{group}/{row['name']}", "")
+            sheet = sheets.get(row["device"])
+            if "held_bytes" not in row:  # of a run before 28 November 2026, 15:30
+                held = row["predicted"]["sheet"]["memory_s"] * sheet.memory_bytes_per_s
+                row["held_bytes"] = round(held)
+            row["predicted"] = predictions(row, sheet, speeds, text)
+            said.append(f"{row['name']}: {', '.join(row['predicted'])}")
+        if rows:
+            write(path, rows)
+    return said
