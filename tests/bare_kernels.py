@@ -6,7 +6,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-from tools_on_path import manager_class
+from tools.book.run import manager_class
 
 
 def run(notebook, python: Path, folder: Path, allow_errors=False, **variables):

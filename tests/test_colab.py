@@ -1,7 +1,8 @@
-"""The first cell where nobody prepared anything: an empty folder, as in Colab.
+"""The first cell in an empty folder: JAX is new enough, the package is not there.
 
-Kernels here run in an environment that has what Colab has (JAX, numpy, ...) and
-not this package, whose wheel or repository the first cell then finds.
+Kernels here run in an environment that has everything but this package, whose wheel
+or repository the first cell then finds. tests/test_hosted.py has the environments of
+Colab and Kaggle, where JAX is older.
 """
 
 import os
@@ -14,30 +15,16 @@ import venv
 import zipfile
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
+from tests.bare_kernels import cells, errors, printed, require_one_sentence, run
 from tools.book.book import read_book
 from tools.book.notebook import both_notebooks
-from tools.book.run import manager_class
 from tools.book.setup_cell import libraries, preamble
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
 BOOK = read_book(ROOT)
-READERS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-# What a library may look for to learn where it runs: Colab's module, VS Code's name.
-OTHER_PLACES = """\
-import sys, types
-__vsc_ipynb_file__ = "/nowhere/notebook.ipynb"
-colab = types.ModuleType("google.colab")
-colab.output = types.ModuleType("google.colab.output")
-colab.output.enable_custom_widget_manager = lambda *_: None
-sys.modules.update({"google.colab": colab, "google.colab.output": colab.output})
-del sys, types, colab
-"""
+COLAB = {"COLAB_RELEASE_TAG": "release-colab_20260819"}
 IMPORTED_FROM = "import spmd_helpers; print('at', spmd_helpers.__file__)"
 
 
@@ -80,78 +67,12 @@ def bare(tmp_path_factory):
     return make_environment(tmp_path_factory.mktemp("bare"))
 
 
-def run(notebook, python: Path, folder: Path, allow_errors=False, **variables):
-    """Run the notebook in `folder`, with no more than `variables` set for it."""
-    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
-    environment["JAX_PLATFORMS"] = variables.get("JAX_PLATFORMS", "cpu")
-    environment["IPYTHONDIR"] = str(folder / ".ipython")
-    client = NotebookClient(
-        notebook,
-        kernel_name="python3",
-        kernel_manager_class=manager_class(python),
-        timeout=300,
-        allow_errors=allow_errors,
-        store_widget_state=False,
-        resources={"metadata": {"path": str(folder)}},
-    )
-    client.execute(env=environment)
-    return notebook
-
-
 def setup_source(book=BOOK) -> str:
     """The code of the first chapter up to its `use_devices`."""
     reader, _ = both_notebooks(BOOK.masters[0], book)
     sources = [c.source for c in reader.cells if c.cell_type == "code"]
     last = next(n for n, source in enumerate(sources) if "use_devices" in source)
     return "\n\n".join(sources[: last + 1])
-
-
-def cells(*sources: str):
-    return nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(source) for source in sources]
-    )
-
-
-def printed(notebook, number: int) -> str:
-    """What the cell of that number wrote to stdout."""
-    outputs = notebook.cells[number].outputs
-    return "".join(o.text for o in outputs if o.get("name") == "stdout")
-
-
-def errors(notebook) -> list:
-    return [
-        output
-        for cell in notebook.cells
-        for output in cell.get("outputs", [])
-        if output.output_type == "error"
-    ]
-
-
-def require_one_sentence(error) -> None:
-    assert "\n" not in error.evalue
-    assert len(error.evalue) < 400
-    assert error.evalue.count(". ") == 0
-
-
-# Whole notebooks.
-
-
-@pytest.mark.parametrize("path", READERS, ids=lambda p: p.stem)
-def test_run_all_in_an_empty_folder(path, bare, unpacked, tmp_path):
-    """With the wheel only, XLA flags that the reader has set, and signs of others."""
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(OTHER_PLACES, id="places"))
-    notebook.cells.append(nbformat.v4.new_code_cell(IMPORTED_FROM, id="where"))
-    run(
-        notebook,
-        bare,
-        tmp_path,
-        PYTHONPATH=str(unpacked),
-        XLA_FLAGS="--xla_cpu_enable_fast_math=false",
-    )
-    assert errors(notebook) == []
-    assert printed(notebook, -1).startswith(f"at {unpacked}")
-    assert [p.name for p in tmp_path.iterdir() if p.name[0] != "."] == []
 
 
 # The first cell.
@@ -183,6 +104,7 @@ def test_older_jax_is_one_sentence(bare, unpacked, tmp_path):
     (error,) = errors(notebook)
     assert error.ename == "OldJax"
     assert "needs jax 0.10.2 or newer, and this is jax 0.4.30" in error.evalue
+    assert '%pip install -U "jax>=0.10.2' in error.evalue
     require_one_sentence(error)
     assert not [line for line in error.traceback if "/jax/" in line]
 
@@ -217,33 +139,24 @@ def test_an_accelerator_that_does_not_start_is_done_without(bare, unpacked, tmp_
 
 
 def test_missing_libraries_are_one_sentence(bare, unpacked, tmp_path):
-    """Named all at once, with a command that keeps the JAX that is there, if any."""
+    """Named all at once, with a command that keeps the JAX that is there."""
     (master,) = (m for m in BOOK.masters if m.name.startswith("13_"))
-    text = master.read_text("utf8")
     hidden = ("flax", "ipywidgets", "optax", "orbax.checkpoint")
-    hide = "import sys\nsys.modules.update(dict.fromkeys({}))"
+    hide = f"import sys\nsys.modules.update(dict.fromkeys({hidden}))"
     notebook = run(
-        cells(
-            hide.format(hidden),
-            preamble(BOOK, text),
-            hide.format(["jax"]),
-            preamble(BOOK, text),
-            "spmd.use_devices(8)",
-        ),
+        cells(hide, preamble(BOOK, master.read_text("utf8"))),
         bare,
         tmp_path,
         allow_errors=True,
         PYTHONPATH=str(unpacked),
     )
-    with_jax, without, no_jax = errors(notebook)
+    (error,) = errors(notebook)
     names = "flax ipywidgets optax orbax-checkpoint"
     version = jax_here().split()[0]
-    assert f"  %pip install {names} jax=={version}  (" in with_jax.evalue
-    assert f"  %pip install {names} jax  (" in without.evalue
-    assert (with_jax.ename, no_jax.ename) == ("MissingLibrary", "NoJax")
-    for error in with_jax, without, no_jax:
-        require_one_sentence(error)
-        assert error.traceback == [f"{error.ename}: {error.evalue}"]
+    assert f'  %pip install -U "jax=={version}" {names} "numpy==' in error.evalue
+    assert error.ename == "MissingLibrary"
+    require_one_sentence(error)
+    assert error.traceback == [f"{error.ename}: {error.evalue}"]
 
 
 @pytest.mark.parametrize("master", BOOK.masters, ids=lambda m: m.stem)
@@ -252,7 +165,11 @@ def test_every_library_comes_along_or_is_asked_for(master):
     text = master.read_text("utf8")
     cells_there = both_notebooks(master, BOOK)[0].cells
     first = next(cell for cell in cells_there if cell.cell_type == "code")
-    assert all(f'"{name}"' in first.source for name in libraries(text))
+    asked = ", ".join(f'"{name}"' for name in libraries(text))
+    assert first.source.endswith(f"\nspmd.require({asked})")
+    assert first.source.startswith("# @title ")  # Colab shows a form
+    assert first.metadata["cellView"] == "form"
+    assert first.metadata["jupyter"]["source_hidden"]
     along = {"jax", "numpy", "matplotlib", "spmd_helpers", "IPython"}
     line = r"^ *(?:from ([\w.]+) import \w|import ([\w.]+)(?: as \w+)?$)"
     found = {(a or b).split(".")[0] for a, b in re.findall(line, text, re.M)}
@@ -285,11 +202,31 @@ def test_one_accelerator_is_too_few(bare, unpacked, tmp_path):
 
 def test_nothing_to_install_from(bare, tmp_path):
     book = without_address()
-    notebook = run(cells(setup_source(book)), bare, tmp_path, allow_errors=True)
+    for place in {}, COLAB:
+        notebook = run(
+            cells(setup_source(book)), bare, tmp_path, allow_errors=True, **place
+        )
+        (error,) = errors(notebook)
+        assert error.ename == "ModuleNotFoundError"
+        require_one_sentence(error)
+        assert "`make wheel` writes dist/spmd_helpers-*.whl" in error.evalue
+        assert error.traceback == [error.evalue]
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/book"])
+def test_elsewhere_nothing_is_installed_without_being_asked(
+    bare, wheel, tmp_path, address
+):
+    """Neither the package nor what it would bring; the sentence is what to type."""
+    if not address:
+        shutil.copy(wheel, tmp_path)
+    source = f"spmd-helpers @ git+{address}@v{BOOK.version}" if address else wheel.name
+    notebook = run(
+        cells(setup_source(with_address(address))), bare, tmp_path, allow_errors=True
+    )
     (error,) = errors(notebook)
-    assert error.ename == "ModuleNotFoundError"
     require_one_sentence(error)
-    assert "`make wheel` writes dist/spmd_helpers-*.whl" in error.evalue
+    assert f'run  %pip install "{source}"  (' in error.evalue
     assert error.traceback == [error.evalue]
 
 
@@ -307,10 +244,11 @@ def test_a_wheel_that_cannot_be_installed(bare, wheel, tmp_path, why):
         tmp_path,
         allow_errors=True,
         PYTHONPATH=str(no_pip.parent),
+        **COLAB,
     )
     (error,) = errors(notebook)
     require_one_sentence(error)
-    assert "under this name" in error.evalue
+    assert f"pip could not install {name}" in error.evalue
     assert error.traceback == [error.evalue]
 
 
@@ -325,6 +263,7 @@ def test_a_wheel_beside_the_notebook(wheel, tmp_path):
         python,
         folder,
         PIP_NO_INDEX="1",
+        **COLAB,
     )
     assert printed(notebook, 1).startswith(f"at {tmp_path / 'environment'}")
     assert printed(notebook, 2) == jax_here()
@@ -358,6 +297,7 @@ def test_the_tag_of_the_repository(tmp_path):
         GIT_CONFIG_COUNT="1",
         GIT_CONFIG_KEY_0=f"url.{repository.as_uri()}.insteadOf",
         GIT_CONFIG_VALUE_0=address,
+        **COLAB,
     )
     assert printed(notebook, 1).startswith(f"at {tmp_path / 'environment'}")
 
@@ -368,7 +308,7 @@ def test_the_wheel_brings_no_jax(wheel):
         metadata = archive.read(name).decode()
     asked = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", metadata, re.M)
     always = sorted(name for name, rest in asked if "extra ==" not in rest)
-    assert always == ["matplotlib", "numpy"]
+    assert always == ["matplotlib", "numpy", "packaging"]
 
 
 def with_address(address: str):

@@ -34,8 +34,8 @@ except ModuleNotFoundError:
     from os import environ
     from sys import executable
 
-    wheels = glob("spmd_helpers-*any.whl") or glob(
-        "/kaggle/input/**/spmd_helpers-*any.whl", recursive=True
+    wheels = glob("spmd_helpers-*.whl") or glob(
+        "/kaggle/input/**/spmd_helpers-*.whl", recursive=True
     )
     source = max(wheels, default={source})
     hosts = {{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}}
@@ -49,11 +49,12 @@ except ModuleNotFoundError:
             how = f'run  %pip install "{{source}}"  (without pip, '
             how += "`uv pip install` it in a terminal)"
         elif source:
-            how = f"pip could not install {{source}}: check its name"
+            how = f"pip could not install {{source}}: see what it says, "
+            how += "give a wheel the name that it was made with"
         else:
             how = (
                 "in a copy of the book, `make wheel` writes "
-                "dist/spmd_helpers-*any.whl; put it beside this "
+                "dist/spmd_helpers-*.whl; put it beside this "
                 "notebook (on Kaggle: add it as an input)"
             )
         problem = ModuleNotFoundError(
