@@ -58,6 +58,7 @@ def test_a_formula_that_cannot_be_read_stops_the_build(tmp_path, formula):
 
 ADDRESS = "https://github.com/someone/book"
 BUTTON = "https://colab.research.google.com/github/someone/book/blob/main/notebooks/"
+KAGGLE = f"https://kaggle.com/kernels/welcome?src={ADDRESS}/blob/main/notebooks/"
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,8 @@ def all_text(site: Path) -> dict[str, str]:
 def test_buttons_once_the_address_is_known(addressed):
     for name, text in all_text(addressed).items():
         if name.startswith("notebooks/"):
-            assert BUTTON + Path(name).with_suffix(".ipynb").name in text
+            for button in BUTTON, KAGGLE:
+                assert button + Path(name).with_suffix(".ipynb").name in text
             assert "logo_colab" in text
         if "/" in name:
             assert f'href="{ADDRESS}"' in text
@@ -117,5 +119,5 @@ def test_no_button_while_the_address_is_unknown():
     if not re.search(r'(?m)^  url: ""', config):
         pytest.skip("the address is known")
     for text in all_text(SITE).values():
-        for sign in ("logo_colab", "launch-buttons", "fa-github", "/issues/new"):
+        for sign in ("logo_colab", "kaggle.com/", "launch-buttons", "fa-github", "/issues/new"):
             assert sign not in text

@@ -1,7 +1,7 @@
 """What Jupyter Book does not do by itself: a site that needs nothing from outside.
 
 - pages load no script from elsewhere, and none that they do not use;
-- buttons for Colab and the repository appear once _config.yml has its address;
+- buttons for Colab, Kaggle and the repository appear once _config.yml has its address;
 - a notebook's page says which versions made its outputs, and leads to its twin:
   from the exercises to the solved chapter and back;
 - exercises and takeaways can be told at a glance;
@@ -55,6 +55,20 @@ def set_buttons(app, config):
         use_issues_button=True,
         launch_buttons={"colab_url": "https://colab.research.google.com"},
     )
+
+
+def add_kaggle(app, pagename, templatename, context, doctree):
+    """Beside the theme's button for Colab one for Kaggle, which has eight free TPUs."""
+    for group in context.get("header_buttons", ()):
+        if group.get("label") != "launch-buttons":
+            continue
+        colab = next(b for b in group["buttons"] if b["text"] == "Colab")
+        place = colab["url"].partition("/github/")[2]
+        address = f"https://kaggle.com/kernels/welcome?src=https://github.com/{place}"
+        words = {"text": "Kaggle", "tooltip": "Launch on Kaggle (eight TPU chips)"}
+        group["buttons"].append(
+            {"type": "link", "icon": "fas fa-rocket", "url": address, **words}
+        )
 
 
 def trim_scripts(app, pagename, templatename, context, doctree):
@@ -184,6 +198,7 @@ def setup(app):
     app.connect("config-inited", set_buttons, priority=100)
     app.connect("doctree-read", mark_sections)
     app.connect("build-finished", name_sidebar)
+    app.connect("html-page-context", add_kaggle, priority=600)
     app.connect("html-page-context", search_from_a_folder)
     app.connect("html-page-context", trim_scripts, priority=900)
     app.connect("html-page-context", lead_to_twin, priority=900)
