@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spmd_helpers import load_measured
-from tools.measure import here
+from tools.measure import runner
 
 ROOT = Path(__file__).parent.parent
 
@@ -117,8 +117,8 @@ def test_without_jax_it_names_the_remedy(tool, tmp_path):
 
 def asked(*arguments):
     parser = argparse.ArgumentParser()
-    here.add_places(parser)
-    return here.place(parser.parse_args(arguments))
+    runner.add_places(parser)
+    return runner.place(parser.parse_args(arguments))
 
 
 def test_the_books_rows_are_written_only_when_that_is_asked_for():
@@ -137,11 +137,11 @@ def test_rows_of_another_card_are_put_aside(tmp_path):
     first, second, third = (
         [{"device": card, "jax": "1", "name": card}] for card in "abc"
     )
-    here.write(path, first)
-    here.write(path, first * 2)
+    runner.write(path, first)
+    runner.write(path, first * 2)
     assert json.loads(path.read_text("utf8")) == first * 2
-    here.write(path, second)
-    here.write(path, third)
+    runner.write(path, second)
+    runner.write(path, third)
     found = {p.name: json.loads(p.read_text("utf8")) for p in tmp_path.iterdir()}
     assert found == {
         "log_gpu.json": third,
@@ -152,13 +152,58 @@ def test_rows_of_another_card_are_put_aside(tmp_path):
 
 def test_a_machine_is_known_by_its_cards(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert here.machine() == ""
-    assert here.driver() == ""
+    assert runner.machine() == ""
+    assert runner.driver() == ""
     names = []
     for cards in ("GPU-1\nGPU-2", "GPU-1\nGPU-2", "GPU-3\nGPU-2"):
         program = tmp_path / "nvidia-smi"
         program.write_text(f"#!/bin/sh\necho '{cards}'\n")
         program.chmod(0o755)
-        names.append(here.machine())
+        names.append(runner.machine())
     assert names[0] == names[1] != names[2]
-    assert here.driver() == "GPU-3"  # the first line of what it said
+    assert runner.driver() == "GPU-3"  # the first line of what it said
+
+
+# --- A process of its own ---------------------------------------------------------
+
+
+@pytest.fixture
+def child(tmp_path, monkeypatch):
+    """What `run_child` gives for a module with this text."""
+    (tmp_path / "tools" / "measure").mkdir(parents=True)
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+
+    def run(text, *words, **how):
+        (tmp_path / "tools" / "measure" / "one.py").write_text(text)
+        return runner.run_child("one", *words, **how)
+
+    return run
+
+
+WRITES = """\
+import json, os, sys
+with open(sys.argv[-1], "w") as file:
+    json.dump([sys.argv[1:-1], os.environ["XLA_FLAGS"], os.environ.get("MORE")], file)
+print("said")
+"""
+
+
+def test_a_child_is_given_words_flags_and_settings(child, monkeypatch, capfd):
+    monkeypatch.setenv("XLA_FLAGS", "--before")
+    how = {"flags": "--to={folder}/x", "settings": {"MORE": "1"}}
+    (words, flags, more), ended = child(WRITES, "a", "b c", **how)
+    assert (words, more, ended) == (["a", "b c"], "1", "")
+    assert flags.startswith("--before --to=/")
+    assert flags.endswith("/x")
+    assert capfd.readouterr().out == "said\n"
+    child(WRITES, quiet=True)
+    assert capfd.readouterr().out == ""
+
+
+def test_a_child_that_breaks_or_hangs_costs_its_row_only(child):
+    found, ended = child(WRITES + "raise ValueError('too\\nmuch')")
+    assert found[0] == []  # what it wrote before
+    assert ended == "stopped with 1: ValueError: too"
+    assert child("import os; os._exit(3)") == (None, "stopped with 3: without a word")
+    hangs = "import time; time.sleep(60)"
+    assert child(hangs, longest=0.3) == (None, "stopped after 0 s")

@@ -12,7 +12,6 @@ import pytest
 
 from tools.measure import plans
 from tools.measure import transformer as tool
-from tools.measure.here import BOOKS
 from tools.measure.kernel_roofline import Card, roofline, zipped
 from tools.measure.model import LAYOUTS, Setting
 from tools.measure.page import hardware_page
@@ -23,6 +22,7 @@ from tools.measure.page_transformer import (
     ways_section,
 )
 from tools.measure.predict import predict_again
+from tools.measure.runner import BOOKS
 
 ROOT = Path(__file__).parent.parent
 FIXTURES = ROOT / "tests" / "data" / "hlo"

@@ -232,3 +232,21 @@ def test_refused_again(tmp_path_factory):
     assert again["refused"]
     assert again["state"] == stored["state"]
     assert again["needed_bytes"] == pytest.approx(stored["needed_bytes"], rel=0.05)
+
+
+def test_a_program_is_measured_here_in_a_process_of_its_own(tmp_path):
+    path, name = tmp_path / "memory_gpu.json", "1 gpu: tiny"
+    flags = "--xla_force_host_platform_device_count=1"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    path.write_text(json.dumps([{"name": name}, {"name": "older"}]), "utf8")
+    command = [*MEASURE, "--gpu", "--out", str(path), name]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True)
+    assert done.returncode == 0
+    older, row = json.loads(path.read_text("utf8"))
+    assert older == {"name": "older"}
+    stored = ROWS[f"gpu: {name}"]
+    assert row["command"].endswith(f"measure.py --gpu '{name}'")
+    assert list(row) == list(stored)
+    for key in ("name", "kind", "state", "devices"):
+        assert row[key] == stored[key]
+    assert row["loss"] == pytest.approx(stored["loss"], rel=0.01)

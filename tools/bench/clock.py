@@ -6,11 +6,11 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tools import ROOT
+from tools.measure.runner import clock
 
 # What a part gives: its title, its rows (the first is the head), the columns that are
 # numbers, the sentences under it.
@@ -22,12 +22,7 @@ def median_seconds(
 ) -> float:
     """The median of `runs` runs, or of as many as fit, three at least, in `seconds`."""
     f()
-    begun, took = time.perf_counter(), []
-    while len(took) < 3 or (len(took) < runs and time.perf_counter() - begun < seconds):
-        start = time.perf_counter()
-        f()
-        took.append(time.perf_counter() - start)
-    return statistics.median(took)
+    return statistics.median(clock(f, runs, 3, seconds))
 
 
 def duration(seconds: float) -> str:

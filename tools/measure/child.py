@@ -7,42 +7,40 @@ a file.
 
 import contextlib
 import dataclasses
-import gzip
 import json
+import math
 import statistics
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType
 
 import spmd_helpers as spmd
 from spmd_helpers._hardware import HARDWARE
-from tools.measure.gpu import one_collective, timed
-from tools.measure.here import (
-    AT_ONCE,
-    LEAST,
-    LONGEST_S,
-    MOST,
-    REPEATS,
-    SHORT_S,
-    SUSTAINED_S,
+from tools.measure.clock import (
+    about,
+    added_up,
+    allocator_peak,
+    exchanges,
+    queue,
+    seconds,
+    short,
+    stepper,
 )
+from tools.measure.gpu import one_axis, one_collective
 from tools.measure.model import BF16, F32, Setting, attention, one_step
-from tools.measure.predict import predictions
+from tools.measure.predict import predictions, sheet_of
 from tools.measure.profile import profile
+from tools.measure.runner import AT_ONCE, LEAST, SHORT_S, SUSTAINED_S, clock, timed
 
 
 def chip():
-    """The data sheet of the card here, None where spmd_helpers.HARDWARE has none; an
-    H100's for a rehearsal on CPU."""
+    """The data sheet of the card here, or None; an H100's for a rehearsal on CPU."""
     if jax.default_backend() == "cpu":
         return HARDWARE["h100"]
-    kind = jax.devices()[0].device_kind
-    return next((c for c in HARDWARE.values() if c.device_kind == kind), None)
+    return sheet_of(jax.devices()[0].device_kind)
 
 
 def peak_flops_per_s(cards: int) -> float | None:
@@ -54,51 +52,20 @@ def say(*words) -> None:
     print("   ", *words, flush=True)
 
 
-def clock(run, most=MOST, least=LEAST, longest=LONGEST_S) -> list[float]:
-    """Seconds of `run()`, which waits for what it started, several times."""
-    begun, taken = time.perf_counter(), []
-    while len(taken) < least or (
-        len(taken) < most and time.perf_counter() - begun < longest
-    ):
-        at = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - at)
-    return taken
-
-
-def allocator_peak() -> int | None:
-    """The most that the fullest device had in use since this process began."""
-    used = [d.memory_stats() or {} for d in jax.devices()]
-    return max(u.get("peak_bytes_in_use", 0) for u in used) or None
-
-
 # --- How fast this card is: what a prediction divides by --------------------------
 
 
-def _queued(f, *args, times=8) -> float:
-    jax.block_until_ready([f(*args) for _ in range(3)])
-
-    def run():
-        jax.block_until_ready([f(*args) for _ in range(times)][-1])
-
-    return statistics.median(clock(run, 5, 3, 2)) / times
+def _queued(f, *args, times=AT_ONCE) -> float:
+    return statistics.median(seconds(f, *args, times=times, most=5, least=3, longest=2))
 
 
-def _sustained(f, *args, longest: float, times=100) -> float:
+def _sustained(f, *args, longest: float) -> float:
     """Seconds of one call at the end of so many seconds of nothing else.
 
     A card that is cool and idle runs faster than one that works all the time: after a
     moment its clock is what its power allows.
     """
-    begun, took = time.perf_counter(), 0.0
-    while time.perf_counter() - begun < longest:
-        at = time.perf_counter()
-        last = None
-        for _ in range(times):
-            last = f(*args)
-        jax.block_until_ready(last)
-        took = (time.perf_counter() - at) / times
-    return took
+    return clock(queue(f, *args, times=100), math.inf, 1, longest)[-1] / 100
 
 
 def speeds(tiny: bool) -> dict:
@@ -119,13 +86,10 @@ def speeds(tiny: bool) -> dict:
     found["memory_bytes_per_s"] = 2 * x.nbytes / took
     say("memory", f"{found['memory_bytes_per_s'] / 1e12:.2f} TB/s")
     del x
-    devices = jax.devices()
     found["collectives"] = {}
-    if len(devices) < 2:
+    if len(jax.devices()) < 2:
         return found
-    mesh = jax.make_mesh(
-        (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
-    )
+    mesh = one_axis()
     sizes = (2**14, 2**16) if tiny else (2**23, 2**28)
     for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
         points = []
@@ -143,21 +107,7 @@ def speeds(tiny: bool) -> dict:
     return found
 
 
-# --- Exchanges, and predictions -----------------------------------------------
-
-
-def collectives_of(seen) -> list[dict]:
-    """As steps_gpu.json has them; those that are alike in one line."""
-    alike = Counter()
-    for c in seen.collectives:
-        alike[c.kind, tuple(c.axes), c.dtype, c.wire_bytes] += c.count or 1
-    return [
-        {
-            **{"kind": kind, "axes": list(axes), "count": count},
-            **{"dtype": dtype, "wire_bytes": size},
-        }
-        for (kind, axes, dtype, size), count in alike.items()
-    ]
+# --- One step ---------------------------------------------------------------------
 
 
 def predicted(row: dict, known: dict, text: str) -> dict:
@@ -167,9 +117,6 @@ def predicted(row: dict, known: dict, text: str) -> dict:
     except Exception as error:
         say("kernel by kernel:", short(error))
         return predictions(row, chip(), known)
-
-
-# --- One step ---------------------------------------------------------------------
 
 
 def step_row(
@@ -196,8 +143,7 @@ def step_row(
         compiled = step.lower(*shapes).compile()
         row["compile_s"] = round(time.perf_counter() - at, 1)
         if hlo:
-            with gzip.open(hlo, "wt") as file:
-                file.write(compiled.as_text())
+            Path(hlo).write_text(compiled.as_text(), "utf8")
         seen = spmd.xray(compiled, mesh=mesh)
         memory = compiled.memory_analysis()
         held = memory.argument_size_in_bytes + memory.output_size_in_bytes
@@ -208,7 +154,7 @@ def step_row(
             "flops_per_device": seen.flops_per_device or whole // len(devices),
             "held_bytes": held,
             "flops_counted": seen.flops_per_device is not None,
-            "collectives": collectives_of(seen),
+            "collectives": added_up(exchanges(seen.collectives)),
         }
         row["predicted"] = predicted(row, known, compiled.as_text())
         save(out, row)
@@ -220,7 +166,7 @@ def step_row(
         )
         kept = list(begin())  # nothing else may hold the state: it would be there twice
         jax.block_until_ready(kept)
-        once = _runner(compiled, kept)
+        once = stepper(compiled, kept)
         row["first_loss"] = float(once().reshape(-1)[0])
         once()
         row |= timed(clock(once))
@@ -228,18 +174,6 @@ def step_row(
             Path(profiled).write_text(json.dumps(profile(once)), "utf8")
     row["allocator_peak_bytes"] = allocator_peak()
     return row
-
-
-def _runner(compiled, kept):
-    rows = kept.pop()
-
-    def once():
-        state, loss = compiled(kept.pop(), rows)
-        jax.block_until_ready((state, loss))
-        kept.append(state)
-        return loss
-
-    return once
 
 
 # --- Attention alone --------------------------------------------------------------
@@ -295,7 +229,8 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
             # One such call of a small shape takes less than its start: several queued.
             took = _queued(compiled, *qkv, times=1)
             times = 1 if took > SHORT_S else AT_ONCE
-            row |= timed(_times(compiled, qkv, times))
+            how = {"times": times, "least": LEAST, "longest": 2}
+            row |= timed(seconds(compiled, *qkv, **how))
             rate = row["model_flops"] / row["median_s"]
             ms = f"{row['median_s'] * 1e3:.3f} ms, {rate / 1e12:.0f} TFLOP/s"
             say(name, row["pass"], shape[1], ms)
@@ -305,36 +240,11 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
         save(out, rows)
 
 
-def _times(compiled, args, times) -> list[float]:
-    def run():
-        found = None
-        for _ in range(times):
-            found = compiled(*args)
-        jax.block_until_ready(found)
-
-    run()
-    return [taken / times for taken in clock(run, REPEATS, LEAST, 2)]
-
-
 # --- A process --------------------------------------------------------------------
-
-
-def short(error: Exception) -> str:
-    first = " ".join(str(error).split())
-    return f"{type(error).__name__}: {first}"[:400]
 
 
 def save(out: Path, found) -> None:
     out.write_text(json.dumps(found), "utf8")
-
-
-def about() -> dict:
-    device = jax.devices()[0]
-    return {
-        "device": device.device_kind,
-        "devices": len(jax.devices()),
-        "jax": jax.__version__,
-    }
 
 
 def main() -> None:

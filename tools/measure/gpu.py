@@ -11,28 +11,13 @@ place of that: `load_measured` reads it, chapters 10 and 14 speak of its rows, a
 `make notebooks` makes book/hardware.md of them.
 """
 
-import argparse
-import datetime
 import functools
-import statistics
 import sys
-import time
 
-from tools.measure.here import (
-    AT_ONCE,
-    NO_JAX,
-    REPEATS,
-    STEPS_AT_ONCE,
-    add_places,
-    driver,
-    has_jax,
-    machine,
-    place,
-    write,
-)
+from tools.measure import runner
 
-if not has_jax():
-    sys.exit(NO_JAX)
+if not runner.has_jax():
+    sys.exit(runner.NO_JAX)
 
 import jax
 import jax.numpy as jnp
@@ -41,40 +26,26 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
+from tools.measure.clock import about as about_devices
+from tools.measure.clock import exchanges, seconds, stepper
+from tools.measure.model import BF16, F32, PARTS, adam, start_of
+from tools.measure.runner import REPEATS, STEPS_AT_ONCE, clock, timed, write
 
-BF16, F32 = jnp.bfloat16, jnp.float32
 
-
-def where(devices: int, tiny: bool) -> dict:
+def where(tiny: bool) -> dict:
     """What every row says of the machine."""
-    return {
-        "device": jax.devices()[0].device_kind,
-        "devices": devices,
-        "driver": driver(),
-        "machine": machine(),
-        "jax": jax.__version__,
-        "date": datetime.date.today().isoformat(),
-        "command": "tools/measure/gpu.py" + (" --tiny" if tiny else ""),
-    }
+    found = about_devices() | runner.here()
+    keys = ("device", "devices", "driver", "machine", "jax", "date")
+    command = "tools/measure/gpu.py" + " --tiny" * tiny
+    return {key: found[key] for key in keys} | {"command": command}
 
 
-def seconds(run, *args) -> list[float]:
-    """Of one call: some calls are queued, and the wait for the last is divided."""
-    jax.block_until_ready([run(*args) for _ in range(3)])
-    taken = []
-    for _ in range(REPEATS):
-        begun = time.perf_counter()
-        result = None
-        for _ in range(AT_ONCE):
-            result = run(*args)
-        jax.block_until_ready(result)
-        taken.append((time.perf_counter() - begun) / AT_ONCE)
-    return taken
-
-
-def timed(taken: list[float]) -> dict:
-    middle = statistics.median(taken)
-    return {"median_s": middle, "least_s": min(taken), "most_s": max(taken)}
+def one_axis(kind=AxisType.Auto):
+    """A mesh of all devices."""
+    devices = jax.devices()
+    return jax.make_mesh(
+        (len(devices),), ("data",), axis_types=(kind,), devices=devices
+    )
 
 
 # --- Collectives ------------------------------------------------------------------
@@ -179,22 +150,6 @@ def forward(params, x, between, inside):
     return (h.astype(F32) ** 2).mean()
 
 
-def adam(state, grads):
-    """Adam without bias correction: the same reads, writes and memory."""
-
-    def one(p, m, v, g):
-        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
-        return p - 1e-4 * m / (jnp.sqrt(v) + 1e-8), m, v
-
-    parts = [state[name] for name in ("params", "m", "v")]
-    found = jax.tree.map(one, *parts, grads)
-    is_row = lambda x: isinstance(x, tuple)  # noqa: E731
-    return {
-        name: jax.tree.map(lambda row, i=i: row[i], found, is_leaf=is_row)
-        for i, name in enumerate(("params", "m", "v"))
-    }
-
-
 def same(value):
     return value
 
@@ -204,7 +159,7 @@ def train(state, x, between=same, inside=same, mean=same):
         return forward(params, x, between, inside)
 
     loss, grads = mean(jax.value_and_grad(loss_fn)(state["params"]))
-    return adam(state, grads), loss
+    return adam(state, grads, 1e-4), loss
 
 
 def start(shape):
@@ -214,8 +169,7 @@ def start(shape):
         "w1": jax.random.normal(key, (layers, d, f), F32) / d**0.5,
         "w2": jax.random.normal(key, (layers, f, d), F32) / f**0.5 / 8,
     }
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return {"params": params, "m": zeros, "v": jax.tree.map(jnp.copy, zeros)}
+    return start_of(params)
 
 
 # name: (kind of axes, specs of w1, w2, x and the hidden layer, constrained)
@@ -236,9 +190,9 @@ WAYS = {
 }
 
 
-def one_step(name, shape, batch, devices):
+def one_step(name, shape, batch):
     """(step, state, batch) of one way to lay it out."""
-    d = shape[1]
+    d, devices = shape[1], jax.devices()
     if name == "pmap":
         mean = functools.partial(lax.pmean, axis_name="data")
         step = jax.pmap(
@@ -253,11 +207,9 @@ def one_step(name, shape, batch, devices):
         x = jnp.ones((len(devices), batch // len(devices), d), BF16)
         return step, state, x
     kind, w1, w2, on_x, on_hidden, constrained = WAYS[name]
-    mesh = jax.make_mesh(
-        (len(devices),), ("data",), axis_types=(kind,), devices=devices
-    )
+    mesh = one_axis(kind)
     on = functools.partial(NamedSharding, mesh)
-    places = {part: {"w1": on(w1), "w2": on(w2)} for part in ("params", "m", "v")}
+    places = {part: {"w1": on(w1), "w2": on(w2)} for part in PARTS}
     with jax.set_mesh(mesh):
         state = jax.jit(lambda: start(shape), out_shardings=places)()
         x = jax.device_put(jnp.ones((batch, d), BF16), on(on_x))
@@ -276,11 +228,11 @@ def one_step(name, shape, batch, devices):
     return step, state, x
 
 
-def steps(wanted, shape, devices, about) -> list[dict]:
+def steps(wanted, shape, about) -> list[dict]:
     layers, d, f = shape
     rows = []
     for name, batch in wanted:
-        step, state, x = one_step(name, shape, batch, devices)
+        step, state, x = one_step(name, shape, batch)
         row = {
             **{"name": name, "layers": layers, "d_model": d, "d_ff": f},
             **{"batch": batch, "params": "float32", "compute": "bfloat16"},
@@ -290,31 +242,21 @@ def steps(wanted, shape, devices, about) -> list[dict]:
             seen = spmd.xray(step, state, x)
             row["peak_bytes"] = seen.peak_memory
             row["flops_per_device"] = seen.flops_per_device
-            row["collectives"] = [
-                {
-                    **{"kind": c.kind, "axes": list(c.axes), "count": c.count},
-                    **{"dtype": c.dtype, "wire_bytes": c.wire_bytes},
-                }
-                for c in seen.collectives
-            ]
-            for _ in range(4):
-                state, loss = step(state, x)
-            jax.block_until_ready(loss)
-            taken = []
-            for _ in range(REPEATS):
-                begun = time.perf_counter()
-                for _ in range(STEPS_AT_ONCE):
-                    state, loss = step(state, x)
-                jax.block_until_ready(loss)
-                taken.append((time.perf_counter() - begun) / STEPS_AT_ONCE)
+            row["collectives"] = exchanges(seen.collectives)
+            kept = [state, x]
+            state = x = None
+            run = stepper(step, kept, STEPS_AT_ONCE)
+            for _ in range(2):
+                run()
+            taken = [s / STEPS_AT_ONCE for s in clock(run, REPEATS, REPEATS)]
         except Exception as error:
             print(f"{name}, batch {batch}: {type(error).__name__}: {str(error)[:300]}")
             continue
         finally:
-            state = x = step = None
+            state = x = step = kept = run = None
             jax.clear_caches()
         rows.append({**row, **timed(taken), **about})
-        share = 12 * batch * d * f * layers / len(devices) / rows[-1]["median_s"]
+        share = 12 * batch * d * f * layers / about["devices"] / rows[-1]["median_s"]
         print(
             name,
             batch,
@@ -325,18 +267,12 @@ def steps(wanted, shape, devices, about) -> list[dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    add_places(parser)
-    parser.add_argument("--tiny", action="store_true")
-    given = parser.parse_args()
-    out = place(given)
+    given = runner.options(__doc__).parse_args()
+    out = runner.place(given)
     devices = jax.devices()
     if not given.tiny and devices[0].platform != "gpu":
-        sys.exit(
-            f"There is no GPU here that JAX sees, only {devices[0].device_kind}: run it"
-            " where jax[cuda] is installed, or rehearse it with --tiny"
-        )
-    about = where(len(devices), given.tiny)
+        sys.exit(runner.no_gpu(devices[0].device_kind))
+    about = where(given.tiny)
     print(about)
     if given.tiny:
         sizes, shapes = (2**16,), ((8, 64, 96),)
@@ -349,17 +285,14 @@ def main() -> None:
     wanted += [(n, b) for b in batches for n in ("fsdp constrained", "tensor parallel")]
     moved = []
     if len(devices) > 1:
-        mesh = jax.make_mesh(
-            (len(devices),), ("data",), axis_types=(AxisType.Auto,), devices=devices
-        )
-        moved = collectives(mesh, sizes, about)
+        moved = collectives(one_axis(), sizes, about)
         write(out / "collectives_gpu.json", moved)
     else:
         print("1 device: collectives and layouts need two, they are left out")
     moved += products(shapes, about)
     write(out / "collectives_gpu.json", moved)
     if len(devices) > 1:
-        write(out / "steps_gpu.json", steps(wanted, shape, devices, about))
+        write(out / "steps_gpu.json", steps(wanted, shape, about))
 
 
 if __name__ == "__main__":

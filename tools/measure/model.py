@@ -1,8 +1,8 @@
 """The transformer of chapter 13 in plain JAX, and the ways to lay out its step.
 
 As there: learned positions, RMSNorm, no biases, a GELU, a head of its own. Left out is
-dropout, and Adam has neither bias correction nor weight decay, as in gpu.py:
-the same reads, writes and memory. A `Setting` says all that a row can change.
+dropout, and Adam has neither bias correction nor weight decay, as in gpu.py.
+A `Setting` says all that a row can change.
 """
 
 import dataclasses
@@ -129,8 +129,13 @@ def start(s: Setting) -> dict:
         wide = 0.02 if name in ("embed", "place", "head") else shape[-2] ** -0.5
         own = jax.random.fold_in(key, i)
         params[name] = jax.random.normal(own, shape, F32) * wide
+    return start_of(params)
+
+
+def start_of(params: dict) -> dict:
+    """Parameters, and Adam's two moments beside them."""
     zeros = lambda: jax.tree.map(jnp.zeros_like, params)  # noqa: E731
-    return {"params": params, "m": zeros(), "v": zeros()}
+    return dict(zip(PARTS, (params, zeros(), zeros()), strict=True))
 
 
 def norm(x, scale):
@@ -290,10 +295,12 @@ def loss_of(x, head, targets, s: Setting, held: Held):
     return lax.scan(add, jnp.zeros((), F32), (x, parts))[0] / targets.size
 
 
-def adam(state, grads):
+def adam(state, grads, rate=1e-5):
+    """Without bias correction: the same reads, writes and memory."""
+
     def one(p, m, v, g):
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
-        return p - 1e-5 * m / (jnp.sqrt(v) + 1e-8), m, v
+        return p - rate * m / (jnp.sqrt(v) + 1e-8), m, v
 
     found = jax.tree.map(one, *(state[part] for part in PARTS), grads)
     is_row = lambda x: isinstance(x, tuple)  # noqa: E731

@@ -5,15 +5,13 @@
 makes FOLDER/hardware.md of the rows that `make hardware` left in FOLDER.
 """
 
-import json
 import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._measured import _FILES, load_measured
-from tools.measure.here import AT_ONCE, REPEATS, STEPS_AT_ONCE
+from tools.measure.kernel_roofline import EXCHANGES
 from tools.measure.page_log import log_section
 from tools.measure.page_tables import GIB, as_table, card, exchanges, title
 from tools.measure.page_transformer import (
@@ -21,6 +19,8 @@ from tools.measure.page_transformer import (
     speeds_section,
     ways_section,
 )
+from tools.measure.predict import sheet_of
+from tools.measure.runner import AT_ONCE, REPEATS, STEPS_AT_ONCE, stored
 
 HEAD = """\
 # Measured on real cards
@@ -49,10 +49,6 @@ arithmetic with those and with measured speeds. All times are medians. The book'
 are in [its page](../book/hardware.md).
 
 """
-KINDS = (
-    *("all-gather", "reduce-scatter", "all-reduce", "all-to-all"),
-    "collective-permute",
-)
 MIB = 2**20
 
 
@@ -80,9 +76,7 @@ def hardware_page(folder: Path | None = None) -> str:
 
 
 def _rows_in(folder: Path, kind: str) -> list[dict]:
-    paths = [folder / name for name in _FILES[kind]]
-    texts = [path.read_text("utf8") for path in paths if path.exists()]
-    return [row for text in texts for row in json.loads(text)]
+    return [row for name in _FILES[kind] for row in stored(folder / name)]
 
 
 QUEUED = (
@@ -94,10 +88,10 @@ QUEUED = (
 def _collectives(rows: list[dict]) -> str:
     sizes = sorted({row["bytes"] for row in rows})
     found = {(row["kind"], row["bytes"]): row for row in rows}
-    table = [["the whole array", *KINDS]]
+    table = [["the whole array", *EXCHANGES]]
     for size in sizes:
         cells = [f"{size // MIB} MiB"]
-        for kind in KINDS:
+        for kind in EXCHANGES:
             row = found[kind, size]
             rate = row["wire_bytes"] / row["median_s"] / 1e9
             cells.append(f"{row['median_s'] * 1e3:.3f} ms, {rate:.0f} GB/s")
@@ -111,7 +105,7 @@ def _collectives(rows: list[dict]) -> str:
 
 
 def _products(rows: list[dict]) -> str:
-    chip = _chip(rows[0])
+    chip = sheet_of(rows[0]["device"])
     table = [["m, k, n", "time", "TFLOP/s", "of the peak"]]
     for row in rows:
         rate = 2 * row["m"] * row["k"] * row["n"] / row["median_s"]
@@ -206,14 +200,8 @@ def _nearer(rows: list[dict]) -> int:
     return nearer
 
 
-def _chip(row: dict):
-    """The data sheet, None where there is none."""
-    found = (c for c in HARDWARE.values() if c.device_kind == row["device"])
-    return next(found, None)
-
-
 def _share(row: dict) -> str:
-    chip = _chip(row)
+    chip = sheet_of(row["device"])
     work = 12 * row["batch"] * row["d_model"] * row["d_ff"] * row["layers"]
     if chip is None:
         return ""

@@ -1,6 +1,5 @@
 """Of the page of measured figures: the log of one step that is made faster."""
 
-from spmd_helpers._hardware import HARDWARE
 from tools.measure.page_tables import as_table, card, failed, gib, listed, ms, title
 from tools.measure.page_transformer import (
     TIMES,
@@ -11,6 +10,7 @@ from tools.measure.page_transformer import (
     times,
     transformer_shape,
 )
+from tools.measure.predict import sheet_of
 
 FINER = ("speeds", "kernels")
 
@@ -168,7 +168,8 @@ def _larger(rows) -> str:
             if where[0] != where[1]
             else ""
         )
-        held, whole = row.get("allocator_peak_bytes"), _usable(row)
+        sheet = sheet_of(row["device"])
+        held, whole = row.get("allocator_peak_bytes"), sheet and sheet.usable_bytes
         room = (
             f" It held {gib(held)} of the card's {gib(whole)}."
             if held and whole
@@ -180,11 +181,6 @@ def _larger(rows) -> str:
             f" {batch}. Why the share fell is not known.{room}{other}\n"
         )
     return said
-
-
-def _usable(row: dict) -> int | None:
-    found = (c for c in HARDWARE.values() if c.device_kind == row["device"])
-    return next((c.usable_bytes for c in found), None)
 
 
 def _longer(rows) -> str:

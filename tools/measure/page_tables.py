@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from tools.measure.runner import no_room
+
 GIB = 2**30
 TITLES = {"fsdp": "FSDP"}
 # Stored rows name the tool as it was called when they were measured.
@@ -71,6 +73,4 @@ def peaks(row: dict) -> str:
 
 def failed(row: dict) -> str:
     """In a word, why there is no time."""
-    said = row.get("error", "").lower()
-    no_room = "resource_exhausted" in said or "out of memory" in said
-    return "does not fit" if no_room else "failed"
+    return "does not fit" if no_room(row) else "failed"

@@ -1,6 +1,5 @@
 """Of the page of measured figures: attention, the transformer's step, and speeds."""
 
-from tools.measure.here import AT_ONCE, LEAST, MOST, SHORT_S, SUSTAINED_S
 from tools.measure.page_tables import (
     as_table,
     card,
@@ -11,6 +10,7 @@ from tools.measure.page_tables import (
     peaks,
     title,
 )
+from tools.measure.runner import AT_ONCE, LEAST, MOST, SHORT_S, SUSTAINED_S
 
 NAMES = {"plain": "three lines", "xla": "`xla`", "cudnn": "`cudnn`"}
 WAYS_OF = ("sheet", "speeds", "kernels")

@@ -191,6 +191,13 @@ LOG = (
 )
 
 
+NAMES = {
+    "attention": list(ATTENTION),
+    "ways": list(ways()),
+    "log": [change.name for change in LOG],
+}
+
+
 def start_of_log(tiny=False) -> Setting:
     base = Setting()
     return base.but(**TINY) if tiny else base

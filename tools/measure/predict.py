@@ -5,12 +5,17 @@ those of the data sheet or those that were measured. `kernels` goes through the 
 Nothing here asks JAX, so that stored rows can be predicted again with better speeds.
 """
 
-import json
 from pathlib import Path
 
 from spmd_helpers._hardware import HARDWARE
-from tools.measure.here import write
 from tools.measure.kernel_roofline import Card, roofline, zipped
+from tools.measure.runner import stored, write
+
+
+def sheet_of(device: str):
+    """The data sheet of a card, by what JAX calls it; None where there is none."""
+    found = (chip for chip in HARDWARE.values() if chip.device_kind == device)
+    return next(found, None)
 
 
 def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
@@ -65,19 +70,18 @@ def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:
     Returns:
       What was predicted of each row, in words.
     """
-    (speeds,) = json.loads((folder / files["speeds"]).read_text("utf8"))
+    (speeds,) = stored(folder / files["speeds"])
     kept, said = {}, []
     for path in texts:
         kept |= zipped(path)
-    sheets = {chip.device_kind: chip for chip in HARDWARE.values()}
     for group in ("ways", "log"):
         path = folder / files[group]
-        rows = json.loads(path.read_text("utf8")) if path.exists() else []
+        rows = stored(path)
         for row in rows:
             if "flops_per_device" not in row or row["device"] != speeds["device"]:
                 continue
             text = kept.get(f"{group}/{row['name']}", "")
-            sheet = sheets.get(row["device"])
+            sheet = sheet_of(row["device"])
             if "held_bytes" not in row:  # of a run before 28 November 2026, 15:30
                 held = row["predicted"]["sheet"]["memory_s"] * sheet.memory_bytes_per_s
                 row["held_bytes"] = round(held)

@@ -21,29 +21,33 @@ measures nothing: it makes the predictions of the stored rows again, from the st
 speeds and the texts that `--hlo` kept.
 """
 
-import argparse
 import dataclasses
-import datetime
-import gzip
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 import zipfile
 from pathlib import Path
 
-from tools import ROOT
-from tools.measure.here import (
-    NO_JAX,
-    add_places,
-    driver,
-    has_jax,
-    machine,
-    place,
-    write,
+from tools.measure import runner
+
+if not runner.has_jax():
+    sys.exit(runner.NO_JAX)
+
+from tools.measure.kernel_roofline import zipped
+from tools.measure.model import Setting
+from tools.measure.plans import (
+    ATTENTION_SHAPES,
+    LOG,
+    NAMES,
+    TINY_ATTENTION,
+    changed,
+    start_of_log,
+    ways,
 )
+from tools.measure.predict import predict_again
+from tools.measure.runner import no_room
 
 FILES = {
     "speeds": "speeds_gpu.json",
@@ -51,7 +55,6 @@ FILES = {
     "ways": "transformer_gpu.json",
     "log": "log_gpu.json",
 }
-GROUPS = ("attention", "ways", "log")
 LONGEST_S = 200  # of one process
 AN_ATTEMPT_S = 40  # what a row takes about: none is begun with less time left
 
@@ -73,9 +76,7 @@ class Run:
 
     def stored(self, group: str) -> list[dict]:
         """The rows in the folder, if they are of this card and JAX."""
-        path = self.path(group)
-        rows = json.loads(path.read_text("utf8")) if path.exists() else []
-        return [row for row in rows if self._ours(row)]
+        return [row for row in runner.stored(self.path(group)) if self._ours(row)]
 
     def _ours(self, row) -> bool:
         return all(row.get(k) == self.about[k] for k in ("device", "jax"))
@@ -85,7 +86,7 @@ class Run:
         keep = {_key(row): row for row in self.stored(group)}
         keep |= {_key(row): row for row in rows}
         ordered = sorted(keep.values(), key=lambda row: _place(group, row))
-        write(self.path(group), ordered)
+        runner.write(self.path(group), ordered)
 
     def signed(self, row: dict) -> dict:
         """With what every row says of the machine."""
@@ -99,34 +100,15 @@ class Run:
 
     def child(self, asked: dict, flags: str = "") -> tuple[object, str]:
         """(what it wrote or None, how it ended if not well)."""
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "row.json"
-            command = [sys.executable, "-m", "tools.measure.child"]
-            command += [json.dumps(asked), str(out)]
-            environment = self._environment(flags)
-            longest = max(30.0, min(LONGEST_S, self.left()))
-            ended = ""
-            with (Path(folder) / "err").open("w+") as err:
-                try:
-                    done = subprocess.run(
-                        command, cwd=ROOT, env=environment, stderr=err, timeout=longest
-                    )
-                    if done.returncode:
-                        err.seek(0)
-                        ended = f"stopped with {done.returncode}: {_last(err.read())}"
-                except subprocess.TimeoutExpired:
-                    ended = f"stopped after {longest:.0f} s"
-            found = json.loads(out.read_text("utf8")) if out.exists() else None
-            return found, ended
-
-    def _environment(self, flags: str) -> dict:
-        before = os.environ.get("XLA_FLAGS", "")
-        found = {**os.environ, "XLA_FLAGS": f"{before} {flags}".strip()}
+        settings = {}
         if not self.given.tiny:
             # Room for NCCL and cuDNN beside the pool. What was tuned stays tuned.
-            found.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")
-            found["JAX_COMPILATION_CACHE_DIR"] = self.cache
-        return found
+            room = os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.92")
+            settings["XLA_PYTHON_CLIENT_MEM_FRACTION"] = room
+            settings["JAX_COMPILATION_CACHE_DIR"] = self.cache
+        how = {"longest": max(30.0, min(LONGEST_S, self.left()))}
+        how |= {"flags": flags, "settings": settings}
+        return runner.run_child("child", json.dumps(asked), **how)
 
     # The groups.
 
@@ -136,13 +118,9 @@ class Run:
         if ended:
             sys.exit(f"nothing can be measured here: {ended}")
         if "speeds" not in found:
-            sys.exit(
-                f"There is no GPU here that JAX sees, only {found['device']}: run it"
-                " where jax[cuda] is installed, or rehearse it with --tiny"
-            )
+            sys.exit(runner.no_gpu(found["device"]))
         self.speeds = found.pop("speeds")
-        date = datetime.date.today().isoformat()
-        self.about = {**found, "driver": driver(), "machine": machine(), "date": date}
+        self.about = {**found, **runner.here()}
         row = {"name": "speeds", **self.speeds}
         self.store("speeds", [self.signed(row)])
 
@@ -152,7 +130,7 @@ class Run:
         if self.given.again or chosen:
             return names
         rows = self.stored(group)
-        there = {r["name"] for r in rows if "error" not in r or _no_room(r)}
+        there = {r["name"] for r in rows if "error" not in r or no_room(r)}
         skipped = [name for name in names if name in there]
         if skipped:
             self.say(f"{group}: stored already: {', '.join(skipped)}")
@@ -165,10 +143,8 @@ class Run:
         return False
 
     def attention(self) -> None:
-        from tools.measure.plans import ATTENTION, ATTENTION_SHAPES, TINY_ATTENTION
-
         shapes = TINY_ATTENTION if self.given.tiny else ATTENTION_SHAPES
-        for name in self.wanted(list(ATTENTION), "attention"):
+        for name in self.wanted(NAMES["attention"], "attention"):
             for both in (False, True):
                 what = f"attention, {name}, {'both passes' if both else 'forward'}"
                 if not self.has_time(what):
@@ -181,8 +157,6 @@ class Run:
                 self.store("attention", [self.signed(row) for row in found or []])
 
     def ways(self) -> None:
-        from tools.measure.plans import ways
-
         settings = ways(self.given.tiny)
         for name in self.wanted(list(settings), "ways"):
             if not self.has_time(name):
@@ -192,10 +166,7 @@ class Run:
             self.store("ways", [row])
 
     def log(self) -> None:
-        from tools.measure.model import Setting
-        from tools.measure.plans import LOG, changed, start_of_log
-
-        names = self.wanted([change.name for change in LOG], "log")
+        names = self.wanted(NAMES["log"], "log")
         best = None
         for change in LOG:
             rows = {row["name"]: row for row in self.stored("log")}
@@ -228,7 +199,7 @@ class Run:
     def step(self, group: str, head: dict, setting) -> dict:
         """One row; if cuDNN's attention is what broke it, once more under shard_map."""
         row = self._one_step(group, head, setting)
-        broke = "error" in row and not _no_room(row) and "stopped" not in row["error"]
+        broke = "error" in row and not no_room(row) and "stopped" not in row["error"]
         if broke and setting.attention == "cudnn" and self.has_time("another try"):
             self.say(f"   {row['error']}; once more under shard_map")
             mapped = setting.but(attention="cudnn mapped")
@@ -246,46 +217,40 @@ class Run:
         return row
 
     def _one_step(self, group: str, head: dict, setting) -> dict:
+        name = f"{group}/{head['name']}"
         with tempfile.TemporaryDirectory() as folder:
-            hlo, profile = Path(folder) / "hlo.gz", Path(folder) / "profile.json"
+            hlo, profile = Path(folder) / "hlo.txt", Path(folder) / "profile.json"
             asked = {
                 **{"task": "step", "setting": dataclasses.asdict(setting)},
                 **{"speeds": self.speeds, "hlo": str(hlo) if self.given.hlo else ""},
                 "profile": str(profile) if self.given.profile else "",
             }
             found, ended = self.child(asked, setting.flags)
-            self._keep(hlo, f"{group}/{head['name']}")
-            self._keep_profile(profile, f"{group}/{head['name']}")
+            if hlo.exists():
+                _keep_text(self.given.hlo, name, hlo.read_text("utf8"))
+            if profile.exists():
+                _keep_profile(self.given.profile, name, runner.stored(profile))
         row = {**head, "setting": asked["setting"], **(found or {})}
         if ended and "median_s" not in row and "error" not in row:
             row["error"] = ended
         return self.signed(row)
 
-    def _keep(self, hlo: Path, name: str) -> None:
-        if not hlo.exists():
-            return
-        path = self.given.hlo
-        path.parent.mkdir(parents=True, exist_ok=True)
-        before = {}
-        if path.exists():
-            with zipfile.ZipFile(path) as kept:
-                before = {n: kept.read(n) for n in kept.namelist()}
-        before[f"{name}.txt"] = gzip.decompress(hlo.read_bytes())
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as kept:
-            for each, text in before.items():
-                kept.writestr(each, text)
-
-    def _keep_profile(self, profile: Path, name: str) -> None:
-        if not profile.exists():
-            return
-        path = self.given.profile
-        path.parent.mkdir(parents=True, exist_ok=True)
-        before = json.loads(path.read_text("utf8")) if path.exists() else {}
-        before[name] = json.loads(profile.read_text("utf8"))
-        path.write_text(json.dumps(before, indent=1), "utf8")
-
     def say(self, words: str) -> None:
         print(f"[{time.monotonic() - self.begun:4.0f} s] {words}", flush=True)
+
+
+def _keep_text(path: Path, name: str, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = (zipped(path) if path.exists() else {}) | {name: text}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as kept:
+        for each, own in texts.items():
+            kept.writestr(f"{each}.txt", own)
+
+
+def _keep_profile(path: Path, name: str, lines: list) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    profiles = (runner.stored(path) or {}) | {name: lines}
+    path.write_text(json.dumps(profiles, indent=1), "utf8")
 
 
 def _key(row: dict) -> tuple:
@@ -294,14 +259,7 @@ def _key(row: dict) -> tuple:
 
 def _place(group: str, row: dict) -> tuple:
     """Where a row stands in its file: as in the plan."""
-    from tools.measure.plans import ATTENTION, LOG, ways
-
-    names = {
-        "speeds": ["speeds"],
-        "attention": list(ATTENTION),
-        "ways": list(ways()),
-        "log": [change.name for change in LOG],
-    }[group]
+    names = NAMES.get(group, [])
     at = names.index(row["name"]) if row["name"] in names else len(names)
     return row.get("pass", ""), row.get("seq", 0), at
 
@@ -317,38 +275,21 @@ def _share(row: dict) -> float:
     return row["model_flops"] / row["median_s"] / (row["peak_flops_per_s"] or 1)
 
 
-def _no_room(row: dict) -> bool:
-    said = row.get("error", "").lower()
-    return "resource_exhausted" in said or "out of memory" in said
-
-
-def _last(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    named = [line for line in lines if "Error" in line or "Unknown flag" in line]
-    return ((named or lines or ["without a word"])[-1])[:300]
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = runner.options(__doc__)
     listed = lambda text: [part.strip() for part in text.split(",")]  # noqa: E731
-    parser.add_argument("--only", type=listed, default=list(GROUPS))
+    paths = lambda text: list(map(Path, listed(text)))  # noqa: E731
+    parser.add_argument("--only", type=listed, default=list(NAMES))
     parser.add_argument("--rows", type=listed, default=[])
     parser.add_argument("--minutes", type=float, default=9)
-    add_places(parser)
     parser.add_argument("--hlo", type=Path)
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--list", action="store_true")
-    paths = lambda text: list(map(Path, listed(text)))  # noqa: E731
     parser.add_argument("--predict", type=paths)
     given = parser.parse_args()
-    given.out = place(given)
-    if not has_jax():
-        sys.exit(NO_JAX)
+    given.out = runner.place(given)
     if given.predict:
-        from tools.measure.predict import predict_again
-
         if not (given.out / FILES["speeds"]).exists():
             sys.exit(
                 f"{given.out} has no {FILES['speeds']}: which rows? (--out FOLDER)"
@@ -356,21 +297,14 @@ def main() -> None:
         for line in predict_again(given.out, given.predict, FILES):
             print(line)
         return
-    unknown = [name for name in given.only if name not in GROUPS]
+    unknown = [name for name in given.only if name not in NAMES]
     if unknown:
-        sys.exit(f"--only {','.join(unknown)}: give some of {', '.join(GROUPS)}")
-    from tools.measure.plans import ATTENTION, LOG, ways
-
-    names = {
-        "attention": list(ATTENTION),
-        "ways": list(ways()),
-        "log": [change.name for change in LOG],
-    }
+        sys.exit(f"--only {','.join(unknown)}: give some of {', '.join(NAMES)}")
     if given.list:
-        for group, own in names.items():
+        for group, own in NAMES.items():
             print(f"{group}: {', '.join(own)}")
         return
-    every = [name for group in given.only for name in names[group]]
+    every = [name for group in given.only for name in NAMES[group]]
     unknown = [name for name in given.rows if name not in every]
     if unknown:
         sys.exit(f"--rows: there is no {', '.join(unknown)} in {', '.join(given.only)}")

@@ -14,20 +14,34 @@ already are replaced by name.
 
 import argparse
 import dataclasses
-import datetime
 import importlib.metadata
 import json
 import math
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from tools import ROOT
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
 
-STORED = ROOT / "src" / "spmd_helpers" / "data" / "measured" / "memory_tpu.json"
+from spmd_helpers._tpu import does_not_fit
+from tools.measure import clock, runner
+from tools.measure.truth import peak, programs, reference
+
+STORED = runner.BOOKS / "memory_tpu.json"
+# What a process of its own is given: XLA's word on the step, in its folder.
+FLAGS = (
+    "--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
+)
+SETTINGS = {
+    "tpu": {
+        **{"JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1"},
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    },
+    "gpu": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+}
 
 
 def version(package):
@@ -46,10 +60,6 @@ def state_bytes(program, mesh, compiled=None):
 
     Of a program that was refused: by those that it asked for.
     """
-    import jax
-
-    from tools.measure.truth import reference
-
     state = reference.state_shapes(program, mesh)
     batch = reference.batch_shapes(program, mesh)
     if compiled is None:
@@ -74,8 +84,6 @@ def state_bytes(program, mesh, compiled=None):
 
 def about(program, mesh, seconds, compiled=None):
     """What a row says of a program, beside the compiler's figures."""
-    import jax
-
     return {
         "name": program.name,
         "program": dataclasses.asdict(program),
@@ -85,7 +93,7 @@ def about(program, mesh, seconds, compiled=None):
         "devices": mesh.size,
         "jax": jax.__version__,
         "libtpu": version("libtpu"),
-        "date": datetime.date.today().isoformat(),
+        "date": runner.today(),
         "compile_seconds": round(seconds),
         "state": state_bytes(program, mesh, compiled),
     }
@@ -105,10 +113,6 @@ def row(program, compiled, mesh, seconds):
 
 def refusal(program, mesh, seconds, error, shapes):
     """What is known of a program that does not fit; None for another error."""
-    import jax
-
-    from spmd_helpers._tpu import does_not_fit
-
     said = does_not_fit(jax, error, shapes)
     if said is None:
         return None
@@ -122,12 +126,6 @@ def refusal(program, mesh, seconds, error, shapes):
 
 def compile_for_tpu(program, dump=None):
     """One row for a program, compiled for the TPUs of its topology."""
-    import jax
-    import numpy as np
-    from jax.experimental import topologies
-
-    from tools.measure.truth import peak, reference
-
     jax.config.update("jax_platforms", "cpu")
     topology = topologies.get_topology_desc(
         platform="tpu", topology_name=program.topology
@@ -149,12 +147,6 @@ def compile_for_tpu(program, dump=None):
 
 def run_here(program, dump=None):
     """One row for a program, compiled and run on the devices of this machine."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from tools.measure.truth import peak, reference
-
     shape = program.data, program.model_axis
     devices = np.array(jax.devices()[: math.prod(shape)]).reshape(shape)
     mesh = jax.sharding.Mesh(devices, reference.AXES)
@@ -176,83 +168,40 @@ def run_here(program, dump=None):
         found |= peak.read(dump) if dump else {}
     except (LookupError, OSError, TypeError, ValueError) as error:
         found["dump"] = f"not understood: {error!r}"
-    used = [d.memory_stats() or {} for d in devices.flat]
-    found["allocator_peak_bytes"] = max(u.get("peak_bytes_in_use", 0) for u in used)
+    found["allocator_peak_bytes"] = clock.allocator_peak(list(devices.flat)) or 0
     return found
-
-
-# One process a program: XLA's settings are read once, and a peak is never forgotten.
 
 
 def measure_apart(program, kind):
     """The row of a program, measured in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "row.json"
-        environment = dict(os.environ)
-        flags = f"--xla_dump_to={folder} --xla_dump_hlo_as_text"
-        flags += " --xla_dump_hlo_module_re=jit_step"
-        before = environment.get("XLA_FLAGS", "")
-        environment["XLA_FLAGS"] = f"{before} {flags}".strip()
-        if kind == "tpu":
-            environment |= {
-                "JAX_PLATFORMS": "cpu",
-                "TPU_SKIP_MDS_QUERY": "1",
-                "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-            }
-        else:
-            environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-        command = [
-            sys.executable,
-            "-m",
-            "tools.measure.truth.measure",
-            f"--one-{kind}",
-            program.name,
-            str(out),
-        ]
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-        if out.exists():
-            said = f"tools/measure/truth/measure.py --{kind} {program.name!r}"
-            return json.loads(out.read_text()) | {"command": said}
-    said = [line for line in done.stderr.splitlines() if "Error" in line]
-    return {"name": program.name, "error": (said or ["it stopped"])[-1][:300]}
+    how = {"flags": FLAGS, "settings": SETTINGS[kind], "quiet": True}
+    words = ("truth.measure", f"--one-{kind}", program.name)
+    found, ended = runner.run_child(*words, **how)
+    if found is None:
+        return {"name": program.name, "error": ended or "it wrote nothing"}
+    return found | {
+        "command": f"tools/measure/truth/measure.py --{kind} {program.name!r}"
+    }
 
 
 def store(path, found):
     """Write a row into the file of its kind, and take it out of the other one."""
     refused = path.with_name(f"{path.stem}_refused{path.suffix}")
     here, there = (refused, path) if found.get("refused") else (path, refused)
-    if there.exists():
-        write(there, [r for r in stored(there) if r["name"] != found["name"]])
-    write(here, [r for r in stored(here) if r["name"] != found["name"]] + [found])
-
-
-def stored(path):
-    return json.loads(path.read_text()) if path.exists() else []
-
-
-def write(path, rows):
-    """Write rows, in the order of the programs."""
-    from tools.measure.truth import programs
-
     order = list(programs.ALL)
-    rows.sort(key=lambda r: order.index(r["name"]) if r["name"] in order else -1)
-    lines = ",\n".join(json.dumps(r) for r in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = f"[\n{lines}\n]\n" if rows else "[]\n"
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
+    for file, new in ((there, []), (here, [found])):
+        rows = [r for r in runner.stored(file) if r["name"] != found["name"]] + new
+        rows.sort(key=lambda r: order.index(r["name"]) if r["name"] in order else -1)
+        if file == here or file.exists():
+            runner.write(file, rows, aside=False)
 
 
 def main():
     if sys.argv[1:2] in (["--one-tpu"], ["--one-gpu"]):
-        from tools.measure.truth import programs
-
         program = programs.ALL[sys.argv[2]]
         run = compile_for_tpu if sys.argv[1] == "--one-tpu" else run_here
-        found = run(program, Path(sys.argv[3]).parent)
-        Path(sys.argv[3]).write_text(json.dumps(found))
+        out = Path(sys.argv[3])
+        out.write_text(json.dumps(run(program, out.parent)), "utf8")
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tpu", action="store_true")
@@ -261,15 +210,8 @@ def main():
     parser.add_argument("--out", type=Path, default=STORED)
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
-    from tools.measure.truth import programs
-
-    if given.gpu:
-        import jax
-
-        wanted = programs.for_devices(len(jax.devices()))
-    else:
-        wanted = programs.FOR_TPU
-    names = given.names or list(wanted)
+    gpu = programs.for_devices(len(jax.devices())) if given.gpu else None
+    names = given.names or list(gpu or programs.FOR_TPU)
     if given.list:
         print("\n".join(names))
         return

@@ -42,7 +42,6 @@ class Program:
 
 
 STACK = MLP(8, 4096, 16384)
-DEEP = MLP(32, 2048, 8192)
 LLAMA = Transformer(
     *(8, 2048, 16),
     **{"kv_heads": 4, "d_ff": 5632, "vocab": 32000, "seq": 2048, "gated": True},
@@ -50,255 +49,91 @@ LLAMA = Transformer(
     name="8 Llama layers",
 )
 TINY = Transformer(2, 256, 4, vocab=1000, seq=256, name="tiny")
-SMALL, MEDIUM, LARGE, XL = (
-    MODELS[f"gpt3-{size}"] for size in ("small", "medium", "large", "xl")
-)
-V5E = "v5e:2x4"
-POD = "v5p:4x4x4"
+# The model of a program, by the first word of its name; else MODELS has it.
+OWN = {"mlp": STACK, "llama8": LLAMA, "tiny": TINY}
+DEEP, WIDE = {"model": MLP(32, 2048, 8192)}, {"model": MLP(16, 3072, 12288)}
+V5E, POD = {"topology": "v5e:2x4"}, {"topology": "v5p:4x4x4"}
+REPLICATED, ZERO1, ZERO2 = ({"zero": zero} for zero in (0, 1, 2))
+FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
+FLASH, SP = {"attention": "flash"}, {"sequence_parallel": True}
+BF16, MASTER = {"params": "bfloat16"}, {"params": "bfloat16", "master": True}
+SGD, MOMENTUM = {"optimizer": "sgd"}, {"optimizer": "momentum"}
 
 
-def _mlp(name, **how):
-    return Program(f"mlp {name}", STACK, 32768, **how)
+def _program(name, batch, mesh, *how):
+    """One program on a mesh of (data, model) devices."""
+    first = name.partition(" ")[0]
+    found = {"model": OWN.get(first) or MODELS[first]}
+    for part in how:
+        found |= part
+    return Program(name, batch=batch, data=mesh[0], model_axis=mesh[1], **found)
 
 
-def _llama(name, **how):
-    return Program(f"llama8 {name}", LLAMA, 16, **how)
+def _by_name(*rows):
+    return {row[0]: _program(*row) for row in rows}
 
 
-_TPU = (
-    _mlp("replicated", data=8, zero=0),
-    _mlp("zero1", data=8, zero=1),
-    _mlp("zero2", data=8, zero=2),
-    _mlp("fsdp", data=8),
-    _mlp("tp", model_axis=8),
-    _mlp("2d", data=4, model_axis=2),
-    _mlp("fsdp full", data=8, recompute="full"),
-    Program("mlp deep 2d", DEEP, 16384, V5E, data=2, model_axis=4),
-    Program("gpt3-small replicated", SMALL, 8, V5E, data=8, zero=0),
-    Program(
-        "gpt3-small sgd full",
-        SMALL,
-        32,
-        V5E,
-        data=8,
-        zero=0,
-        optimizer="sgd",
-        recompute="full",
-    ),
-    Program(
-        "gpt3-medium fsdp selective", MEDIUM, 8, V5E, data=8, recompute="selective"
-    ),
-    Program(
-        "gpt3-medium zero1 master",
-        MEDIUM,
-        8,
-        V5E,
-        data=8,
-        zero=1,
-        params="bfloat16",
-        master=True,
-        recompute="selective",
-    ),
-    Program(
-        "gpt3-medium zero2 master full",
-        MEDIUM,
-        16,
-        V5E,
-        data=8,
-        zero=2,
-        params="bfloat16",
-        master=True,
-        recompute="full",
-    ),
-    Program("gpt3-large fsdp flash", LARGE, 8, V5E, data=8, attention="flash"),
-    Program("gpt3-xl tp", XL, 4, model_axis=8, data=1),
-    Program(
-        "gpt3-xl 2d momentum selective",
-        XL,
-        8,
-        data=4,
-        model_axis=2,
-        optimizer="momentum",
-        recompute="selective",
-    ),
-    Program("gpt3-2.7b fsdp full", MODELS["gpt3-2.7b"], 16, data=8, recompute="full"),
-    Program(
-        "gpt3-6.7b 2d sp",
-        MODELS["gpt3-6.7b"],
-        8,
-        data=2,
-        model_axis=4,
-        attention="flash",
-        sequence_parallel=True,
-    ),
-    Program(
-        "gpt3-13b 2d full flash",
-        MODELS["gpt3-13b"],
-        16,
-        data=4,
-        model_axis=2,
-        attention="flash",
-        recompute="full",
-    ),
-    _llama("fsdp", data=8),
-    _llama("fsdp flash", data=8, attention="flash"),
-    _llama("fsdp selective", data=8, recompute="selective"),
-    _llama("fsdp full", data=8, recompute="full"),
-    _llama("2d", data=4, model_axis=2),
-    _llama(
-        "tp sp flash", data=2, model_axis=4, attention="flash", sequence_parallel=True
-    ),
-    _llama("bfloat16", data=8, params="bfloat16", attention="flash"),
-    _llama("float32", data=8, compute="float32", recompute="selective"),
-    Program(
-        "llama-2-7b fsdp full flash",
-        MODELS["llama-2-7b"],
-        16,
-        data=8,
-        attention="flash",
-        recompute="full",
-    ),
-    Program(
-        "llama-3-8b tp full flash",
-        MODELS["llama-3-8b"],
-        4,
-        data=1,
-        model_axis=8,
-        attention="flash",
-        recompute="full",
-        sequence_parallel=True,
-    ),
-    Program(
-        "llama-3-8b fsdp full flash",
-        MODELS["llama-3-8b"],
-        8,
-        data=8,
-        attention="flash",
-        recompute="full",
-    ),
-    Program(
-        "gpt3-175b 2d full",
-        MODELS["gpt3-175b"],
-        64,
-        POD,
-        data=8,
-        model_axis=8,
-        recompute="full",
-    ),
-    Program(
-        "gpt3-175b 2d sp flash",
-        MODELS["gpt3-175b"],
-        16,
-        POD,
-        data=8,
-        model_axis=8,
-        attention="flash",
-        sequence_parallel=True,
-    ),
-    Program(
-        "llama-3-70b 2d full flash",
-        MODELS["llama-3-70b"],
-        32,
-        POD,
-        data=16,
-        model_axis=4,
-        attention="flash",
-        recompute="full",
-        sequence_parallel=True,
-    ),
+_TPU = _by_name(
+    ("mlp replicated", 32768, (8, 1), REPLICATED),
+    ("mlp zero1", 32768, (8, 1), ZERO1),
+    ("mlp zero2", 32768, (8, 1), ZERO2),
+    ("mlp fsdp", 32768, (8, 1)),
+    ("mlp tp", 32768, (1, 8)),
+    ("mlp 2d", 32768, (4, 2)),
+    ("mlp fsdp full", 32768, (8, 1), FULL),
+    ("mlp deep 2d", 16384, (2, 4), V5E, DEEP),
+    ("gpt3-small replicated", 8, (8, 1), V5E, REPLICATED),
+    ("gpt3-small sgd full", 32, (8, 1), V5E, REPLICATED, SGD, FULL),
+    ("gpt3-medium fsdp selective", 8, (8, 1), V5E, SELECTIVE),
+    ("gpt3-medium zero1 master", 8, (8, 1), V5E, ZERO1, MASTER, SELECTIVE),
+    ("gpt3-medium zero2 master full", 16, (8, 1), V5E, ZERO2, MASTER, FULL),
+    ("gpt3-large fsdp flash", 8, (8, 1), V5E, FLASH),
+    ("gpt3-xl tp", 4, (1, 8)),
+    ("gpt3-xl 2d momentum selective", 8, (4, 2), MOMENTUM, SELECTIVE),
+    ("gpt3-2.7b fsdp full", 16, (8, 1), FULL),
+    ("gpt3-6.7b 2d sp", 8, (2, 4), FLASH, SP),
+    ("gpt3-13b 2d full flash", 16, (4, 2), FLASH, FULL),
+    ("llama8 fsdp", 16, (8, 1)),
+    ("llama8 fsdp flash", 16, (8, 1), FLASH),
+    ("llama8 fsdp selective", 16, (8, 1), SELECTIVE),
+    ("llama8 fsdp full", 16, (8, 1), FULL),
+    ("llama8 2d", 16, (4, 2)),
+    ("llama8 tp sp flash", 16, (2, 4), FLASH, SP),
+    ("llama8 bfloat16", 16, (8, 1), BF16, FLASH),
+    ("llama8 float32", 16, (8, 1), {"compute": "float32"}, SELECTIVE),
+    ("llama-2-7b fsdp full flash", 16, (8, 1), FLASH, FULL),
+    ("llama-3-8b tp full flash", 4, (1, 8), FLASH, FULL, SP),
+    ("llama-3-8b fsdp full flash", 8, (8, 1), FLASH, FULL),
+    ("gpt3-175b 2d full", 64, (8, 8), POD, FULL),
+    ("gpt3-175b 2d sp flash", 16, (8, 8), POD, FLASH, SP),
+    ("llama-3-70b 2d full flash", 32, (16, 4), POD, FLASH, FULL, SP),
 )
 # Measured after the formulas were written; no formula was changed for them.
-_HELD_OUT = (
-    Program("gpt3-large 2d", LARGE, 8, data=2, model_axis=4),
-    Program(
-        "gpt3-6.7b tp bfloat16 sgd selective",
-        MODELS["gpt3-6.7b"],
-        4,
-        model_axis=8,
-        params="bfloat16",
-        optimizer="sgd",
-        recompute="selective",
-    ),
-    Program(
-        "gpt2-xl fsdp master flash",
-        MODELS["gpt2-xl"],
-        32,
-        data=8,
-        params="bfloat16",
-        master=True,
-        attention="flash",
-    ),
-    Program(
-        "llama-3.2-1b fsdp selective",
-        MODELS["llama-3.2-1b"],
-        8,
-        seq=4096,
-        data=8,
-        recompute="selective",
-    ),
-    Program(
-        "mistral-7b 2d sp full flash",
-        MODELS["mistral-7b"],
-        8,
-        data=4,
-        model_axis=2,
-        attention="flash",
-        recompute="full",
-        sequence_parallel=True,
-    ),
-    Program(
+_HELD_OUT = _by_name(
+    ("gpt3-large 2d", 8, (2, 4)),
+    ("gpt3-6.7b tp bfloat16 sgd selective", 4, (1, 8), BF16, SGD, SELECTIVE),
+    ("gpt2-xl fsdp master flash", 32, (8, 1), MASTER, FLASH),
+    ("llama-3.2-1b fsdp selective", 8, (8, 1), {"seq": 4096}, SELECTIVE),
+    ("mistral-7b 2d sp full flash", 8, (4, 2), FLASH, FULL, SP),
+    (
         "llama-2-13b fsdp full",
-        MODELS["llama-2-13b"],
         16,
-        "v5p:2x2x4",
-        seq=2048,
-        data=16,
-        recompute="full",
+        (16, 1),
+        {"topology": "v5p:2x2x4", "seq": 2048},
+        FULL,
     ),
-    Program(
-        "mlp wide 2d full",
-        MLP(16, 3072, 12288),
-        16384,
-        V5E,
-        data=4,
-        model_axis=2,
-        recompute="full",
-    ),
-    Program(
-        "mlp wide zero2 momentum",
-        MLP(16, 3072, 12288),
-        8192,
-        data=8,
-        zero=2,
-        optimizer="momentum",
-    ),
+    ("mlp wide 2d full", 16384, (4, 2), V5E, WIDE, FULL),
+    ("mlp wide zero2 momentum", 8192, (8, 1), WIDE, ZERO2, MOMENTUM),
 )
-HELD_OUT = tuple(program.name for program in _HELD_OUT)
+HELD_OUT = tuple(_HELD_OUT)
 # What the TPU compiler refuses: 'gpt3-175b 2d full', each time with one thing changed.
-_REFUSED = (
-    Program(
-        "gpt3-175b replicated",
-        MODELS["gpt3-175b"],
-        64,
-        POD,
-        data=8,
-        model_axis=8,
-        zero=0,
-        recompute="full",
-    ),
-    Program("gpt3-175b 2d", MODELS["gpt3-175b"], 64, POD, data=8, model_axis=8),
-    Program(
-        "gpt3-175b 2d full v5e",
-        MODELS["gpt3-175b"],
-        64,
-        "v5e:8x8",
-        data=8,
-        model_axis=8,
-        recompute="full",
-    ),
+_REFUSED = _by_name(
+    ("gpt3-175b replicated", 64, (8, 8), POD, REPLICATED, FULL),
+    ("gpt3-175b 2d", 64, (8, 8), POD),
+    ("gpt3-175b 2d full v5e", 64, (8, 8), {"topology": "v5e:8x8"}, FULL),
 )
-REFUSED = tuple(program.name for program in _REFUSED)
-FOR_TPU = {program.name: program for program in (*_TPU, *_HELD_OUT, *_REFUSED)}
+REFUSED = tuple(_REFUSED)
+FOR_TPU = _TPU | _HELD_OUT | _REFUSED
 
 
 # For GPUs: the step of the MLP that was timed on two H100s, and small transformers.
@@ -306,47 +141,38 @@ FOR_TPU = {program.name: program for program in (*_TPU, *_HELD_OUT, *_REFUSED)}
 
 def for_devices(count):
     """The programs that are run where there are so many devices, by name."""
-    stack = Program("", STACK, 4096, "", zero=3)
-    small = Program("", SMALL, 4 * count, "", zero=0)
-    xl = Program("", XL, 4 * count, "", recompute="full")
-    llama = Program("", LLAMA, 4 * count, "", zero=3)
-    tiny = replace(small, model=TINY, zero=3, data=count)
+    data, model, both = (count, 1), (1, count), (count // 2, 2)
+    stack, rows = 4096, 4 * count
+    found = [("tiny", rows, data)]
     if count == 1:
-        found = {
-            "tiny": tiny,
-            "gpt3-small": small,
-            "gpt3-small flash": replace(small, attention="flash"),
-            "gpt3-small full": replace(small, recompute="full"),
-            "gpt3-medium selective": replace(
-                small, model=MEDIUM, recompute="selective"
-            ),
-            "gpt3-xl full flash": replace(xl, attention="flash"),
-            "llama8": llama,
-            "llama8 full": replace(llama, recompute="full"),
-        }
+        found += [
+            ("gpt3-small", rows, data, REPLICATED),
+            ("gpt3-small flash", rows, data, REPLICATED, FLASH),
+            ("gpt3-small full", rows, data, REPLICATED, FULL),
+            ("gpt3-medium selective", rows, data, REPLICATED, SELECTIVE),
+            ("gpt3-xl full flash", rows, data, FULL, FLASH),
+            ("llama8", rows, data),
+            ("llama8 full", rows, data, FULL),
+        ]
     else:
-        found = {
-            "tiny": tiny,
-            "mlp replicated": replace(stack, data=count, zero=0),
-            "mlp fsdp": replace(stack, data=count),
-            "mlp tp": replace(stack, model_axis=count),
-            "gpt3-small replicated": replace(small, data=count),
-            "gpt3-xl fsdp full": replace(xl, data=count),
-            "gpt3-xl tp full": replace(xl, model_axis=count),
-            "llama8 fsdp": replace(llama, data=count),
-            "llama8 fsdp flash": replace(llama, data=count, attention="flash"),
-        }
+        found += [
+            ("mlp replicated", stack, data, REPLICATED),
+            ("mlp fsdp", stack, data),
+            ("mlp tp", stack, model),
+            ("gpt3-small replicated", rows, data, REPLICATED),
+            ("gpt3-xl fsdp full", rows, data, FULL),
+            ("gpt3-xl tp full", rows, model, FULL),
+            ("llama8 fsdp", rows, data),
+            ("llama8 fsdp flash", rows, data, FLASH),
+        ]
     if count >= 4 and count % 2 == 0:
-        both = {"data": count // 2, "model_axis": 2}
-        found |= {
-            "mlp 2d": replace(stack, **both),
-            "gpt3-xl 2d full": replace(xl, **both),
-            "llama8 2d selective": replace(llama, **both, recompute="selective"),
-        }
-    return {
-        f"{count} gpu: {name}": replace(program, name=f"{count} gpu: {name}")
-        for name, program in found.items()
-    }
+        found += [
+            ("mlp 2d", stack, both),
+            ("gpt3-xl 2d full", rows, both, FULL),
+            ("llama8 2d selective", rows, both, SELECTIVE),
+        ]
+    titled = {f"{count} gpu: {name}": p for name, p in _by_name(*found).items()}
+    return {n: replace(p, name=n, topology="") for n, p in titled.items()}
 
 
 ALL = FOR_TPU | {
