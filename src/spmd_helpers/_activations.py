@@ -24,7 +24,7 @@ _NORM, _HIDDEN = 3, 6
 
 def kept(made: Setup) -> list[Line]:
     """The lines of what is kept, for all layers, on one device."""
-    if made.recompute == "full":
+    if made.recompute == "nothing_saveable":
         return [_stream(made, "inputs of layers", 1)]
     if made.is_mlp:
         return [*_copies(made), _stream(made, "inputs of layers", 1), _relu(made)]
@@ -32,7 +32,7 @@ def kept(made: Setup) -> list[Line]:
     lines.append(_heads(made))
     if made.attention == "flash":
         lines.append(_sums(made))
-    elif made.recompute == "none":
+    elif made.recompute == "everything_saveable":
         lines.append(_scores(made))
     return [*lines, _hidden(made)]
 
@@ -162,7 +162,7 @@ def published(made: Setup) -> list[Line]:
     t, stream = made.split, made.stream
     tensor = made.tokens * model.d_model
     times = f"{model.layers} layers × {made.tokens} tokens × {model.d_model}"
-    if made.recompute == "full":
+    if made.recompute == "nothing_saveable":
         size = 2 * model.layers * tensor // stream
         formula = f"{times} × 2 B{_cut(made, stream)}"
         return [Line("inputs of layers", formula, size, KEPT, _PAPER)]
@@ -170,7 +170,7 @@ def published(made: Setup) -> list[Line]:
     size = whole * tensor + split * tensor // t
     inside = f"{whole} B + {split} B" if whole else f"{split} B"
     inside = f"{inside}{_cut(made, t)}"
-    if made.scores and made.recompute == "none":
+    if made.scores and made.recompute == "everything_saveable":
         size += 5 * made.tokens * model.heads * made.seq // t
         inside += (
             f" + 5 B × {model.heads} × {made.seq} / {model.d_model}{_cut(made, t)}"

@@ -47,15 +47,16 @@ class MeshFacts:
 
 
 @dataclass(frozen=True, repr=False)
-class Layout:
+class ShardingInfo:
     """How one array is cut into blocks, and which devices hold each block.
 
-    >>> lay = Layout((6, 10), mesh_shape={"data": 2, "model": 4}, entries=("data",))
-    >>> lay.shard_shape, lay.replicas, lay.replicated_over
+    >>> mesh = {"data": 2, "model": 4}
+    >>> info = ShardingInfo((6, 10), mesh_shape=mesh, entries=("data",))
+    >>> info.shard_shape, info.replicas, info.replicated_over
     ((3, 10), 4, ('model',))
-    >>> lay.owners
+    >>> info.owners
     {(0, 0): (0, 1, 2, 3), (1, 0): (4, 5, 6, 7)}
-    >>> lay.bytes_per_device          # 3 * 10 * 4 bytes
+    >>> info.bytes_per_device          # 3 * 10 * 4 bytes
     120
 
     Args:
@@ -157,10 +158,10 @@ class Layout:
         what = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
         each = f"{self.shard_shape} a device, {bytes_words(self.bytes_per_device)}"
         if not self.axes:
-            return f"Layout({what} on one device: {each})"
+            return f"ShardingInfo({what} on one device: {each})"
         copies = count_words(self.replicas, "copy", "copies")
         where = f"{spec_words(self.entries)} over {mesh_words(dict(self.axes))}"
-        return f"Layout({what} as {where}: {each}, {copies})"
+        return f"ShardingInfo({what} as {where}: {each}, {copies})"
 
 
 # The arithmetic. Small on purpose: the tests break each and see it caught.

@@ -1,6 +1,6 @@
 """What a step needs for a while: the logits, and the inside of one layer.
 
-Read off what the TPU compiler keeps at the peak of each moment, for the programs in
+Read off what the TPU compiler keeps at the peak of each phase, for the programs in
 data/measured: each line names the tensors that stood there.
 """
 
@@ -12,7 +12,7 @@ _SEEN = "TPU compiler's buffers at the peak, data/measured"
 
 
 def work(made: Setup) -> list[Line]:
-    """The lines of what is there in one moment only, on one device."""
+    """The lines of what is there in one phase only, on one device."""
     lines = [*_conversion(made)]
     if not made.is_mlp:
         lines += _loss(made)
@@ -36,7 +36,7 @@ def _conversion(made: Setup) -> list[Line]:
     size = model.layers * c * weights // (made.split * data)
     cut = f"{_cut(made, made.split)}{_over('data', data)}"
     formula = f"{model.layers} layers × {c} B × {weights}{cut}"
-    when = KEPT if made.recompute == "full" else ("forward",)
+    when = KEPT if made.recompute == "nothing_saveable" else ("forward",)
     return [_line("weights converted before the loop", size, formula, *when)]
 
 
@@ -82,9 +82,9 @@ def _forward(made: Setup) -> list[Line]:
 def _backward(made: Setup) -> list[Line]:
     lines, c = [], made.compute_bytes
     if made.scores:
-        each = (c,) if made.recompute == "none" else (4, c)
+        each = (c,) if made.recompute == "everything_saveable" else (4, c)
         lines.append(_scores(made, "backward", *each))
-    full = made.recompute == "full"
+    full = made.recompute == "nothing_saveable"
     tensors = (_INSIDE_MLP if made.is_mlp else _INSIDE)[2 if full else 1]
     lines += [_inside(made, "backward", *tensors), *_whole(made, "backward", 2)]
     return [*lines, *_gathered(made, "backward", 3 if full else 2)]

@@ -22,11 +22,11 @@ class Program:
     data: int = 1
     model_axis: int = 1
     zero: int = 3
-    params: str = "float32"
-    compute: str = "bfloat16"
+    param_dtype: str = "float32"
+    compute_dtype: str = "bfloat16"
     optimizer: str = "adam"
-    master: bool = False
-    recompute: str = "none"
+    master_weights: bool = False
+    recompute: str = "everything_saveable"
     attention: str = "plain"
     sequence_parallel: bool = False
 
@@ -72,7 +72,7 @@ _TPU = (
     _mlp("fsdp", data=8),
     _mlp("tp", model_axis=8),
     _mlp("2d", data=4, model_axis=2),
-    _mlp("fsdp full", data=8, recompute="full"),
+    _mlp("fsdp full", data=8, recompute="nothing_saveable"),
     Program("mlp deep 2d", DEEP, 16384, V5E, data=2, model_axis=4),
     Program("gpt3-small replicated", SMALL, 8, V5E, data=8, zero=0),
     Program(
@@ -83,7 +83,7 @@ _TPU = (
         data=8,
         zero=0,
         optimizer="sgd",
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program(
         "gpt3-medium fsdp selective", MEDIUM, 8, V5E, data=8, recompute="selective"
@@ -95,8 +95,8 @@ _TPU = (
         V5E,
         data=8,
         zero=1,
-        params="bfloat16",
-        master=True,
+        param_dtype="bfloat16",
+        master_weights=True,
         recompute="selective",
     ),
     Program(
@@ -106,9 +106,9 @@ _TPU = (
         V5E,
         data=8,
         zero=2,
-        params="bfloat16",
-        master=True,
-        recompute="full",
+        param_dtype="bfloat16",
+        master_weights=True,
+        recompute="nothing_saveable",
     ),
     Program("gpt3-large fsdp flash", LARGE, 8, V5E, data=8, attention="flash"),
     Program("gpt3-xl tp", XL, 4, model_axis=8, data=1),
@@ -121,7 +121,13 @@ _TPU = (
         optimizer="momentum",
         recompute="selective",
     ),
-    Program("gpt3-2.7b fsdp full", MODELS["gpt3-2.7b"], 16, data=8, recompute="full"),
+    Program(
+        "gpt3-2.7b fsdp full",
+        MODELS["gpt3-2.7b"],
+        16,
+        data=8,
+        recompute="nothing_saveable",
+    ),
     Program(
         "gpt3-6.7b 2d sp",
         MODELS["gpt3-6.7b"],
@@ -138,25 +144,25 @@ _TPU = (
         data=4,
         model_axis=2,
         attention="flash",
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     _llama("fsdp", data=8),
     _llama("fsdp flash", data=8, attention="flash"),
     _llama("fsdp selective", data=8, recompute="selective"),
-    _llama("fsdp full", data=8, recompute="full"),
+    _llama("fsdp full", data=8, recompute="nothing_saveable"),
     _llama("2d", data=4, model_axis=2),
     _llama(
         "tp sp flash", data=2, model_axis=4, attention="flash", sequence_parallel=True
     ),
-    _llama("bfloat16", data=8, params="bfloat16", attention="flash"),
-    _llama("float32", data=8, compute="float32", recompute="selective"),
+    _llama("bfloat16", data=8, param_dtype="bfloat16", attention="flash"),
+    _llama("float32", data=8, compute_dtype="float32", recompute="selective"),
     Program(
         "llama-2-7b fsdp full flash",
         MODELS["llama-2-7b"],
         16,
         data=8,
         attention="flash",
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program(
         "llama-3-8b tp full flash",
@@ -165,7 +171,7 @@ _TPU = (
         data=1,
         model_axis=8,
         attention="flash",
-        recompute="full",
+        recompute="nothing_saveable",
         sequence_parallel=True,
     ),
     Program(
@@ -174,7 +180,7 @@ _TPU = (
         8,
         data=8,
         attention="flash",
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program(
         "gpt3-175b 2d full",
@@ -183,7 +189,7 @@ _TPU = (
         POD,
         data=8,
         model_axis=8,
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program(
         "gpt3-175b 2d sp flash",
@@ -203,7 +209,7 @@ _TPU = (
         data=16,
         model_axis=4,
         attention="flash",
-        recompute="full",
+        recompute="nothing_saveable",
         sequence_parallel=True,
     ),
 )
@@ -215,7 +221,7 @@ _HELD_OUT = (
         MODELS["gpt3-6.7b"],
         4,
         model_axis=8,
-        params="bfloat16",
+        param_dtype="bfloat16",
         optimizer="sgd",
         recompute="selective",
     ),
@@ -224,8 +230,8 @@ _HELD_OUT = (
         MODELS["gpt2-xl"],
         32,
         data=8,
-        params="bfloat16",
-        master=True,
+        param_dtype="bfloat16",
+        master_weights=True,
         attention="flash",
     ),
     Program(
@@ -243,7 +249,7 @@ _HELD_OUT = (
         data=4,
         model_axis=2,
         attention="flash",
-        recompute="full",
+        recompute="nothing_saveable",
         sequence_parallel=True,
     ),
     Program(
@@ -253,7 +259,7 @@ _HELD_OUT = (
         "v5p:2x2x4",
         seq=2048,
         data=16,
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program(
         "mlp wide 2d full",
@@ -262,7 +268,7 @@ _HELD_OUT = (
         V5E,
         data=4,
         model_axis=2,
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program(
         "mlp wide zero2 momentum",
@@ -284,7 +290,7 @@ _REFUSED = (
         data=8,
         model_axis=8,
         zero=0,
-        recompute="full",
+        recompute="nothing_saveable",
     ),
     Program("gpt3-175b 2d", MODELS["gpt3-175b"], 64, POD, data=8, model_axis=8),
     Program(
@@ -294,7 +300,7 @@ _REFUSED = (
         "v5e:8x8",
         data=8,
         model_axis=8,
-        recompute="full",
+        recompute="nothing_saveable",
     ),
 )
 REFUSED = tuple(program.name for program in _REFUSED)
@@ -308,7 +314,7 @@ def for_devices(count):
     """The programs that are run where there are so many devices, by name."""
     stack = Program("", STACK, 4096, "", zero=3)
     small = Program("", SMALL, 4 * count, "", zero=0)
-    xl = Program("", XL, 4 * count, "", recompute="full")
+    xl = Program("", XL, 4 * count, "", recompute="nothing_saveable")
     llama = Program("", LLAMA, 4 * count, "", zero=3)
     tiny = replace(small, model=TINY, zero=3, data=count)
     if count == 1:
@@ -316,13 +322,13 @@ def for_devices(count):
             "tiny": tiny,
             "gpt3-small": small,
             "gpt3-small flash": replace(small, attention="flash"),
-            "gpt3-small full": replace(small, recompute="full"),
+            "gpt3-small full": replace(small, recompute="nothing_saveable"),
             "gpt3-medium selective": replace(
                 small, model=MEDIUM, recompute="selective"
             ),
             "gpt3-xl full flash": replace(xl, attention="flash"),
             "llama8": llama,
-            "llama8 full": replace(llama, recompute="full"),
+            "llama8 full": replace(llama, recompute="nothing_saveable"),
         }
     else:
         found = {
