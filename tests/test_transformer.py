@@ -219,8 +219,10 @@ def test_flops_are_the_products_of_a_gradient_in_jax(m):
 @options(8)
 @given(models())
 def test_recompute_without_what_jax_leaves_out(m):
-    """A product that the backward pass doesn't need is not run again: the last one of
-    a layer, and of the scores the one with v."""
+    """A product that the backward pass doesn't need is not run again.
+
+    They are the last one of a layer, and of the scores the one with v.
+    """
     batch, seq = 2, m.seq
     down = 2 * batch * seq * m.layers * m.d_ff * m.d_model
     full = m.flops(batch, recompute="nothing_saveable")
@@ -388,9 +390,11 @@ def test_megatron_table_1(billions, heads, width, layers):
 
 
 def test_megatron_selective_recompute():
-    """Korthikanti et al. 2022, arXiv:2205.05198, give 2.7 % for GPT-3 and 1.6 % for
-    530B. That is the whole share of the scores in a step; running their forward part
-    once more, a third of it, is what is counted here."""
+    """The 2.7 % for GPT-3 and 1.6 % for 530B of Korthikanti et al., arXiv:2205.05198.
+
+    That is the whole share of the scores in a step; running their forward part
+    once more, a third of it, is what is counted here.
+    """
     for m, share in (
         (MODELS["gpt3-175b"], 2.7),
         (Transformer(105, 20480, 128, vocab=51200), 1.6),

@@ -39,8 +39,10 @@ from spmd_helpers._hardware import HARDWARE
 
 
 def chip():
-    """The data sheet of the card here, None where spmd_helpers.HARDWARE has none; an
-    H100's for a rehearsal on CPU."""
+    """The data sheet of the card here, None where spmd_helpers.HARDWARE has none.
+
+    For a rehearsal on CPU it is an H100's.
+    """
     if jax.default_backend() == "cpu":
         return HARDWARE["h100"]
     kind = jax.devices()[0].device_kind

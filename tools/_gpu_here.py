@@ -56,8 +56,10 @@ def driver() -> str:
 
 
 def machine() -> str:
-    """A short name of the cards of this machine, "" where no card is: rows with the
-    same one ran on the same cards."""
+    """A short name of the cards of this machine, "" where no card is.
+
+    Rows with the same one ran on the same cards.
+    """
     cards = _asked_of_cards("uuid")
     return hashlib.sha256(" ".join(cards).encode()).hexdigest()[:8] if cards else ""
 
@@ -72,8 +74,11 @@ def _asked_of_cards(what: str) -> list[str]:
 
 
 def write(path: Path, rows: list[dict]) -> None:
-    """One row a line. A file of another card or JAX is not written over: it stays
-    beside the new one, with a number in its name. (The book's own are in git.)"""
+    """Write one row a line.
+
+    A file of another card or JAX is not written over: it stays beside the new one,
+    with a number in its name. (The book's own are in git.)
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(path.read_text("utf8")) if path.exists() else []
     mine = path.parent.resolve() != BOOKS

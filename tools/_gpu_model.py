@@ -84,7 +84,7 @@ OUTSIDE = ("embed", "place", "head", "norm")
 
 
 def named(s: Setting, layer: dict) -> dict:
-    """What each layer has: stacked for a scan, else one by one, "q.0", "q.1", …"""
+    """What each layer has: stacked for a scan, else "q.0", "q.1" and so on."""
     if s.scan:
         return layer
     return {f"{name}.{i}": x for name, x in layer.items() for i in range(s.layers)}
@@ -194,7 +194,7 @@ class Held:
         return lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
     def stream(self, x):
-        """[b, s, d]"""
+        """Hold [b, s, d]."""
         return self._hold(x, self.rows)
 
     def inside(self, x):

@@ -42,8 +42,11 @@ def _line(name, size, *factors, source=_JAX) -> Line:
 
 
 def _copies(made: Setup) -> list[Line]:
-    """The derivative uses the weights in the type of the computation, so that the scan
-    stacks these. Recomputed with the layer, they need not be kept."""
+    """The weights in the type of the computation.
+
+    The derivative uses them, so that the scan stacks them. Recomputed with the layer,
+    they need not be kept.
+    """
     if made.param_bytes == made.compute_bytes:
         return []
     model, c = made.model, made.compute_bytes
@@ -71,7 +74,7 @@ def _stream(made: Setup, name: str, count: int) -> Line:
 
 
 def _relu(made: Setup) -> Line:
-    """relu keeps its result and, as booleans, where its input was positive."""
+    """What relu keeps: its result and, as booleans, where its input was positive."""
     model, c = made.model, made.compute_bytes
     size = model.layers * made.tokens * (c + 1) * model.d_ff // made.split
     each = f"({c} B + 1 B) × {model.d_ff}{_cut(made, made.split)}"
@@ -79,8 +82,11 @@ def _relu(made: Setup) -> Line:
 
 
 def _norms(made: Setup) -> Line:
-    """Norms are computed in float32, whatever the type of the rest; of a row also two
-    numbers are kept, and of a layer its scale."""
+    """What norms keep.
+
+    They are computed in float32, whatever the type of the rest; of a row also two
+    numbers are kept, and of a layer its scale.
+    """
     model = made.model
     row = 4 * (_NORM * model.d_model + 2)
     size = model.layers * 2 * (made.tokens * row // made.stream + 4 * model.d_model)
@@ -102,8 +108,11 @@ def _heads(made: Setup) -> Line:
 
 
 def _scores(made: Setup) -> Line:
-    """Softmax is computed in float32 and kept, then kept again as it is used; with the
-    maximum and the sum of each row."""
+    """What softmax keeps.
+
+    It is computed in float32 and kept, then kept again as it is used; with the maximum
+    and the sum of each row.
+    """
     model, c = made.model, made.compute_bytes
     row = (4 + c) * made.seq + 8
     size = model.layers * made.tokens * model.heads * row // made.split
@@ -144,7 +153,7 @@ def published(made: Setup) -> list[Line]:
     """The published formula, as one line.
 
     Raises:
-      NotUnderstood: the model is not of the kind that the paper counts.
+        NotUnderstood: the model is not of the kind that the paper counts.
     """
     model = made.model
     kind = not made.is_mlp and (

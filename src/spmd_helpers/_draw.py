@@ -70,19 +70,18 @@ def draw(x, sharding=None, *, mesh=None, dtype="float32") -> Drawing:
     are not to scale, and of very many only the first and the last are drawn.
 
     Args:
-      x: whatever `spmd.sharding` takes: an array of any rank, abstract or not, a
-        ShardingInfo, or a
-        shape (tuple of sizes) with a sharding.
-      sharding: a NamedSharding, or a PartitionSpec together with `mesh`.
-      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
-      dtype: element type for a bare shape.
+        x: whatever `spmd.sharding` takes: an array of any rank, abstract or not, a
+            ShardingInfo, or a shape (tuple of sizes) with a sharding.
+        sharding: a NamedSharding, or a PartitionSpec together with `mesh`.
+        mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+        dtype: element type for a bare shape.
 
     Returns:
-      A Drawing: SVG in a notebook, text under `print`, `.svg` and `.figure`.
+        A Drawing: SVG in a notebook, text under `print`, `.svg` and `.figure`.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible, MeshMismatch,
-      NotUnderstood: as `spmd.sharding` does.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible, MeshMismatch,
+        NotUnderstood: as `spmd.sharding` does.
 
     Used from chapter 01 on.
     """
@@ -111,13 +110,13 @@ def draw_mesh(mesh) -> Drawing:
     cells: positions in the mesh (no devices yet)
 
     Args:
-      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+        mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
 
     Returns:
-      A Drawing. The last two axes are rows and columns, the ones before make panels.
+        A Drawing. The last two axes are rows and columns, the ones before make panels.
 
     Raises:
-      NotUnderstood: `mesh` is none of these.
+        NotUnderstood: `mesh` is none of these.
 
     Used from chapter 02 on.
     """

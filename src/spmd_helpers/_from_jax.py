@@ -32,22 +32,22 @@ device, 120 B, 4 copies)
     ((3, 3), 1, (4,))
 
     Args:
-      x: a `jax.Array`, a `jax.ShapeDtypeStruct` with a sharding, a Flax variable that
-        holds one, or a ShardingInfo. With `sharding`, a shape (tuple of sizes), or one
-        of these: then how it would be sharded.
-      sharding: a NamedSharding or SingleDeviceSharding, or a PartitionSpec together
-        with `mesh`.
-      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
-        Beside an array or a sharding that has its own mesh it must be the same one.
-      dtype: element type for a bare shape, by name or as NumPy's or JAX's type.
+        x: a `jax.Array`, a `jax.ShapeDtypeStruct` with a sharding, a Flax variable that
+            holds one, or a ShardingInfo. With `sharding`, a shape (tuple of sizes), or
+            one of these: then how it would be sharded.
+        sharding: a NamedSharding or SingleDeviceSharding, or a PartitionSpec together
+            with `mesh`.
+        mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+            Beside an array or a sharding that has its own mesh it must be the same one.
+        dtype: element type for a bare shape, by name or as NumPy's or JAX's type.
 
     Returns:
-      A ShardingInfo, with sizes in elements and in bytes.
+        A ShardingInfo, with sizes in elements and in bytes.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
-      MeshMismatch: `mesh` is not the mesh that `x` or `sharding` is on.
-      NotUnderstood: an argument is none of these things, or does not say enough.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
+        MeshMismatch: `mesh` is not the mesh that `x` or `sharding` is on.
+        NotUnderstood: an argument is none of these things, or does not say enough.
 
     Used from chapter 01 on, and by `draw`.
     """

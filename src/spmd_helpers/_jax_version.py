@@ -14,9 +14,8 @@ def require_jax():
     """Import JAX and return it, or say in one sentence what to install.
 
     Example:
-
-    >>> require_jax().__name__
-    'jax'
+        >>> require_jax().__name__
+        'jax'
 
     Returns:
         The module `jax`. Importing it starts no backend.
@@ -49,8 +48,7 @@ def require(*libraries):
     a new flax, for one, would else replace a JAX that is older than it likes.
 
     Example:
-
-    >>> require("optax", "orbax-checkpoint")
+        >>> require("optax", "orbax-checkpoint")
 
     Args:
         libraries: names as pip knows them. They are looked for, not imported.
@@ -90,11 +88,10 @@ def is_older(version, than):
     """Whether a version comes before a final release.
 
     Example:
-
-    >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
-    (True, False)
-    >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was
-    True
+        >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
+        (True, False)
+        >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was
+        True
 
     Args:
         version: such as "0.10.2", "0.12.0.1" or "0.11.0.dev20260901+4f2a".

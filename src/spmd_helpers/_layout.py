@@ -60,21 +60,21 @@ class ShardingInfo:
     120
 
     Args:
-      shape: sizes of the array's dimensions.
-      dtype: its element type by name, such as 'float32' or 'key<fry>'.
-      itemsize: bytes an element; from `dtype` if not given.
-      mesh_shape: axis name to number of devices, in mesh order; empty for an array
-        that lies on one device.
-      entries: for each dimension the mesh axes that cut it: a name, a tuple of names,
-        or None. Missing ones at the end are None. Kept as tuples, one a dimension.
-      spec: the PartitionSpec that JAX holds; None for an array on one device.
-      device_ids: ids of the devices in mesh order; None where there are no devices.
-      platform: what the devices are, in words.
-      unreduced: axes over which each device holds only its part of a sum.
+        shape: sizes of the array's dimensions.
+        dtype: its element type by name, such as 'float32' or 'key<fry>'.
+        itemsize: bytes an element; from `dtype` if not given.
+        mesh_shape: axis name to number of devices, in mesh order; empty for an array
+            that lies on one device.
+        entries: for each dimension the mesh axes that cut it: a name, a tuple of names,
+            or None. Missing ones at the end are None. Kept as tuples, one a dimension.
+        spec: the PartitionSpec that JAX holds; None for an array on one device.
+        device_ids: ids of the devices in mesh order; None where there are no devices.
+        platform: what the devices are, in words.
+        unreduced: axes over which each device holds only its part of a sum.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
-      NotUnderstood: a size, or the dtype's name, is not one.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
+        NotUnderstood: a size, or the dtype's name, is not one.
     """
 
     shape: tuple[int, ...]

@@ -16,11 +16,11 @@ class Explicit:
     """What Explicit mode says of the product.
 
     Attributes:
-      type: the result's type as `jax.typeof` prints it; None if JAX refuses.
-      entries: how that result is cut; None if JAX refuses.
-      error: the class of JAX's error, or None.
-      code: the rule of `explain` for that error, or None.
-      sentence: all of it in words.
+        type: the result's type as `jax.typeof` prints it; None if JAX refuses.
+        entries: how that result is cut; None if JAX refuses.
+        error: the class of JAX's error, or None.
+        code: the rule of `explain` for that error, or None.
+        sentence: all of it in words.
     """
 
     type: str | None
@@ -35,26 +35,26 @@ class Matmul:
     """What `matmul` found. What `why_not` leaves open is None.
 
     Attributes:
-      a: the ShardingInfo of A, [I, J].
-      b: the ShardingInfo of B, [J, K].
-      c: the ShardingInfo of the result, [I, K].
-      cases: mesh axis → the case of chapter 4, or 0 where the axis cuts nothing; of
-        axes with more than one device.
-      kinds: mesh axis → what it cuts, in words.
-      cuts: mesh axis → the dimension of the product that it cuts at the multiply: 'I',
-        'J', 'K', or '-' where all its devices compute the same.
-      moves: every exchange, in order; see `Move`.
-      block: the sizes (I, J, K) of what one device multiplies.
-      flops_per_device: 2 · I · J · K of that block.
-      redundancy: as `XRay.redundancy`: how often each product is computed.
-      idle_axes: as `XRay.idle_axes`.
-      explicit: what Explicit mode says.
-      choice: where the compiler could do otherwise, both prices; else ''.
-      pitfalls: claims 8 and 9 of the book where they apply, in words.
-      steps: before, communicate, multiply, reduce: what happens, in words; '' where
-        that is left open.
-      sentence: the answer in one sentence.
-      why_not: why the rule does not cover this, or None.
+        a: the ShardingInfo of A, [I, J].
+        b: the ShardingInfo of B, [J, K].
+        c: the ShardingInfo of the result, [I, K].
+        cases: mesh axis → the case of chapter 4, or 0 where the axis cuts nothing; of
+            axes with more than one device.
+        kinds: mesh axis → what it cuts, in words.
+        cuts: mesh axis → the dimension of the product that it cuts at the multiply:
+            'I', 'J', 'K', or '-' where all its devices compute the same.
+        moves: every exchange, in order; see `Move`.
+        block: the sizes (I, J, K) of what one device multiplies.
+        flops_per_device: 2 · I · J · K of that block.
+        redundancy: as `XRay.redundancy`: how often each product is computed.
+        idle_axes: as `XRay.idle_axes`.
+        explicit: what Explicit mode says.
+        choice: where the compiler could do otherwise, both prices; else ''.
+        pitfalls: claims 8 and 9 of the book where they apply, in words.
+        steps: before, communicate, multiply, reduce: what happens, in words; '' where
+            that is left open.
+        sentence: the answer in one sentence.
+        why_not: why the rule does not cover this, or None.
     """
 
     a: ShardingInfo
@@ -110,26 +110,26 @@ def matmul(
     'ShardingTypeError'
 
     Args:
-      sizes: (I, J, K): A is [I, J], B is [J, K], and C is [I, K].
-      a: the spec of A: a PartitionSpec, or a tuple of its entries.
-      b: the spec of B.
-      mesh: a Mesh, or a dict: axis name → number of devices.
-      out: the spec that C is asked to have; None asks for nothing.
-      dtype: the element type of all three.
+        sizes: (I, J, K): A is [I, J], B is [J, K], and C is [I, K].
+        a: the spec of A: a PartitionSpec, or a tuple of its entries.
+        b: the spec of B.
+        mesh: a Mesh, or a dict: axis name → number of devices.
+        out: the spec that C is asked to have; None asks for nothing.
+        dtype: the element type of all three.
 
     Returns:
-      A `Matmul`, for a product under `jit` and nothing around it. It covers one mesh
-      axis of more than one device with or without `out`; two of them in nearly all
-      ways; and more where at most one of them moves anything. What it does not cover
-      has a `why_not`. It is what the compilers of JAX 0.10 and 0.12 do for CPU, where
-      they move 16-bit numbers as float32, and write a reduce-scatter as an all-reduce
-      and a slice: twice the bytes each. For TPU they may make two
-      gathers one, and at the default precision float32 moves as bfloat16. `xray`
-      counts no product where one device has a single element of J.
+        A `Matmul`, for a product under `jit` and nothing around it. It covers one mesh
+        axis of more than one device with or without `out`; two of them in nearly all
+        ways; and more where at most one of them moves anything. What it does not cover
+        has a `why_not`. It is what the compilers of JAX 0.10 and 0.12 do for CPU, where
+        they move 16-bit numbers as float32, and write a reduce-scatter as an all-reduce
+        and a slice: twice the bytes each. For TPU they may make two
+        gathers one, and at the default precision float32 moves as bfloat16. `xray`
+        counts no product where one device has a single element of J.
 
     Raises:
-      NotUnderstood: `sizes`, a spec or the mesh is not one.
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
+        NotUnderstood: `sizes`, a spec or the mesh is not one.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
 
     Used by the matmul explorer, which chapters 04, 06 and 07 lead to.
     """

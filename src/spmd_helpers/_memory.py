@@ -122,24 +122,24 @@ def memory(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Memory:
     b     float32[6]     P(None)                24 B       4  0–3
 
     Args:
-      tree: any pytree of `jax.Array`, `jax.ShapeDtypeStruct` or ShardingInfo, such as
-        parameters, an optimizer's state, a Flax NNX module, or the shardings of an
-        X-ray. An array that stands in it twice counts once. NumPy arrays and Python
-        numbers lie on the host: they are listed, and hold nothing on a device.
-      shardings: how the leaves would lie: one NamedSharding or PartitionSpec for all,
-        or a tree of them with the form of `tree`, or of its upper part. None, also in
-        the tree, leaves a leaf as it is.
-      mesh: the mesh of the PartitionSpecs: a Mesh, an AbstractMesh, or a dict from
-        axis name to number of devices. Its devices are counted even if they hold
-        nothing.
+        tree: any pytree of `jax.Array`, `jax.ShapeDtypeStruct` or ShardingInfo, such as
+            parameters, an optimizer's state, a Flax NNX module, or the shardings of an
+            X-ray. An array that stands in it twice counts once. NumPy arrays and Python
+            numbers lie on the host: they are listed, and hold nothing on a device.
+        shardings: how the leaves would lie: one NamedSharding or PartitionSpec for all,
+            or a tree of them with the form of `tree`, or of its upper part. None, also
+            in the tree, leaves a leaf as it is.
+        mesh: the mesh of the PartitionSpecs: a Mesh, an AbstractMesh, or a dict from
+            axis name to number of devices. Its devices are counted even if they hold
+            nothing.
 
     Returns:
-      A Memory, in bytes. Elements of less than a byte count as one, as JAX counts
-      them; a TPU packs int4 by two.
+        A Memory, in bytes. Elements of less than a byte count as one, as JAX counts
+        them; a TPU packs int4 by two.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
-      NotUnderstood: a leaf is not an array, or does not say where it lies.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
+        NotUnderstood: a leaf is not an array, or does not say where it lies.
 
     Used in chapters 08 to 11 and 13.
     """

@@ -24,16 +24,16 @@ class TrainingMemory:
     notebook.
 
     Attributes:
-      params_bytes, grads_bytes, optimizer_bytes: of these three, exactly.
-      activations_bytes: everything else that is there at the peak.
-      total_bytes: the peak: the most of all phases.
-      lines: what there is: each with `name`, `formula` (with the numbers in it),
-        `bytes`, `when` (in which phases) and `source`.
-      phases: the bytes in each phase of a step: 'forward' and 'backward' (most
-        while the layers run), 'loss' between them, and 'update'.
-      peak_phase: the phase with the most.
-      what: the model and the mesh, in words.
-      notes: what else there is to know, a sentence each.
+        params_bytes, grads_bytes, optimizer_bytes: of these three, exactly.
+        activations_bytes: everything else that is there at the peak.
+        total_bytes: the peak: the most of all phases.
+        lines: what there is: each with `name`, `formula` (with the numbers in it),
+            `bytes`, `when` (in which phases) and `source`.
+        phases: the bytes in each phase of a step: 'forward' and 'backward' (most
+            while the layers run), 'loss' between them, and 'update'.
+        peak_phase: the phase with the most.
+        what: the model and the mesh, in words.
+        notes: what else there is to know, a sentence each.
     """
 
     params_bytes: int
@@ -54,12 +54,12 @@ class TrainingMemory:
         itself, so some is better left free.
 
         Args:
-          chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
-          margin: the part of the chip's usable memory that may be filled.
+            chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
+            margin: the part of the chip's usable memory that may be filled.
 
         Raises:
-          NotUnderstood: the chip is not known, or the margin is not above 0 and at
-            most 1.
+            NotUnderstood: the chip is not known, or the margin is not above 0 and at
+                most 1.
         """
         return self.left_bytes(chip, margin) >= 0
 
@@ -138,45 +138,46 @@ def training_memory(
     `grad_dtype=("bfloat16", "float32")`.
 
     Args:
-      model: a Transformer, an MLP, or one of MODELS.
-      mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
-        `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must divide
-        them; norms, learned positions and the biases of o and down stay whole.
-      zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
-        3 parameters too (FSDP).
-      batch: sequences a step (of an MLP: rows), over all devices together.
-      seq: tokens of a sequence; the model's own if not given.
-      param_dtype: type in which parameters are stored, by name.
-      compute_dtype: type of the matrix products and of what flows between the layers.
-        In float32 a TPU's compiler keeps less than is counted here: by default its
-        products take bfloat16.
-      grad_dtype: type of the gradients; `param_dtype` if not given. Several are
-        added up.
-      optimizer: 'adam', 'adamw' (two numbers for each parameter), 'lion', 'momentum'
-        (one) or 'sgd' (none).
-      moment_dtype: type of these numbers; as optax has it, `param_dtype` if not given,
-        or float32 with `master_weights`.
-      mu_dtype: type of the first moment alone, as optax's adam, adamw and lion take
-        it; `moment_dtype` if not given.
-      master_weights: whether the optimizer keeps a copy of the parameters in float32.
-      recompute: 'everything_saveable' keeps what JAX keeps and recomputes nothing;
-        'nothing_saveable' puts each layer under `jax.checkpoint`, so that only its
-        input is kept; 'selective' only attention's scores (Korthikanti et al. 2022).
-        JAX's other policies are not counted.
-      attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
-        does not.
-      sequence_parallel: whether `model` also cuts what flows between the layers, along
-        the sequence.
-      counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
-        `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
+        model: a Transformer, an MLP, or one of MODELS.
+        mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
+            `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must
+            divide them; norms, learned positions and the biases of o and down stay
+            whole.
+        zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
+            3 parameters too (FSDP).
+        batch: sequences a step (of an MLP: rows), over all devices together.
+        seq: tokens of a sequence; the model's own if not given.
+        param_dtype: type in which parameters are stored, by name.
+        compute_dtype: type of the matrix products and of what flows between the layers.
+            In float32 a TPU's compiler keeps less than is counted here: by default its
+            products take bfloat16.
+        grad_dtype: type of the gradients; `param_dtype` if not given. Several are
+            added up.
+        optimizer: 'adam', 'adamw' (two numbers for each parameter), 'lion', 'momentum'
+            (one) or 'sgd' (none).
+        moment_dtype: type of these numbers; as optax has it, `param_dtype` if not
+            given, or float32 with `master_weights`.
+        mu_dtype: type of the first moment alone, as optax's adam, adamw and lion take
+            it; `moment_dtype` if not given.
+        master_weights: whether the optimizer keeps a copy of the parameters in float32.
+        recompute: 'everything_saveable' keeps what JAX keeps and recomputes nothing;
+            'nothing_saveable' puts each layer under `jax.checkpoint`, so that only its
+            input is kept; 'selective' only attention's scores (Korthikanti et al.
+            2022). JAX's other policies are not counted.
+        attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
+            does not.
+        sequence_parallel: whether `model` also cuts what flows between the layers,
+            along the sequence.
+        counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
+            `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
 
     Returns:
-      A TrainingMemory.
+        A TrainingMemory.
 
     Raises:
-      NotUnderstood: an argument is not of its kind.
-      UnknownAxis: the mesh has another axis.
-      NotDivisible: the mesh does not divide the model or the batch.
+        NotUnderstood: an argument is not of its kind.
+        UnknownAxis: the mesh has another axis.
+        NotDivisible: the mesh does not divide the model or the batch.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the TPU compiler in

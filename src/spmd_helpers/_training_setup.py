@@ -96,9 +96,9 @@ def setup(
     """Check every argument and put them in one record.
 
     Raises:
-      NotUnderstood: an argument is not of its kind; the message gives the choices.
-      UnknownAxis: the mesh has another axis than data and model.
-      NotDivisible: the mesh does not divide the model or the batch.
+        NotUnderstood: an argument is not of its kind; the message gives the choices.
+        UnknownAxis: the mesh has another axis than data and model.
+        NotDivisible: the mesh does not divide the model or the batch.
     """
     if not isinstance(model, Transformer | MLP):
         raise NotUnderstood(

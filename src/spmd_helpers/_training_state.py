@@ -22,11 +22,11 @@ class Line:
     """One thing that takes memory.
 
     Attributes:
-      name: what it is.
-      formula: how its bytes come about, with the numbers in it.
-      bytes: bytes on each device.
-      when: in which phases of a step it is there, of PHASES.
-      source: where the formula comes from.
+        name: what it is.
+        formula: how its bytes come about, with the numbers in it.
+        bytes: bytes on each device.
+        when: in which phases of a step it is there, of PHASES.
+        source: where the formula comes from.
     """
 
     name: str

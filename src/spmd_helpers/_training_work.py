@@ -26,8 +26,11 @@ def _line(name, size, formula, *when) -> Line:
 
 
 def _conversion(made: Setup) -> list[Line]:
-    """The compiler converts all layers' weights before the loop over them. Without
-    recompute that loop copies them once more, into what it keeps for the other one."""
+    """All layers' weights, which the compiler converts before the loop over them.
+
+    Without recompute that loop copies them once more, into what it keeps for the other
+    one.
+    """
     if made.param_bytes == made.compute_bytes:
         return []
     model, c = made.model, made.compute_bytes
@@ -41,9 +44,11 @@ def _conversion(made: Setup) -> list[Line]:
 
 
 def _loss(made: Setup) -> list[Line]:
-    """Logits in float32, and the head in the type of the computation. Where gradients
-    are cut over data, the logits' gradient is written too, and waits: the compiler may
-    compute the head's gradient from it after all else."""
+    """Logits in float32, and the head in the type of the computation.
+
+    Where gradients are cut over data, the logits' gradient is written too, and waits:
+    the compiler may compute the head's gradient from it after all else.
+    """
     c, cut = made.compute_bytes, _cut(made, made.split)
     tokens = f"{made.tokens} tokens"
     logits = made.tokens * made.rows // made.split

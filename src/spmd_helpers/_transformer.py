@@ -44,27 +44,27 @@ class Transformer:
     512
 
     Args:
-      layers: how many layers.
-      d_model: width of what flows between the layers.
-      heads: heads of the queries.
-      kv_heads: heads of the keys and values (grouped-query attention); `heads` if not
-        given. Must divide `heads`.
-      d_ff: width inside the feed-forward part; 4 * d_model if not given.
-      vocab: rows of the embedding. Not given, it is GPT-3's.
-      seq: tokens of a sequence, and rows of learned positions. Not given, GPT-3's.
-      head_dim: width of one head; d_model / heads if not given.
-      gated: whether the feed-forward part has a third matrix, as in SwiGLU.
-      tied: whether the head uses the embedding's matrix again.
-      biases: whether every matrix of attention and feed-forward has a bias.
-      positions: 'learned' (a table of seq * d_model), 'rotary' or 'none' (no
-        parameters).
-      norm: 'layer' (scale and shift, 2 * d_model) or 'rms' (scale alone).
-      name: what it is called.
-      source: where the shapes stand.
+        layers: how many layers.
+        d_model: width of what flows between the layers.
+        heads: heads of the queries.
+        kv_heads: heads of the keys and values (grouped-query attention); `heads` if not
+            given. Must divide `heads`.
+        d_ff: width inside the feed-forward part; 4 * d_model if not given.
+        vocab: rows of the embedding. Not given, it is GPT-3's.
+        seq: tokens of a sequence, and rows of learned positions. Not given, GPT-3's.
+        head_dim: width of one head; d_model / heads if not given.
+        gated: whether the feed-forward part has a third matrix, as in SwiGLU.
+        tied: whether the head uses the embedding's matrix again.
+        biases: whether every matrix of attention and feed-forward has a bias.
+        positions: 'learned' (a table of seq * d_model), 'rotary' or 'none' (no
+            parameters).
+        norm: 'layer' (scale and shift, 2 * d_model) or 'rms' (scale alone).
+        name: what it is called.
+        source: where the shapes stand.
 
     Raises:
-      NotUnderstood: a size is not a whole number of 1 or more, heads do not divide, or
-        `positions` or `norm` is not one of the words above.
+        NotUnderstood: a size is not a whole number of 1 or more, heads do not divide,
+            or `positions` or `norm` is not one of the words above.
 
     Used in chapters 09 and 14, by `training_memory` and the memory calculator.
     """
@@ -140,12 +140,12 @@ class Transformer:
         queries make the cache smaller by heads / kv_heads.
 
         Args:
-          batch: how many sequences.
-          seq: tokens of each, those to come included; the model's own if not given.
-          dtype: the cache's element type, by name.
+            batch: how many sequences.
+            seq: tokens of each, those to come included; the model's own if not given.
+            dtype: the cache's element type, by name.
 
         Raises:
-          NotUnderstood: `batch`, `seq` or `dtype` is none.
+            NotUnderstood: `batch`, `seq` or `dtype` is none.
         """
         tokens = _whole("batch", batch) * _tokens(self, seq)
         vectors = 2 * self.layers * self.kv_heads * self.head_dim
@@ -172,16 +172,16 @@ class Transformer:
         (jax-ml/scaling-book, transformers.md).
 
         Args:
-          batch: sequences a step, over all devices.
-          seq: tokens of each; the model's own if not given.
-          recompute: 'everything_saveable' runs nothing again; 'nothing_saveable' runs
-            the layers' forward pass once more; 'selective' only the scores of
-            attention and their product with v. JAX runs a little less again: not the
-            last product of a layer, and of the scores not the product with v, whose
-            results the backward pass has.
+            batch: sequences a step, over all devices.
+            seq: tokens of each; the model's own if not given.
+            recompute: 'everything_saveable' runs nothing again; 'nothing_saveable' runs
+                the layers' forward pass once more; 'selective' only the scores of
+                attention and their product with v. JAX runs a little less again: not
+                the last product of a layer, and of the scores not the product with v,
+                whose results the backward pass has.
 
         Raises:
-          NotUnderstood: an argument is none of these.
+            NotUnderstood: an argument is none of these.
         """
         seq = _tokens(self, seq)
         batch = _whole("batch", batch)
@@ -212,14 +212,14 @@ class MLP:
     92160
 
     Args:
-      layers: how many layers.
-      d_model: width of h.
-      d_ff: width inside; w1 is [d_model, d_ff] and w2 [d_ff, d_model].
-      name: what it is called.
-      source: where the shapes stand.
+        layers: how many layers.
+        d_model: width of h.
+        d_ff: width inside; w1 is [d_model, d_ff] and w2 [d_ff, d_model].
+        name: what it is called.
+        source: where the shapes stand.
 
     Raises:
-      NotUnderstood: a size is not a whole number of 1 or more.
+        NotUnderstood: a size is not a whole number of 1 or more.
 
     Used in chapters 09 to 11 and 14.
     """
@@ -255,13 +255,13 @@ class MLP:
         gradient for the rows themselves is counted; a compiler leaves it out.
 
         Args:
-          batch: rows of h a step, over all devices.
-          recompute: 'everything_saveable' runs nothing again, 'nothing_saveable' the
-            forward pass once more. There is no attention, so 'selective' recomputes
-            nothing.
+            batch: rows of h a step, over all devices.
+            recompute: 'everything_saveable' runs nothing again, 'nothing_saveable' the
+                forward pass once more. There is no attention, so 'selective' recomputes
+                nothing.
 
         Raises:
-          NotUnderstood: an argument is none of these.
+            NotUnderstood: an argument is none of these.
         """
         check_recompute(recompute)
         forward = 2 * _whole("batch", batch) * self.parameters

@@ -143,10 +143,10 @@ def memory_state(model: MLP | Transformer, *, chip: str, **how) -> dict[str, str
     ('mlp', '32', '4', '3', '')
 
     Args:
-      model: a Transformer, an MLP, or one of MODELS.
-      chip: a name that `chip` finds.
-      **how: arguments that `training_memory` takes by name, mesh and batch at least,
-        and `margin`.
+        model: a Transformer, an MLP, or one of MODELS.
+        chip: a name that `chip` finds.
+        **how: arguments that `training_memory` takes by name, mesh and batch at least,
+            and `margin`.
     """
     arguments = inspect.signature(training_memory).parameters.values()
     usual = {one.name: one.default for one in arguments}

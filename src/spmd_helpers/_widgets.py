@@ -38,22 +38,22 @@ class ShardingExplorer(_Widget):
     ("P('data', None)", 'data=2, model=4')
 
     Args:
-      x: what to begin with: whatever `spmd.sharding` takes. Nothing: an array of
-        8 × 16.
-      sharding: as for `spmd.sharding`.
-      mesh: as for `spmd.sharding`; at most three axes.
-      dtype: as for `spmd.sharding`.
+        x: what to begin with: whatever `spmd.sharding` takes. Nothing: an array of
+            8 × 16.
+        sharding: as for `spmd.sharding`.
+        mesh: as for `spmd.sharding`; at most three axes.
+        dtype: as for `spmd.sharding`.
 
     Attributes:
-      state: a dict of strings with the keys 'mesh', 'shape', 'spec', 'dtype' and
-        'device', as the controls show them; what is not there has its default. Set it
-        to set the controls.
+        state: a dict of strings with the keys 'mesh', 'shape', 'spec', 'dtype' and
+            'device', as the controls show them; what is not there has its default. Set
+            it to set the controls.
 
     Raises:
-      NotUnderstood: what is given is no array, or has no or more than 4 dimensions, or
-        its mesh more than 3 axes.
-      SpecError: the spec does not fit.
-      MissingLibrary: anywidget is not there.
+        NotUnderstood: what is given is no array, or has no or more than 4 dimensions,
+            or its mesh more than 3 axes.
+        SpecError: the spec does not fit.
+        MissingLibrary: anywidget is not there.
 
     Used from chapter 03 on, and on the book's front page.
     """
@@ -85,21 +85,21 @@ class MatmulExplorer(_Widget):
     ("P('data', None)", "P(None, 'model')", '')
 
     Args:
-      sizes: what to begin with: (I, J, K) of A [I, J] and B [J, K]. Nothing: a product
-        that needs a sum.
-      a, b: their specs, as for `matmul`.
-      mesh: axis names and sizes, at most three axes.
-      out: the spec that the result is asked to have, or None.
-      dtype: 'float32', 'bfloat16' or 'float16'.
+        sizes: what to begin with: (I, J, K) of A [I, J] and B [J, K]. Nothing: a
+            product that needs a sum.
+        a, b: their specs, as for `matmul`.
+        mesh: axis names and sizes, at most three axes.
+        out: the spec that the result is asked to have, or None.
+        dtype: 'float32', 'bfloat16' or 'float16'.
 
     Attributes:
-      state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
-        'dtype', as the controls show them; what is not there has its default. Set it to
-        set the controls.
+        state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
+            'dtype', as the controls show them; what is not there has its default. Set
+            it to set the controls.
 
     Raises:
-      NotUnderstood, SpecError: as `matmul` does.
-      MissingLibrary: anywidget is not there.
+        NotUnderstood, SpecError: as `matmul` does.
+        MissingLibrary: anywidget is not there.
 
     Used from chapter 04 on.
     """
@@ -148,21 +148,21 @@ class MemoryCalculator(_Widget):
     ('gpt3-xl', '8', '3')
 
     Args:
-      model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
-        model that does not fit.
-      chip: a name in HARDWARE, or a Chip; with `model`.
-      mesh, batch: as for `training_memory`; with `model`.
-      **how: what else `training_memory` takes, and `margin`, the part of the chip's
-        memory that may be filled.
+        model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
+            model that does not fit.
+        chip: a name in HARDWARE, or a Chip; with `model`.
+        mesh, batch: as for `training_memory`; with `model`.
+        **how: what else `training_memory` takes, and `margin`, the part of the chip's
+            memory that may be filled.
 
     Attributes:
-      state: a dict of strings, as the controls show them; what is not there has its
-        default. Set it to set the controls.
+        state: a dict of strings, as the controls show them; what is not there has its
+            default. Set it to set the controls.
 
     Raises:
-      NotUnderstood, UnknownAxis, NotDivisible: as `training_memory` does; or `chip` is
-        not known.
-      MissingLibrary: anywidget is not there.
+        NotUnderstood, UnknownAxis, NotDivisible: as `training_memory` does; or `chip`
+            is not known.
+        MissingLibrary: anywidget is not there.
 
     Used in chapter 09.
     """
