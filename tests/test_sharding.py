@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import spmd_helpers
 from spmd_helpers import _errors as errors
 from spmd_helpers._from_jax import read_mesh
 from spmd_helpers._from_jax import sharding as read_sharding
@@ -615,3 +616,10 @@ def test_device_list(ids, words):
 def test_table_of_uneven_rows():
     assert table([("a", "bb"), ("ccc",), ()], gap=1) == "a   bb\nccc\n"
     assert table([]) == ""
+
+
+@pytest.mark.parametrize("name", ["layout", "Layout"])
+def test_a_name_that_meant_memory_order_is_not_there(name):
+    """In JAX a Layout is the order in memory inside one device."""
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+        getattr(spmd_helpers, name)
