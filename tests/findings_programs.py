@@ -1356,7 +1356,7 @@ def gradients_of_more_layers(devices):
 
 
 @bad("replicated-output")
-def sum_of_two_layouts(devices):
+def sum_of_two_shardings(devices):
     mesh = auto(devices, data=4, model=2)
     args = on(mesh, (B, F), "data", "model"), on(mesh, (B, F), "model", "data")
     return lambda x, y: x + y, args
@@ -1720,7 +1720,7 @@ def step_count_never_placed(devices):
 
 
 @bad("sharding-drift", also=("gathered-output",))
-def layout_changed_by_the_step(devices):
+def sharding_changed_by_the_step(devices):
     mesh = auto(devices, data=8)
     jit = {"out_shardings": to(mesh, None, "data")}
     f = lambda w, x: w - x.T @ x  # noqa: E731
@@ -1743,7 +1743,7 @@ def dtype_changed_by_the_step(devices):
 
 
 @bad("donation-ignored")
-def donated_for_another_layout(devices):
+def donated_for_another_sharding(devices):
     mesh = auto(devices, data=8)
     jit = {"donate_argnums": 0, "out_shardings": to(mesh)}
     return lambda x: x + 1, (on(mesh, (B, 2 * F), "data"),), {"jit": jit}

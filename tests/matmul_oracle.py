@@ -4,7 +4,7 @@ import math
 import random
 
 from spmd_helpers._errors import NotUnderstood, SpecError
-from spmd_helpers._layout import Layout, spec_words
+from spmd_helpers._layout import ShardingInfo, spec_words
 from spmd_helpers._matmul import Matmul, matmul
 from spmd_helpers._text import bytes_words
 from tests import test_matmul
@@ -162,21 +162,24 @@ def _formula(move, mesh) -> str:
     }.get(move.kind, f"{n - 1}/{n} · {put} B = {sent} B")
 
 
-def _side(name: str, lay: Layout) -> dict:
-    owners = [{"block": list(b), "devices": list(d)} for b, d in lay.owners.items()]
-    size, shard = ", ".join(map(str, lay.shape)), " × ".join(map(str, lay.shard_shape))
+def _side(name: str, info: ShardingInfo) -> dict:
+    owners = [{"block": list(b), "devices": list(d)} for b, d in info.owners.items()]
+    size, shard = (
+        ", ".join(map(str, info.shape)),
+        " × ".join(map(str, info.shard_shape)),
+    )
     return {
         "title": f"{name} [{size}]",
-        "spec": spec_words(lay.entries),
-        "each": f"{shard} a device, {bytes_words(lay.bytes_per_device)}",
-        "shape": list(lay.shape),
-        "mesh": [[axis, n] for axis, n in lay.axes],
-        "entries": [list(entry) for entry in lay.entries],
-        "grid": list(lay.grid),
-        "shard": list(lay.shard_shape),
-        "devices": lay.device_count,
-        "replicas": lay.replicas,
-        "bytesPerDevice": str(lay.bytes_per_device),
+        "spec": spec_words(info.entries),
+        "each": f"{shard} a device, {bytes_words(info.bytes_per_device)}",
+        "shape": list(info.shape),
+        "mesh": [[axis, n] for axis, n in info.axes],
+        "entries": [list(entry) for entry in info.entries],
+        "grid": list(info.grid),
+        "shard": list(info.shard_shape),
+        "devices": info.device_count,
+        "replicas": info.replicas,
+        "bytesPerDevice": str(info.bytes_per_device),
         "blocks": len(owners),
         "owners": owners[:64],
     }

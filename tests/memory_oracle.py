@@ -13,9 +13,9 @@ from spmd_helpers._hardware import HARDWARE, chip
 from spmd_helpers._models import MODELS
 from spmd_helpers._text import bytes_words
 from spmd_helpers._training_memory import training_memory
-from spmd_helpers._training_state import MOMENTS
+from spmd_helpers._training_state import PHASES
 from spmd_helpers._training_view import when
-from spmd_helpers._transformer import MLP, Transformer
+from spmd_helpers._transformer import MLP, RECOMPUTE, Transformer
 
 SIZES = ("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim")
 MAY_LACK = ("kv_heads", "d_ff", "vocab", "seq", "head_dim")
@@ -61,7 +61,7 @@ def read(state):
         return {"yes": True, "no": False}.get(text(key), text(key))
 
     model = read_model(text, whole, or_none, yes)
-    grads = or_none(text, "grads")
+    grads = or_none(text, "grad_dtype")
     if grads is not None and "," in grads:
         grads = tuple(name.strip() for name in grads.split(","))
     mesh = {"data": whole("data"), "model": whole("model_axis")}
@@ -70,10 +70,11 @@ def read(state):
         "zero": whole("zero"),
         "batch": whole("batch"),
         "seq": None if own else or_none(whole, "seq"),
-        **{key: text(key) for key in ("params", "compute", "optimizer")},
-        "grads": grads,
-        "moments": or_none(text, "moments"),
-        "master": yes("master"),
+        **{key: text(key) for key in ("param_dtype", "compute_dtype", "optimizer")},
+        "grad_dtype": grads,
+        "moment_dtype": or_none(text, "moment_dtype"),
+        "mu_dtype": or_none(text, "mu_dtype"),
+        "master_weights": yes("master_weights"),
         "recompute": text("recompute"),
         "counting": text("counting"),
     }
@@ -161,7 +162,7 @@ def expected(state, with_changes=True):
             }
             for line in found.lines
         ],
-        "peak_moment": found.peak_moment,
+        "peak_phase": found.peak_phase,
         "notes": list(found.notes),
         "bars": bars(found, scale),
         "chip": chip(state["chip"]).name,
@@ -216,19 +217,19 @@ def bars(found, scale):
         return "work" if "buffers at the peak" in line.source else "kept"
 
     made = []
-    for moment in MOMENTS:
+    for phase in PHASES:
         sums = dict.fromkeys(
             ("parameters", "optimizer", "gradients", "kept", "work", "batch"), 0
         )
         for number, line in enumerate(found.lines):
-            if moment in line.when:
+            if phase in line.when:
                 sums[part(line, number)] += line.bytes
         made.append(
             {
-                "moment": moment,
-                "bytes": str(found.moments[moment]),
-                "words": bytes_words(found.moments[moment]),
-                "most": moment == found.peak_moment,
+                "phase": phase,
+                "bytes": str(found.phases[phase]),
+                "words": bytes_words(found.phases[phase]),
+                "most": phase == found.peak_phase,
                 "parts": [
                     {
                         "part": name,
@@ -249,11 +250,11 @@ def share(size, scale):
 
 
 def sentence(answer, found, made, short):
-    there = [line for line in found.lines if found.peak_moment in line.when]
+    there = [line for line in found.lines if found.peak_phase in line.when]
     most = max(there, key=lambda line: line.bytes)
     said = (
         f"{found.what}: {answer['total']} on each device, most in "
-        f"{found.peak_moment}. {answer['verdict']}: a program on {answer['chip']} can "
+        f"{found.peak_phase}. {answer['verdict']}: a program on {answer['chip']} can "
         f"use {answer['usable']}, of which {answer['allowed']} may be filled. {short}"
         f"The largest part is {most.name}, {bytes_words(most.bytes)}."
     )
@@ -286,7 +287,7 @@ def changes(state, model, how, found):
 
     data, split = how["mesh"]["data"], how["mesh"]["model"]
     plain = not isinstance(model, MLP)
-    recomputes = ("none", "selective", "full")
+    recomputes = tuple(RECOMPUTE)
     later = recomputes[recomputes.index(how["recompute"]) + 1 :]
     sequence = plain and not how["sequence_parallel"]
     devices = data * split
@@ -313,7 +314,7 @@ def changes(state, model, how, found):
     steps = [
         *([{"zero": "3"}] if how["zero"] < 3 else []),
         *([{"attention": "flash"}] if plain and how["attention"] == "plain" else []),
-        *([{"recompute": "full"}] if later else []),
+        *([{"recompute": "nothing_saveable"}] if later else []),
         *([{"sequence_parallel": "yes"}] if sequence else []),
     ]
     made = here or together(after, steps)

@@ -7,13 +7,15 @@ import random
 from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._models import MODELS
 from spmd_helpers._training_setup import OPTIMIZERS
+from spmd_helpers._transformer import RECOMPUTE
 from spmd_helpers._widget_data import measured
 from tests.memory_oracle import DEFAULTS, expected, read
 
 CHANGED = 4  # of the states that don't fit, each fourth has its changes compared
 
 BAD = (
-    "", " ", "-3", "0", "1.5", "abc", "1e9", "99999999999", "12345678901234567890",
+    "", " ", "-3", "none", "full", "nothing_savable", "dots_saveable",
+    "0", "1.5", "abc", "1e9", "99999999999", "12345678901234567890",
     "héllo", "it's", 'a"b', "'\"", "true", "\u200b", "7", "3", "+8", " 8 ", "08", "-0",
     "x" * 201, "²", "a\\b", "<b>", "１", "1_000", "8,", "None", "1e400",
     "999999999", "ful", "megatrn", "ada", "flsh", "selectiv", "lama-3-8b", "gpt3",
@@ -42,20 +44,21 @@ def random_state(rng):
         "model_axis": str(split),
         "batch": str(data * rng.choice([1, 1, 2, 3, 8, 50, 1000])),
         "zero": str(zero),
-        "recompute": rng.choice(["none", "selective", "full"]),
+        "recompute": rng.choice(list(RECOMPUTE)),
         "attention": rng.choice(["plain", "flash"]),
         "sequence_parallel": rng.choice(["yes", "no"]),
-        "params": rng.choice(DTYPES),
-        "compute": rng.choice(DTYPES),
-        "grads": rng.choice(["", "", *DTYPES, "bfloat16, float32"]),
+        "param_dtype": rng.choice(DTYPES),
+        "compute_dtype": rng.choice(DTYPES),
+        "grad_dtype": rng.choice(["", "", *DTYPES, "bfloat16, float32"]),
         "optimizer": rng.choice(list(OPTIMIZERS)),
-        "moments": rng.choice(["", "", *DTYPES]),
-        "master": rng.choice(["yes", "no"]),
+        "moment_dtype": rng.choice(["", "", *DTYPES]),
+        "mu_dtype": rng.choice([*[""] * 12, *DTYPES]),
+        "master_weights": rng.choice(["yes", "no"]),
         "chip": rng.choice(list(HARDWARE)),
         "margin": rng.choice(["0.9", "0.9", "1", "0.5", "0.95", ".87", "1.0"]),
     }
     if not getattr(model, "gated", True) and rng.random() < 0.3:
-        state |= {"counting": "megatron", "compute": "bfloat16"}
+        state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
     if rng.random() < 0.2:
         for _ in range(rng.randint(1, 2)):
             state[rng.choice(list(state))] = rng.choice(BAD)

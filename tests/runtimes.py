@@ -1,4 +1,4 @@
-"""Environments of the shape of Colab's and Kaggle's: the versions of tests/data/runtimes.
+"""Environments with Colab's and Kaggle's versions, those of tests/data/runtimes.
 
 Each is made once, beside .venv, and a test gets a copy of hard links: pip replaces
 files and never writes into one, so the first stays as it was.

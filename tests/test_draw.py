@@ -18,8 +18,8 @@ from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
 from spmd_helpers._draw import draw, draw_mesh
-from spmd_helpers._layout import Layout
-from spmd_helpers._picture import layout_picture
+from spmd_helpers._layout import ShardingInfo
+from spmd_helpers._picture import sharding_picture
 from spmd_helpers._scene import WIDE, Rect, Text, scene, text_width
 from spmd_helpers._svg import DARK, INK, LIGHT, PAPER, PHONE, tint_opacity
 
@@ -29,39 +29,39 @@ SVG = "{http://www.w3.org/2000/svg}"
 SIZES = {"data": 4, "model": 2}
 
 
-def lay(shape, spec, sizes, dtype="float32", ids=False):
+def info(shape, spec, sizes, dtype="float32", ids=False):
     devices = tuple(range(math.prod(sizes.values()))) if ids else None
-    return Layout(
+    return ShardingInfo(
         shape, dtype, mesh_shape=sizes, entries=tuple(spec), device_ids=devices
     )
 
 
 POD = {"data": 16, "model": 32}
-LAYOUTS = {
-    "1-D": lay((16,), ["data"], {"data": 8}, ids=True),
-    "2-D": lay((8, 10), ["data", "model"], SIZES, ids=True),
-    "tuple": lay((16, 10), [("data", "model")], SIZES, ids=True),
-    "replicated": lay((6, 10), [None, "model"], SIZES, ids=True),
-    "everywhere": lay((6, 10), [], SIZES, ids=True),
-    "rank 3": lay((4, 6, 10), ["data", None, "model"], SIZES, ids=True),
-    "rank 3, many": lay((64, 6, 10), ["data"], {"data": 64}),
-    "rank 4": lay((4, 6, 8, 10), ["data", "model"], SIZES),
-    "rank 5": lay((2, 2, 4, 6, 10), list("abcde"), dict.fromkeys("abcde", 2)),
-    "512 in a row": lay((4096,), ["data"], {"data": 512}),
-    "16 by 32": lay((64, 1024), ["data", "model"], POD),
-    "512 rows": lay((1024, 8), [("data", "model")], POD),
-    "16 copies": lay((64, 1024), [None, "model"], POD),
-    "long and thin": lay((8, 65536), ["data", "model"], SIZES, "bfloat16"),
-    "a million": lay((1, 1_000_000), [None, ("model", "data")], SIZES),
-    "one device": lay((6, 10), [], {}, ids=True),
-    "scalar": lay((), [], SIZES),
-    "empty": lay((0, 4), ["data", "model"], SIZES),
-    "outer strip over the gap": lay((4, 512), [None, ("a", "b")], {"a": 1, "b": 256}),
-    "long names": lay((8, 8), ["fully_sharded_data_parallel"], {
+SHARDINGS = {
+    "1-D": info((16,), ["data"], {"data": 8}, ids=True),
+    "2-D": info((8, 10), ["data", "model"], SIZES, ids=True),
+    "tuple": info((16, 10), [("data", "model")], SIZES, ids=True),
+    "replicated": info((6, 10), [None, "model"], SIZES, ids=True),
+    "everywhere": info((6, 10), [], SIZES, ids=True),
+    "rank 3": info((4, 6, 10), ["data", None, "model"], SIZES, ids=True),
+    "rank 3, many": info((64, 6, 10), ["data"], {"data": 64}),
+    "rank 4": info((4, 6, 8, 10), ["data", "model"], SIZES),
+    "rank 5": info((2, 2, 4, 6, 10), list("abcde"), dict.fromkeys("abcde", 2)),
+    "512 in a row": info((4096,), ["data"], {"data": 512}),
+    "16 by 32": info((64, 1024), ["data", "model"], POD),
+    "512 rows": info((1024, 8), [("data", "model")], POD),
+    "16 copies": info((64, 1024), [None, "model"], POD),
+    "long and thin": info((8, 65536), ["data", "model"], SIZES, "bfloat16"),
+    "a million": info((1, 1_000_000), [None, ("model", "data")], SIZES),
+    "one device": info((6, 10), [], {}, ids=True),
+    "scalar": info((), [], SIZES),
+    "empty": info((0, 4), ["data", "model"], SIZES),
+    "outer strip over the gap": info((4, 512), [None, ("a", "b")], {"a": 1, "b": 256}),
+    "long names": info((8, 8), ["fully_sharded_data_parallel"], {
         "fully_sharded_data_parallel": 4, "tensor_parallel_MWMW": 2}),
-    "partial sums": Layout((8, 2), mesh_shape=SIZES, entries=("data",),
+    "partial sums": ShardingInfo((8, 2), mesh_shape=SIZES, entries=("data",),
                            unreduced=("model",)),
-    "markup": lay((8,), ["<a&'\">"], {"<a&'\">": 4}),
+    "markup": info((8,), ["<a&'\">"], {"<a&'\">": 4}),
 }  # fmt: skip
 MESHES = {
     "row": {"data": 8},
@@ -73,7 +73,7 @@ MESHES = {
 
 
 def drawings():
-    yield from ((name, draw(value)) for name, value in LAYOUTS.items())
+    yield from ((name, draw(value)) for name, value in SHARDINGS.items())
     yield from ((f"mesh {name}", draw_mesh(value)) for name, value in MESHES.items())
 
 
@@ -122,7 +122,7 @@ def test_the_twin_of_a_replicated_array(mesh):
 
 
 def test_the_twin_of_a_tuple_has_both_header_levels():
-    lines = str(draw(lay((8, 10), [("data", "model")], SIZES, ids=True))).splitlines()
+    lines = str(draw(info((8, 10), [("data", "model")], SIZES, ids=True))).splitlines()
     assert lines[4:11] == [
         "",
         "rows: dim 0 · (data, model) ↓",
@@ -135,7 +135,7 @@ def test_the_twin_of_a_tuple_has_both_header_levels():
 
 
 def test_the_twin_of_three_dimensions():
-    twin = str(draw(LAYOUTS["rank 3"]))
+    twin = str(draw(SHARDINGS["rank 3"]))
     assert (
         "panels: dim 0 · data\nrows: dim 1 · whole ↓\ncolumns: dim 2 · model →" in twin
     )
@@ -284,8 +284,8 @@ def test_bytes_do_not_depend_on_the_process():
     code = (
         "import hashlib\n"
         "from spmd_helpers._draw import draw\n"
-        "from spmd_helpers._layout import Layout\n"
-        "d = draw(Layout((6, 10), mesh_shape={'data': 4, 'model': 2},"
+        "from spmd_helpers._layout import ShardingInfo\n"
+        "d = draw(ShardingInfo((6, 10), mesh_shape={'data': 4, 'model': 2},"
         " entries=(None, 'model'), device_ids=tuple(range(8))))\n"
         "print(hashlib.sha256(d.svg.encode()).hexdigest())\n"
     )
@@ -409,7 +409,7 @@ def test_no_label_leaves_its_box_and_no_box_the_picture(name):
     seed=st.randoms(use_true_random=False),
     names=st.sampled_from([("data", "model", "pod", "x"), ("W" * 30, "i", "Q_q", "b")]),
 )
-def test_any_layout_fits(sizes, rank, seed, names):
+def test_any_sharding_fits(sizes, rank, seed, names):
     mesh = dict(zip(names, sizes, strict=False))
     while math.prod(mesh.values()) > 2000:
         mesh[max(mesh, key=mesh.get)] //= 2
@@ -421,7 +421,7 @@ def test_any_layout_fits(sizes, rank, seed, names):
         math.prod(mesh[a] for a in entry) * seed.choice([1, 3, 999])
         for entry in entries
     )
-    check_geometry(scene(layout_picture(lay(shape, map(tuple, entries), mesh))))
+    check_geometry(scene(sharding_picture(info(shape, map(tuple, entries), mesh))))
 
 
 # Color, by arithmetic (WCAG 2: relative luminance and contrast).
@@ -520,7 +520,7 @@ def test_what_it_refuses(call):
     )
 
 
-def test_a_wrong_spec_is_refused_as_layout_does():
+def test_a_wrong_spec_is_refused_as_sharding_does():
     with pytest.raises(
         errors.NotDivisible, match="6 elements, which do not divide into"
     ):

@@ -64,7 +64,7 @@ def session():
         " NameError('unbound axis name: x')",
         "own": """
             import spmd_helpers as spmd
-            spmd.layout((6, 10), spec := None, mesh={'data': 2}, dtype='float33')
+            spmd.sharding((6, 10), spec := None, mesh={'data': 2}, dtype='float33')
         """,
         "exercise": """
             with spmd.exercise('2.1'):

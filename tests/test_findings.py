@@ -455,7 +455,7 @@ WORDS = {
         "step returns: x = x.astype(dtype) before it. (chapter 08)"
     ),
     # An eighth of 32 · 256 floats.
-    ("donated_for_another_layout", "donation-ignored"): (
+    ("donated_for_another_sharding", "donation-ignored"): (
         "donation-ignored: x is donated, but no result takes its memory (4 KiB per "
         "device): result lies P() and not P('data'). Return an array of the same "
         "shape, dtype and sharding (out_shardings), or don't donate it. (chapter 13)"
@@ -482,8 +482,8 @@ def test_what_is_named_is_there(name):
     for finding in found.findings:
         assert finding.chapter in CHAPTERS
         for paths, tree in (
-            (r"\bresult(?:\[[^\]]*\]|\.\w+)+", {"result": found.output_layouts}),
-            (r"\bparams\['w\d'\]", {"params": found.input_layouts[0]}),
+            (r"\bresult(?:\[[^\]]*\]|\.\w+)+", {"result": found.output_shardings}),
+            (r"\bparams\['w\d'\]", {"params": found.input_shardings[0]}),
         ):
             known = {
                 root + "".join(map(str, path))
@@ -514,9 +514,9 @@ def test_the_bytes_that_are_wasted(name):
             if leaf.shape == out.shape
             and (leaf.path.endswith(out.path[-6:]) or leaf.path in ("w", "x"))
         )
-        cut = {axis for axes in into.layout.entries for axis in axes}
-        lost = cut & set(out.layout.replicated_over)
-        held = out.layout.bytes_per_device
+        cut = {axis for axes in into.sharding_info.entries for axis in axes}
+        lost = cut & set(out.sharding_info.replicated_over)
+        held = out.sharding_info.bytes_per_device
         wasted += held - held // prod(found.mesh_shape[axis] for axis in lost)
     (told,) = [f for f in found.findings if f.code == "replicated-output"]
     assert f" {spmd._text.bytes_words(wasted)} more on each device" in told.sentence
@@ -810,7 +810,7 @@ OFF = [
     (_findings_layouts, "one_device", "zeros_like_on_one_device"),
     (_findings_layouts, "results", "fsdp_gradients_not_asked_for"),
     (_findings_layouts, "drift", "state_never_placed"),
-    (_findings_layouts, "donation", "donated_for_another_layout"),
+    (_findings_layouts, "donation", "donated_for_another_sharding"),
     (_findings_hlo, "stacks", "scan_over_cut_layers"),
     (_findings_hlo, "tables", "one_word_of_a_table"),
     (_findings_hlo, "conditions", "loop_until_small"),

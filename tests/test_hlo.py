@@ -168,7 +168,7 @@ def test_totals_and_frozen():
     text = (DATA / "tp_scan8_step.gpu_0.11.2.hlo").read_text()
     first = read_hlo(text, {"d": 2})[0]
     assert first.total_wire_bytes == 8 * 32 * MiB
-    assert not first.at_most
+    assert not first.upper_bound
     with pytest.raises(AttributeError):
         first.kind = "all-gather"
 

@@ -86,7 +86,7 @@ def test_fixtures_counted_by_hand(name, want):
     seen = work(parse((DATA / f"{name}.hlo").read_text()), mesh, told)
     assert (seen.flops, seen.redundancy, seen.idle_axes) == want
     assert seen.redundant_over == dict.fromkeys(want[2], 1.0)
-    assert not seen.at_most
+    assert not seen.upper_bound
 
 
 def test_every_count_has_a_text():

@@ -125,10 +125,10 @@ BRANCH = """
         "false_computation=%b, true_computation=%c",
     ],
 )
-def test_conditionals_count_as_at_most(branches):
+def test_conditionals_count_as_an_upper_bound(branches):
     text = one(f"conditional(%p, %p, %p), {branches}", shape="f32[2,2]")
     (c,) = read_hlo(text.replace("\n\nENTRY", f"\n{BRANCH}\nENTRY"), M42)
-    assert (c.count, c.at_most) == (1, True)
+    assert (c.count, c.upper_bound) == (1, True)
 
 
 START = "HloModule jit_f, num_partitions=8\n{}\nENTRY %main () -> f32[8] {{\n{}\n}}\n"

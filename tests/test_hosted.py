@@ -55,7 +55,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def session(wheel, tmp_path):
-    """session("colab_cpu"): (Python, folder) of a fresh runtime, the wheel uploaded."""
+    """What starts a fresh runtime by its name: (Python, folder with the wheel in it)."""
 
     def start(name: str, made: Path | None = None) -> tuple[Path, Path]:
         made = made or runtimes.environment(name)
@@ -224,7 +224,7 @@ NO_INDEX = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL":
     ids=["no network", "no network on Kaggle", "a constraint that forbids it"],
 )
 def test_nothing_is_changed_when_pip_fails(session, variables, said):
-    """And when the cause is gone, the same cell finishes the job, in the same kernel."""
+    """When the cause is gone, the same cell finishes the job, in the same kernel."""
     python, folder = session("colab_cpu")
     (folder / "old.txt").write_text("jax<0.8\n")
     names = ("jax", "jaxlib", "flax", "numpy")

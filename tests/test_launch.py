@@ -252,7 +252,6 @@ def test_time_is_up():
 
 def test_an_interrupted_cell_leaves_nothing():
     """As in Jupyter: SIGINT to the process group of the kernel, while it waits."""
-
     others = children()
 
     def interrupt():

@@ -111,11 +111,11 @@ def differences(found, seen):
         (c.kind, c.axes, c.operand_bytes, c.result_bytes, c.wire_bytes)
         for c in seen.collectives
     ]
-    out = in_use(seen.output_layouts.entries, mesh)
+    out = in_use(seen.output_shardings.entries, mesh)
     pairs = {
         "moves": (sorted(moved), sorted(compiled)),
         "result": (in_use(found.c.entries, mesh), out),
-        "shard": (found.c.shard_shape, seen.output_layouts.shard_shape),
+        "shard": (found.c.shard_shape, seen.output_shardings.shard_shape),
         "flops": (found.flops_per_device, seen.flops_per_device),
         "redundancy": (found.redundancy, seen.redundancy),
         "idle": (found.idle_axes, seen.idle_axes),

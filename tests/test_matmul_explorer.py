@@ -117,7 +117,7 @@ def test_the_code_shows_the_same(browser):
         assert report.redundancy == answer["redundancy"]
         assert report.flops_per_device == int(answer["flopsPerDevice"])
         told = tuple(tuple(entry) for entry in answer["c"]["entries"])
-        seen = report.output_layouts.entries
+        seen = report.output_shardings.entries
         assert in_use(seen, mesh) == in_use(told, mesh)
 
 

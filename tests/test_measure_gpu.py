@@ -87,7 +87,7 @@ def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
 def test_one_device_has_products_and_no_exchanges(tmp_path):
     done = run("--tiny", "--out", tmp_path, devices=1)
     assert done.returncode == 0, done.stderr
-    assert "1 device: collectives and layouts need two" in done.stdout
+    assert "1 device: collectives and strategies need two" in done.stdout
     (path,) = tmp_path.iterdir()
     assert path.name == "collectives_gpu.json"
     rows = json.loads(path.read_text("utf8"))

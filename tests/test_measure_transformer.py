@@ -13,7 +13,7 @@ import pytest
 from tools.measure import plans
 from tools.measure import transformer as tool
 from tools.measure.kernel_roofline import Card, roofline, zipped
-from tools.measure.model import LAYOUTS, Setting
+from tools.measure.model import STRATEGIES, Setting
 from tools.measure.page import hardware_page
 from tools.measure.page_log import FINER, changes, log_section, same_tokens, signs
 from tools.measure.page_transformer import (
@@ -78,7 +78,7 @@ def test_a_rehearsed_row_has_its_predictions_and_its_time(rehearsed):
     assert {c["kind"] for c in row["collectives"]} == {"all-gather", "all-reduce"}
 
 
-def test_no_layout_and_no_recompute_of_cheap_parts_multiplies_more(rehearsed):
+def test_no_strategy_and_no_recompute_of_cheap_parts_multiplies_more(rehearsed):
     # 6.1 FLOPs: the products of the model, cut in two, and nothing twice.
     _, (row,) = rehearsed
     assert row["flops_per_device"] * 2 == row["model_flops"]
@@ -107,7 +107,7 @@ def test_a_row_that_is_not_there_is_told():
     assert "nowhere has no speeds_gpu.json: which rows?" in done.stderr
 
 
-def test_one_device_has_attention_and_no_layouts(tmp_path):
+def test_one_device_has_attention_and_no_strategies(tmp_path):
     asked = ("--only", "attention,ways", "--rows", "plain")
     done = run("--tiny", *asked, "--out", tmp_path, devices=1)
     assert done.returncode == 0, done.stderr
@@ -272,10 +272,10 @@ def test_flags_are_added_to_those_that_were_kept():
     assert len(found) == 4
 
 
-def test_the_six_ways_differ_in_the_layout_only():
+def test_the_six_ways_differ_in_the_strategy_only():
     ways = plans.ways()
-    assert tuple(ways) == LAYOUTS
-    alike = {w.but(layout="", attention="") for w in ways.values()}
+    assert tuple(ways) == STRATEGIES
+    alike = {w.but(strategy="", attention="") for w in ways.values()}
     assert len(alike) == 1
 
 

@@ -24,7 +24,7 @@ from spmd_helpers import _memory_view as view
 from spmd_helpers._memory import Memory, MemoryLine, memory
 
 from .stand_ins import guarded
-from .test_layout_properties import cases, options
+from .test_sharding_properties import cases, options
 
 AUTO = (AxisType.Auto,)
 
@@ -124,7 +124,7 @@ def _no_kind(place):
     return f"kind {place.device_ids[0]}" if place.device_ids else ""
 
 
-def _replicated(*args, real=_memory.layout, **more):
+def _replicated(*args, real=_memory.read_sharding, **more):
     return replace(real(*args, **more), entries=())
 
 
@@ -133,7 +133,7 @@ MUTANTS = {
     "copies forgotten": ("_ids", _first_device_only),
     "every mesh its own kind": ("_kind", _no_kind),
     "an array counted each time": ("id", lambda leaf: object()),
-    "the whole for the block": ("layout", _replicated),
+    "the whole for the block": ("read_sharding", _replicated),
 }
 
 
@@ -253,18 +253,18 @@ def test_data_is_never_touched(mesh):
     assert memory({"x": guarded(mesh)}).largest_device_bytes == 2 * 4 * 4
 
 
-def test_layouts_of_an_xray(mesh):
+def test_shardings_of_an_xray(mesh):
     x = struct(8, 6, sharding=NamedSharding(mesh, P("data")))
     seen = xray(lambda a, b: {"y": a * 2}, x, x)
-    held = memory(seen.input_layouts)
+    held = memory(seen.input_shardings)
     assert [line.path for line in held.lines] == ["0"]  # b is not used
     assert held.largest_device_bytes == 48
-    assert memory(seen.output_layouts).largest_device_bytes == 48
+    assert memory(seen.output_shardings).largest_device_bytes == 48
 
 
-def test_a_layout_laid_anew(mesh):
-    lay = _memory.layout(put((8, 6), mesh, "data"))
-    assert memory([lay], P(), mesh=mesh).largest_device_bytes == 192
+def test_a_sharding_info_with_another_sharding(mesh):
+    info = _memory.read_sharding(put((8, 6), mesh, "data"))
+    assert memory([info], P(), mesh=mesh).largest_device_bytes == 192
 
 
 def test_pmap_shows_no_private_name():
@@ -357,21 +357,21 @@ def test_a_sharding_without_axis_names(mesh):
 
 def test_devices_of_several_kinds(mesh):
     """Ids repeat from one kind of device to the next."""
-    lay = _memory.layout(put((8, 6), mesh, "data"))
-    other = type(lay)(
-        **_fields(lay) | {"platform": "8 × TPU v5", "mesh_shape": {"x": 8}}
+    info = _memory.read_sharding(put((8, 6), mesh, "data"))
+    other = type(info)(
+        **_fields(info) | {"platform": "8 × TPU v5", "mesh_shape": {"x": 8}}
     )
-    held = memory({"cpu": lay, "tpu": other})
+    held = memory({"cpu": info, "tpu": other})
     assert len(held.per_device) == 16
     assert (held.per_device["cpu 3"], held.per_device["TPU v5 3"]) == (48, 24)
     assert held.lines[1].devices[:2] == ("TPU v5 0", "TPU v5 1")
     assert "TPU v5 0–7" in repr(held)
-    assert memory({"cpu": lay, "same": lay}).per_device[3] == 96
+    assert memory({"cpu": info, "same": info}).per_device[3] == 96
 
 
-def _fields(lay):
+def _fields(info):
     names = ("shape", "dtype", "platform", "device_ids")
-    return {name: getattr(lay, name) for name in names} | {"entries": (("x",), ())}
+    return {name: getattr(info, name) for name in names} | {"entries": (("x",), ())}
 
 
 def test_positions_beside_ids_are_said(mesh):

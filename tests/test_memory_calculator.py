@@ -62,17 +62,18 @@ MUTANTS = {
     ),
     "a norm keeps one more": ("const keptNorm = 3n", "const keptNorm = 4n"),
     "no grouped queries": (LAYER, LAYER.replace("kv_heads", "heads")),
-    "the last of equal moments": ("> moments[peak]", ">= moments[peak]"),
+    "the last of equal phases": ("> phases[peak]", ">= phases[peak]"),
     "a step of 8 bytes": ("optimizer.bytes += 4n", "optimizer.bytes += 8n"),
     "any batch divides": ("if (batch % mesh.data) {", "if (false) {"),
     "no learned positions": ("seq > model.seq", "seq >= model.seq"),
     "converted for longer": (
-        '? keptMoments : ["forward"]',
-        "? keptMoments : keptMoments",
+        '? keptPhases : ["forward"]',
+        "? keptPhases : keptPhases",
     ),
     "the vocabulary is not padded": ("(model.vocab + mesh.model - 1n)", "model.vocab"),
     "the whole chip": ("Math.floor(Number(margin) * usable)", "usable"),
     "a batch smaller by one more": ("[low, found] = [middle, less]", "low = middle"),
+    "a first moment like the second": ("? made.muBytes +", "? made.momentBytes +"),
     "no stage of ZeRO tried": ("stage > how.zero", "stage > 9n"),
     "a gate has no matrix": (MLP_WEIGHTS, MLP_WEIGHTS.replace("3n", "2n")),
 }
@@ -104,7 +105,7 @@ def test_the_code_counts_the_same(browser):
             exec(answer["code"], names)
         _, _, found, _ = counted(DEFAULTS | state)
         assert names["found"] == found
-        assert names["found"].moments == found.moments
+        assert names["found"].phases == found.phases
         last = said.getvalue().splitlines()[-1]
         assert ast.literal_eval(last) == want["fits"]
         assert max(map(len, answer["code"].splitlines())) <= 72
@@ -113,8 +114,8 @@ def test_the_code_counts_the_same(browser):
 GPT3 = {"model": "gpt3-175b", "data": "8", "batch": "8", "zero": "0"}
 MEGATRON = {
     **{"model": "gpt3-175b", "chip": "a100-80gb", "data": "8", "model_axis": "8"},
-    **{"batch": "64", "zero": "1", "params": "bfloat16", "grads": "float32"},
-    **{"master": "yes", "recompute": "selective", "sequence_parallel": "yes"},
+    **{"batch": "64", "zero": "1", "param_dtype": "bfloat16", "grad_dtype": "float32"},
+    **{"master_weights": "yes", "recompute": "selective", "sequence_parallel": "yes"},
     "counting": "megatron",
 }
 
@@ -128,7 +129,7 @@ def test_several_changes_where_no_single_one_does(browser):
     )
     assert f"One way to make it fit: {first['words']}." in none["sentence"]
     assert [one["set"] for one in megatron["changes"]] == [
-        {"zero": "3", "recompute": "full"},
+        {"zero": "3", "recompute": "nothing_saveable"},
         {"model_axis": "32"},
     ]
     assert "(256 devices, not 64)" in megatron["changes"][1]["words"]

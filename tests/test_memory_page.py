@@ -67,7 +67,7 @@ def check_picture(page, want):
             assert line[key] in row
     text = words_of(page)
     for bar in want["bars"]:
-        assert f"{bar['moment']} {bar['words']}" in text
+        assert f"{bar['phase']} {bar['words']}" in text
         for part in bar["parts"]:
             assert part["words"] in text
     assert not re.search("NaN|undefined|Infinity|object Object|null", text)
@@ -237,9 +237,19 @@ MALFORMED = [
     *("?mc.nothing=1", "?mc.zero=7", "?mc.zero=__proto__", "?mc.__proto__=1"),
     *("?mc.constructor=x", f"?mc.batch={'9' * 199}", "?mc.batch=%00", "?mc.=&mc"),
     *("?mc.model=&mc.chip=", "?mc.model=gpt5", "?mc.data=-1", "?mc.data=1e99"),
-    *("?mc.batch=NaN", "?mc.margin=Infinity", "?mc.margin=0", "?mc.master=maybe"),
+    *(
+        "?mc.batch=NaN",
+        "?mc.margin=Infinity",
+        "?mc.margin=0",
+        "?mc.master_weights=maybe",
+    ),
     *("?mc.model=custom&mc.layers=<img src=x onerror=alert(1)>", "?mc.seq=%ff"),
-    *("?mc.model=mlp&mc.d_ff=", "?mc.grads=,,,", "?MC.ZERO=3&&&=", "?mc.batch=8.0"),
+    *(
+        "?mc.model=mlp&mc.d_ff=",
+        "?mc.grad_dtype=,,,",
+        "?MC.ZERO=3&&&=",
+        "?mc.batch=8.0",
+    ),
 ]
 
 
@@ -296,7 +306,11 @@ def test_it_fits_and_can_be_touched(context, width):
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_every_part_has_its_words_and_its_size(context, width):
     """Labels lie inside of their part, or in the line under the bar; never both."""
-    for query in ("", "?mc.zero=3", "?mc.recompute=none&mc.attention=plain"):
+    for query in (
+        "",
+        "?mc.zero=3",
+        "?mc.recompute=everything_saveable&mc.attention=plain",
+    ):
         page = Opened(context, query, width).page
         state = {k[3:]: v[0] for k, v in parse_qs(query[1:]).items()}
         want = expected(DEFAULTS | state)

@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
 from spmd_helpers import _facts, _widget_source
-from spmd_helpers._layout import Layout, spec_words
+from spmd_helpers._layout import ShardingInfo, spec_words
 from spmd_helpers._text import bytes_words, device_list
 from tests.widget_harness import answers, is_clean, page_with
 
@@ -71,38 +71,38 @@ def typed(mesh, shape, entries, dtype, device=0) -> dict[str, str]:
 
 
 def expected(mesh, shape, entries, dtype, device=0) -> dict:
-    """What the package says of the same layout."""
+    """What the package says of the same sharding."""
     try:
-        lay = Layout(shape, dtype, mesh_shape=mesh, entries=entries)
+        info = ShardingInfo(shape, dtype, mesh_shape=mesh, entries=entries)
     except spmd.SpecError as error:
         return {"error": str(error)}
-    words = _facts.say_layout(lay)
+    words = _facts.say_sharding(info)
     facts = list(words.facts)
-    if lay.device_count > 1:
-        times = f", {lay.replicas} times one copy" if lay.replicas > 1 else ""
-        held = bytes_words(lay.bytes_per_device * lay.device_count)
+    if info.device_count > 1:
+        times = f", {info.replicas} times one copy" if info.replicas > 1 else ""
+        held = bytes_words(info.bytes_per_device * info.device_count)
         facts.append(f"all devices together hold {held}{times}")
-    owners = itertools.islice(lay.owners.items(), 64)
+    owners = itertools.islice(info.owners.items(), 64)
     return {
         "title": words.title,
         "facts": facts,
         "sentence": f"{words.title}: {'; '.join(facts)}.",
-        "mesh": [list(axis) for axis in lay.axes],
-        "entries": [list(entry) for entry in lay.entries],
-        "grid": list(lay.grid),
-        "shape": list(lay.shape),
-        "shard": list(lay.shard_shape),
-        "replicas": lay.replicas,
-        "replicatedOver": list(lay.replicated_over),
-        "devices": lay.device_count,
-        "bytesPerDevice": str(lay.bytes_per_device),
-        "totalBytes": str(lay.total_bytes),
-        "blocks": len(lay.owners),
-        "chosen": chosen(lay, device % lay.device_count),
+        "mesh": [list(axis) for axis in info.axes],
+        "entries": [list(entry) for entry in info.entries],
+        "grid": list(info.grid),
+        "shape": list(info.shape),
+        "shard": list(info.shard_shape),
+        "replicas": info.replicas,
+        "replicatedOver": list(info.replicated_over),
+        "devices": info.device_count,
+        "bytesPerDevice": str(info.bytes_per_device),
+        "totalBytes": str(info.total_bytes),
+        "blocks": len(info.owners),
+        "chosen": chosen(info, device % info.device_count),
         "owners": [
             {
                 "block": list(block),
-                "slices": ", ".join(f"{a}:{b}" for a, b in lay.slices(block)),
+                "slices": ", ".join(f"{a}:{b}" for a, b in info.slices(block)),
                 "devices": list(devices),
             }
             for block, devices in owners
@@ -110,14 +110,14 @@ def expected(mesh, shape, entries, dtype, device=0) -> dict:
     }
 
 
-def chosen(lay: Layout, device: int) -> dict:
+def chosen(info: ShardingInfo, device: int) -> dict:
     """What the package says of one device."""
-    block, holders = next(pair for pair in lay.owners.items() if device in pair[1])
+    block, holders = next(pair for pair in info.owners.items() if device in pair[1])
     where, rest = {}, device
-    for axis, size in reversed(lay.axes):
+    for axis, size in reversed(info.axes):
         rest, where[axis] = divmod(rest, size)
-    place = ", ".join(f"{axis} {where[axis]}" for axis, _ in lay.axes)
-    slices = ", ".join(f"{a}:{b}" for a, b in lay.slices(block))
+    place = ", ".join(f"{axis} {where[axis]}" for axis, _ in info.axes)
+    slices = ", ".join(f"{a}:{b}" for a, b in info.slices(block))
     others = [one for one in holders if one != device]
     shared = "no other device holds it"
     if others:
@@ -311,7 +311,7 @@ def test_the_code_draws_the_same(browser, monkeypatch):
         exec("\n".join(lines[:-1]), names)
         text = str(eval(lines[-1], names))
         assert answer["title"] in text
-        held = spmd.layout(case[1], P(*case[2]), mesh=names["mesh"], dtype=case[3])
+        held = spmd.sharding(case[1], P(*case[2]), mesh=names["mesh"], dtype=case[3])
         assert list(held.shard_shape) == answer["shard"]
 
 
@@ -649,7 +649,7 @@ def test_it_fits_and_can_be_touched(context, width):
 # In a notebook.
 
 
-def test_the_widget_takes_what_layout_takes():
+def test_the_widget_takes_what_sharding_takes():
     mesh = AbstractMesh((2, 4), ("data", "model"))
     explorer = spmd.ShardingExplorer(
         (6, 8), NamedSharding(mesh, P(None, ("data", "model")))

@@ -119,5 +119,11 @@ def test_no_button_while_the_address_is_unknown():
     if not re.search(r'(?m)^  url: ""', config):
         pytest.skip("the address is known")
     for text in all_text(SITE).values():
-        for sign in ("logo_colab", "kaggle.com/", "launch-buttons", "fa-github", "/issues/new"):
+        for sign in (
+            "logo_colab",
+            "kaggle.com/",
+            "launch-buttons",
+            "fa-github",
+            "/issues/new",
+        ):
             assert sign not in text

@@ -26,12 +26,12 @@ from spmd_helpers._errors import NotDivisible, NotUnderstood, UnknownAxis
 from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._models import MODELS
 from spmd_helpers._training_memory import training_memory
-from spmd_helpers._training_setup import OPTIMIZERS, Setup
-from spmd_helpers._training_state import MOMENTS
-from spmd_helpers._transformer import MLP, Transformer
+from spmd_helpers._training_setup import OPTIMIZERS, WITH_MU_DTYPE, Setup
+from spmd_helpers._training_state import PHASES
+from spmd_helpers._transformer import MLP, RECOMPUTE, Transformer
 from tools.measure.truth import programs, reference
 
-from .test_layout_properties import options
+from .test_sharding_properties import options
 
 GIB = 2**30
 GPT3 = MODELS["gpt3-175b"]
@@ -45,7 +45,7 @@ def count(model=SMALL, **how):
 def test_mutants_start_from_a_right_answer():
     """What the mutants below break is right as it stands."""
     for model in (SMALL, MLP(2, 24, 60)):
-        for recompute in ("none", "full"):
+        for recompute in ("everything_saveable", "nothing_saveable"):
             check_kept(model, batch=2, recompute=recompute)
 
 
@@ -61,10 +61,11 @@ def state_of(parameters, data, zero, **how):
     """Bytes of each part of the state, for a number of parameters."""
     stack = MLP(1, parameters // 2, 1)
     assert stack.parameters == parameters
-    sizes = {"param_bytes": 2, "grad_bytes": 2, "moment_bytes": 4, "master": True}
+    sizes = {"param_bytes": 2, "grad_bytes": 2, "moment_bytes": 4, "mu_bytes": 4}
     made = Setup(
         model=stack, data=data, split=1, zero=zero, batch=1, seq=1, compute_bytes=2,
-        optimizer="adam", recompute="none", attention="plain", sequence_parallel=False,
+        optimizer="adam", mu_dtype=None, master_weights=True,
+        recompute="everything_saveable", attention="plain", sequence_parallel=False,
         counting="megatron", **{**sizes, **how},
     )  # fmt: skip
     return [line.bytes for line in _training_state.state(made)]
@@ -91,9 +92,9 @@ def test_zero_table_1(devices):
 
 
 def test_gpt3_on_64_devices():
-    how = {"mesh": {"data": 8, "model": 8}, "batch": 8, "params": "bfloat16"}
-    how |= {"counting": "megatron", "master": True, "sequence_parallel": True}
-    found = count(GPT3, zero=1, grads="float32", recompute="selective", **how)
+    how = {"mesh": {"data": 8, "model": 8}, "batch": 8, "param_dtype": "bfloat16"}
+    how |= {"counting": "megatron", "master_weights": True, "sequence_parallel": True}
+    found = count(GPT3, zero=1, grad_dtype="float32", recompute="selective", **how)
     parts = [found.params_bytes, found.grads_bytes, found.optimizer_bytes]
     assert [round(n / GIB, 2) for n in parts] == [40.65, 81.31, 30.49]
     assert round(sum(parts) / GIB, 2) == 152.45
@@ -106,7 +107,9 @@ def test_gpt3_on_64_devices():
 # As JAX lays it out, positions, norms and some biases stay whole: a little more.
 def test_gpt3_as_jax_lays_it_out():
     how = {"mesh": {"data": 8, "model": 8}, "batch": 8, "zero": 1}
-    found = count(GPT3, params="bfloat16", master=True, grads="float32", **how)
+    found = count(
+        GPT3, param_dtype="bfloat16", master_weights=True, grad_dtype="float32", **how
+    )
     parts = [found.params_bytes, found.grads_bytes, found.optimizer_bytes]
     assert [round(n / GIB, 2) for n in parts] == [40.71, 81.41, 30.53]
 
@@ -128,12 +131,12 @@ KORTHIKANTI = {
 @pytest.mark.parametrize("which", [0, 1])
 def test_korthikanti_table_2(row, which):
     model, batch = ((PAPER_22B, 4), (PAPER_175B, 1))[which]
-    recompute = "selective" if "selective" in row else "none"
+    recompute = "selective" if "selective" in row else "everything_saveable"
     found = count(
         model,
         mesh={"model": 1 if "noTP" in row else 8},
         batch=batch,
-        recompute="full" if "full" in row else recompute,
+        recompute="nothing_saveable" if "full" in row else recompute,
         sequence_parallel="SP" in row,
         counting="megatron",
     )
@@ -147,26 +150,35 @@ def test_korthikanti_flash_is_selective_and_sequences_cut_inputs():
     flash = count(PAPER_22B, attention="flash", **how)
     selective = count(PAPER_22B, recompute="selective", **how)
     assert flash.activations_bytes == selective.activations_bytes
-    cut = count(PAPER_22B, recompute="full", sequence_parallel=True, **how)
+    cut = count(PAPER_22B, recompute="nothing_saveable", sequence_parallel=True, **how)
     assert cut.activations_bytes == 48 * 100663296 // 8  # 2sbh/t
 
 
 # Bytes for each parameter: (params, grads, optimizer), by who counts so.
-HALF = {"params": "bfloat16"}
+HALF = {"param_dtype": "bfloat16"}
 CONVENTIONS = {
     "16, optax on float32": ({}, (4, 4, 8)),
     "8, optax on bfloat16": (HALF, (2, 2, 4)),
-    "10 at rest and 12, no master copy": (HALF | {"moments": "float32"}, (2, 2, 8)),
-    "16, ZeRO": (HALF | {"master": True}, (2, 2, 12)),
-    "18, Megatron-LM": (HALF | {"master": True, "grads": "float32"}, (2, 4, 12)),
+    "10 at rest and 12, no master copy": (
+        HALF | {"moment_dtype": "float32"},
+        (2, 2, 8),
+    ),
+    "16, ZeRO": (HALF | {"master_weights": True}, (2, 2, 12)),
+    "18, Megatron-LM": (
+        HALF | {"master_weights": True, "grad_dtype": "float32"},
+        (2, 4, 12),
+    ),
     "20, DeepSpeed": (
-        HALF | {"master": True, "grads": ("bfloat16", "float32")},
+        HALF | {"master_weights": True, "grad_dtype": ("bfloat16", "float32")},
         (2, 6, 12),
     ),
     "momentum": ({"optimizer": "momentum"}, (4, 4, 4)),
     "lion": ({"optimizer": "lion"}, (4, 4, 4)),
     "sgd": ({"optimizer": "sgd"}, (4, 4, 0)),
-    "sgd on a master copy": (HALF | {"optimizer": "sgd", "master": True}, (2, 2, 4)),
+    "sgd on a master copy": (
+        HALF | {"optimizer": "sgd", "master_weights": True},
+        (2, 2, 4),
+    ),
 }
 
 
@@ -195,8 +207,35 @@ def test_optax_keeps_as_much(name, dtype):
     params = {"w": jax.ShapeDtypeStruct((3, 2, 16, 64), dtype)}
     state = jax.tree.leaves(jax.eval_shape(OPTAX[name].init, params))
     kept = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
-    found = count(MLP(3, 16, 64), mesh={}, optimizer=name, params=dtype)
+    found = count(MLP(3, 16, 64), mesh={}, optimizer=name, param_dtype=dtype)
     assert found.optimizer_bytes == kept
+
+
+@pytest.mark.parametrize("mu_dtype", ["bfloat16", "float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", WITH_MU_DTYPE)
+def test_optax_keeps_as_much_with_a_first_moment_of_another_type(name, dtype, mu_dtype):
+    params = {"w": jax.ShapeDtypeStruct((3, 2, 16, 64), dtype)}
+    optimizer = getattr(optax, name)(1e-3, mu_dtype=mu_dtype)
+    state = jax.tree.leaves(jax.eval_shape(optimizer.init, params))
+    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+    how = {"mesh": {}, "optimizer": name, "param_dtype": dtype, "mu_dtype": mu_dtype}
+    found = count(MLP(3, 16, 64), **how)
+    assert found.optimizer_bytes == kept
+    assert line(found, f"optimizer ({name}, mu in {mu_dtype})").bytes == kept
+    once_more = count(MLP(3, 16, 64), **how, moment_dtype=dtype)
+    assert once_more.optimizer_bytes == kept
+
+
+def test_a_first_moment_in_bfloat16_beside_a_master_copy():
+    how = {"mesh": {}, "param_dtype": "bfloat16", "master_weights": True}
+    found = count(MLP(3, 16, 64), **how, mu_dtype="bfloat16")
+    assert found.optimizer_bytes == (2 + 4 + 4) * 6144 + 4
+    name = "optimizer (adam, mu in bfloat16, master copy)"
+    assert line(found, name).formula == "10 B × 6144 + 4 B"
+    assert name in str(found)
+    plain = count(MLP(3, 16, 64), **how)
+    assert plain.optimizer_bytes - found.optimizer_bytes == 2 * 6144
 
 
 # Against JAX: what its scan stacks, and what its shardings leave on a device.
@@ -273,10 +312,10 @@ def check_kept(model, **way):
 F32, BF16 = "float32", "bfloat16"
 
 
-@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("recompute", list(RECOMPUTE))
 @pytest.mark.parametrize("types", [(F32, BF16), (BF16, BF16), (F32, F32), (BF16, F32)])
 def test_what_is_kept_is_what_the_scan_stacks(recompute, types):
-    how = dict(zip(("params", "compute"), types, strict=True)) | {
+    how = dict(zip(("param_dtype", "compute_dtype"), types, strict=True)) | {
         "recompute": recompute
     }
     check_kept(MLP(3, 24, 60), batch=5, **how)
@@ -309,9 +348,9 @@ def cut_models(draw):
         model = MLP(draw(st.integers(1, 3)), 40, 192)
     way = {
         "zero": draw(st.integers(0, 3)),
-        "params": draw(st.sampled_from(["float32", "bfloat16"])),
+        "param_dtype": draw(st.sampled_from(["float32", "bfloat16"])),
         "optimizer": draw(st.sampled_from(["adam", "momentum", "sgd"])),
-        "master": draw(st.booleans()),
+        "master_weights": draw(st.booleans()),
     }
     return model, data, split, way
 
@@ -369,8 +408,8 @@ def calls(draw):
         "batch": 8 * draw(st.integers(1, 3)),
         "mesh": {"data": data, "model": split},
     }
-    way |= {"compute": draw(st.sampled_from(["float32", "bfloat16"]))}
-    way |= {"recompute": draw(st.sampled_from(["none", "selective", "full"]))}
+    way |= {"compute_dtype": draw(st.sampled_from(["float32", "bfloat16"]))}
+    way |= {"recompute": draw(st.sampled_from(list(RECOMPUTE)))}
     if isinstance(model, Transformer):
         way |= {"attention": draw(st.sampled_from(["plain", "flash"]))}
         way |= {"sequence_parallel": draw(st.booleans())}
@@ -401,17 +440,17 @@ def formula_value(formula):
 
 def check_sums(model, way):
     found = training_memory(model, **way)
-    sums = {m: sum(one.bytes for one in found.lines if m in one.when) for m in MOMENTS}
-    assert found.moments == sums
-    assert found.total_bytes == max(sums.values()) == sums[found.peak_moment]
+    sums = {m: sum(one.bytes for one in found.lines if m in one.when) for m in PHASES}
+    assert found.phases == sums
+    assert found.total_bytes == max(sums.values()) == sums[found.peak_phase]
     parts = [found.params_bytes, found.optimizer_bytes, found.activations_bytes]
-    if found.peak_moment in ("backward", "update"):
+    if found.peak_phase in ("backward", "update"):
         parts.append(found.grads_bytes)
     assert found.total_bytes == sum(parts)
     for one in found.lines:
         assert formula_value(one.formula) == pytest.approx(one.bytes, abs=1), one
         assert one.bytes >= 0
-        assert set(one.when) <= set(MOMENTS)
+        assert set(one.when) <= set(PHASES)
 
 
 @options(150)
@@ -464,9 +503,10 @@ def test_more_recompute_keeps_less(case):
             for one in training_memory(model, **{**way, "recompute": mode}).lines
             if one.when == _activations.KEPT
         )
-        for mode in ("none", "selective", "full")
+        for mode in RECOMPUTE
     }
-    assert kept["full"] < kept["selective"] <= kept["none"]
+    kept = [kept[name] for name in RECOMPUTE]
+    assert kept[0] >= kept[1] > kept[2]
 
 
 def test_axes_cut_what_they_say():
@@ -581,8 +621,9 @@ _STREAM, _RELU = _activations._stream, _activations._relu
 def test_wrong_activations_are_noticed(mutant, monkeypatch):
     name, wrong = KEPT_MUTANTS[mutant]
     monkeypatch.setattr(_activations, name, wrong)
-    both = {"params": "float32", "compute": "bfloat16", "batch": 2}
-    calls = [(m, r) for m in (SMALL, MLP(2, 24, 60)) for r in ("none", "full")]
+    both = {"param_dtype": "float32", "compute_dtype": "bfloat16", "batch": 2}
+    ends = ("everything_saveable", "nothing_saveable")
+    calls = [(m, r) for m in (SMALL, MLP(2, 24, 60)) for r in ends]
 
     def check():
         for model, recompute in calls:
@@ -622,7 +663,9 @@ def test_wrong_formulas_are_noticed(mutant, monkeypatch):
 
 
 def test_fits():
-    found = count(GPT3, mesh={"data": 8, "model": 8}, batch=64, recompute="full")
+    found = count(
+        GPT3, mesh={"data": 8, "model": 8}, batch=64, recompute="nothing_saveable"
+    )
     assert found.fits("v5p", margin=0.95)
     assert not found.fits("v5e")
     usable = HARDWARE["v5p"].usable_bytes
@@ -657,8 +700,8 @@ hidden, and its mask                   24 KiB  forward, loss, backward  4 layers
 weights converted before the loop     256 KiB  forward                  4 layers × 2 B × 32768
 inside of one layer, forward            6 KiB  forward                  8 × 2 B × (1 × 256 + 2 × 64)
 inside of one layer, backward           6 KiB  backward                 8 × 2 B × (1 × 256 + 2 × 64)
-total                                2.29 MiB  backward                 what is there in this moment
-Most in each moment of a step: forward 2.04 MiB, loss 1.78 MiB, backward 2.29
+total                                2.29 MiB  backward                 what is there in this phase
+Most in each phase of a step: forward 2.04 MiB, loss 1.78 MiB, backward 2.29
   MiB, update 2 MiB."""  # noqa: E501
 
 
@@ -782,19 +825,20 @@ WRONG = {
     ),
     "a stage that is true": ({"zero": True}, NotUnderstood, "zero=True is not a stage"),
     "a type": (
-        {"params": "fp32"},
+        {"param_dtype": "fp32"},
         NotUnderstood,
-        r"params='fp32' is not the name of an element type; give one such as 'float32'",
+        r"param_dtype='fp32' is not the name of an element type; give one such as "
+        r"'float32'",
     ),
     "a type of gradients": (
-        {"grads": ("float32", "fp16")},
+        {"grad_dtype": ("float32", "fp16")},
         NotUnderstood,
-        r"grads='fp16' is not the name of an element type",
+        r"grad_dtype='fp16' is not the name of an element type",
     ),
     "a number for a type": (
-        {"compute": 16},
+        {"compute_dtype": 16},
         NotUnderstood,
-        r"compute=16 is not the na",
+        r"compute_dtype=16 is not the na",
     ),
     "an optimizer": (
         {"optimizer": "Adam"},
@@ -802,15 +846,55 @@ WRONG = {
         r"optimizer='Adam' is not known\. Did you mean 'adam'\? Give 'adam', 'adamw', "
         r"'lion', 'momentum' or 'sgd'\.",
     ),
-    "a mode of recompute": (
-        {"recompute": "ful"},
+    "a policy mistyped": (
+        {"recompute": "nothing_savable"},
         NotUnderstood,
-        r"recompute='ful' is not known\. Did you mean 'full'\? Give 'none', ",
+        r"^recompute='nothing_savable' is not counted here\. Did you mean "
+        r"'nothing_saveable'\? Give 'everything_saveable' \(recompute nothing\), ",
     ),
-    "another mode of recompute": (
+    "a policy of JAX that is not counted": (
+        {"recompute": "dots_saveable"},
+        NotUnderstood,
+        r"^recompute='dots_saveable' is not counted here\. Give 'everything_saveable' "
+        r"\(recompute nothing\), 'selective' \(recompute the scores of attention\) or "
+        r"'nothing_saveable' \(recompute every layer\)\.$",
+    ),
+    "a policy itself": (
+        {"recompute": jax.checkpoint_policies.nothing_saveable},
+        NotUnderstood,
+        r"^recompute=<function .*Did you mean 'nothing_saveable'\?",
+    ),
+    "no recompute in another word": (
+        {"recompute": "none"},
+        NotUnderstood,
+        r"^recompute='none' is not counted here\. Did you mean 'everything_saveable'\?",
+    ),
+    "full recompute in another word": (
+        {"recompute": "full"},
+        NotUnderstood,
+        r"^recompute='full' is not counted here\. Did you mean 'nothing_saveable'\?",
+    ),
+    "whether to recompute": (
         {"recompute": True},
         NotUnderstood,
-        r"recompute=True is not known\. Give 'none', 'selective' or 'full'\.",
+        r"^recompute=True is not counted here\. Give 'everything_saveable' ",
+    ),
+    "a type of the first moment": (
+        {"mu_dtype": "bf16"},
+        NotUnderstood,
+        r"^mu_dtype='bf16' is not the name of an element type; give one such as ",
+    ),
+    "a first moment that has no type of its own": (
+        {"mu_dtype": "bfloat16", "optimizer": "momentum"},
+        NotUnderstood,
+        r"^mu_dtype='bfloat16': of the optimizers here only 'adam', 'adamw' and 'lion' "
+        r"take a type for the first moment alone; with optimizer='momentum' leave "
+        r"mu_dtype out\.$",
+    ),
+    "a first moment that is not there": (
+        {"mu_dtype": "float32", "optimizer": "sgd"},
+        NotUnderstood,
+        r"^mu_dtype='float32': .* with optimizer='sgd' leave mu_dtype out\.$",
     ),
     "an attention": (
         {"attention": "flashh"},
@@ -823,9 +907,9 @@ WRONG = {
         r"Did you mean 'megatron'\? Give 'jax' or 'megatron'\.",
     ),
     "a master that is a type": (
-        {"master": "float32"},
+        {"master_weights": "float32"},
         NotUnderstood,
-        r"master='float32' is neither True nor False\.",
+        r"master_weights='float32' is neither True nor False\.",
     ),
     "sequences of an MLP": (
         {"model": MLP(2, 8, 8), "seq": 4},

@@ -26,7 +26,7 @@ from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._models import MODELS
 from spmd_helpers._transformer import MLP, NORMS, POSITIONS, Transformer
 
-from .test_layout_properties import options
+from .test_sharding_properties import options
 
 # The same model in JAX: its parameters, and a loss to take the gradient of.
 
@@ -111,7 +111,7 @@ def loss(m, recompute):
     def layer(p, h):
         return block(m, p, h, attention)
 
-    layer = jax.checkpoint(layer) if recompute == "full" else layer
+    layer = jax.checkpoint(layer) if recompute == "nothing_saveable" else layer
 
     def run(p, tokens):
         h = p["embedding"][tokens]
@@ -141,7 +141,7 @@ def products(jaxpr):
     return total
 
 
-def measured(m, batch, seq, recompute="none"):
+def measured(m, batch, seq, recompute="everything_saveable"):
     tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
     step = jax.grad(loss(m, recompute))
     return products(jax.make_jaxpr(step)(reference(m), tokens).jaxpr)
@@ -219,12 +219,14 @@ def test_flops_are_the_products_of_a_gradient_in_jax(m):
 @options(8)
 @given(models())
 def test_recompute_without_what_jax_leaves_out(m):
-    """A product that the backward pass doesn't need is not run again: the last one of
-    a layer, and of the scores the one with v."""
+    """A product that the backward pass doesn't need is not run again.
+
+    They are the last one of a layer, and of the scores the one with v.
+    """
     batch, seq = 2, m.seq
     down = 2 * batch * seq * m.layers * m.d_ff * m.d_model
-    full = m.flops(batch, recompute="full")
-    assert measured(m, batch, seq, "full") == full - down
+    full = m.flops(batch, recompute="nothing_saveable")
+    assert measured(m, batch, seq, "nothing_saveable") == full - down
     with_v = 2 * batch * seq**2 * m.layers * m.heads * m.head_dim
     selective = m.flops(batch, recompute="selective")
     assert measured(m, batch, seq, "selective") == selective - with_v
@@ -295,7 +297,7 @@ def test_a_stack_of_layers(layers, d_model, d_ff, rows):
     seen = products(jax.make_jaxpr(jax.grad(run))(tree, h).jaxpr)
     assert m.flops(rows) - 2 * rows * d_model * d_ff == seen  # no gradient of the rows
     assert m.flops(rows) == 6 * m.parameters * rows
-    assert m.flops(rows, recompute="full") == 8 * m.parameters * rows
+    assert m.flops(rows, recompute="nothing_saveable") == 8 * m.parameters * rows
     assert m.flops(rows, recompute="selective") == m.flops(rows)
 
 
@@ -381,16 +383,18 @@ def test_megatron_table_1(billions, heads, width, layers):
     batch, s = 3, m.seq
     full = 96 * batch * s * layers * width**2
     full += 16 * batch * s**2 * layers * width + 6 * batch * s * width * m.vocab
-    assert m.flops(batch, recompute="full") == full
+    assert m.flops(batch, recompute="nothing_saveable") == full
     plain = 72 * batch * s * layers * width**2
     plain += 12 * batch * s**2 * layers * width + 6 * batch * s * width * m.vocab
     assert m.flops(batch) == plain
 
 
 def test_megatron_selective_recompute():
-    """Korthikanti et al. 2022, arXiv:2205.05198, give 2.7 % for GPT-3 and 1.6 % for
-    530B. That is the whole share of the scores in a step; running their forward part
-    once more, a third of it, is what is counted here."""
+    """The 2.7 % for GPT-3 and 1.6 % for 530B of Korthikanti et al., arXiv:2205.05198.
+
+    That is the whole share of the scores in a step; running their forward part
+    once more, a third of it, is what is counted here.
+    """
     for m, share in (
         (MODELS["gpt3-175b"], 2.7),
         (Transformer(105, 20480, 128, vocab=51200), 1.6),
@@ -506,12 +510,14 @@ def test_questions_that_are_none():
         m.kv_cache_bytes(1, 4096)
     with pytest.raises(
         NotUnderstood,
-        match=r"^recompute='all' is not known; give 'none' or 'selective' or 'full'\.$",
+        match=r"^recompute='all' is not counted here\. Give 'everything_saveable' "
+        r"\(recompute nothing\), 'selective' \(recompute the scores of attention\) or "
+        r"'nothing_saveable' \(recompute every layer\)\.$",
     ):
         m.flops(1, recompute="all")
     with pytest.raises(NotUnderstood, match="dtype='bf16' is not the name"):
         m.kv_cache_bytes(1, dtype="bf16")
-    with pytest.raises(NotUnderstood, match="recompute='all' is not known"):
+    with pytest.raises(NotUnderstood, match="recompute='all' is not counted here"):
         MLP(1, 2, 3).flops(1, recompute="all")
     with pytest.raises(NotUnderstood, match="d_ff=0 is not a size"):
         MLP(1, 2, 0)
@@ -559,7 +565,8 @@ def test_the_truth_beside_what_others_print(row):
     elif row["quantity"] == "KV cache":
         assert row["truth"] == model.kv_cache_bytes(16, 8192) / SIZE[row["unit"]]
     elif row["quantity"] == "training FLOPs":
-        again = "none" if "no checkpointing" in row["setting"] else "full"
+        plain = "no checkpointing" in row["setting"]
+        again = "everything_saveable" if plain else "nothing_saveable"
         truth = model.flops(1, recompute=again) / model.seq * 300e9
         assert row["truth"] == round(truth / 1e21, 2)
     elif row["quantity"].startswith("FLOPs per device"):

@@ -23,7 +23,7 @@ from spmd_helpers._findings import find
 from spmd_helpers._hardware import HARDWARE
 from spmd_helpers._hlo_flops import product
 from spmd_helpers._hlo_flow import work
-from spmd_helpers._layout import Layout
+from spmd_helpers._layout import ShardingInfo
 from tools.measure.model import PARTS, Setting, one_step, shapes_of, specs_of
 from tools.measure.predict import predictions
 
@@ -61,14 +61,14 @@ PLANNED = [name for name in NAMES if name != PLAIN and name not in COMBINED]
 
 
 def mesh_of(s):
-    if s.layout == "pmap":
+    if s.strategy == "pmap":
         return {"data": CARDS}
-    split = s.layout == "tensor parallel"
+    split = s.strategy == "tensor parallel"
     return {"data": 1, "model": CARDS} if split else {"data": CARDS, "model": 1}
 
 
 def axis_of(s):
-    return "model" if s.layout == "tensor parallel" else "data"
+    return "model" if s.strategy == "tensor parallel" else "data"
 
 
 @cache
@@ -148,7 +148,11 @@ HEAD = {"float32": (FWD, BWD), "bfloat16": (FWD,), "chunked": (FWD, RE, BWD)}
 
 def gathered_again(s):
     """The matrices that recomputed parts multiply by."""
-    return {"none": (), "cheap": CHEAP, "full": (*CHEAP, "out")}[s.recompute]
+    return {
+        "everything_saveable": (),
+        "cheap": CHEAP,
+        "nothing_saveable": (*CHEAP, "out"),
+    }[s.recompute]
 
 
 def fsdp(s):
@@ -215,7 +219,7 @@ def tensor_parallel(s):
 
 def planned(s):
     plans = {"pmap": pmap, "replicated": replicated, "tensor parallel": tensor_parallel}
-    return plans.get(s.layout, fsdp)(s)
+    return plans.get(s.strategy, fsdp)(s)
 
 
 def function_of(module, source):
@@ -313,7 +317,7 @@ def test_axes_groups_and_wire_bytes(name):
         assert (c.axes, c.groups) == ((axis_of(SETTINGS[name]),), ((0, 1),))
         twice = 2 if c.kind == "all-reduce" else 1
         assert c.wire_bytes == twice * whole(c) // 2
-        assert (c.lowered_as, c.at_most) == (None, False)
+        assert (c.lowered_as, c.upper_bound) == (None, False)
         if c.kind in ("all-gather", "reduce-scatter"):
             assert whole(c) == 2 * min(c.operand_bytes, c.result_bytes)
 
@@ -350,7 +354,7 @@ def flops(s):
     scores = 2 * tokens * s.seq * D
     found = model.flops(s.batch) // CARDS
     found += (s.attention != "plain") * s.layers * scores
-    if s.recompute == "full":
+    if s.recompute == "nothing_saveable":
         found += s.layers * (2 * scores + 2 * tokens * (4 * D * D + D * F))
     if s.loss == "chunked":
         found += 2 * tokens * D * s.vocab
@@ -363,7 +367,7 @@ def test_flops_of_one_card(name):
     assert seen.flops == flops(s) == ROWS[name]["flops_per_device"]
     # Each card has its own sequences, or its own half of every matrix.
     assert (seen.redundancy, seen.idle_axes, seen.redundant_over) == (1.0, (), {})
-    assert not seen.at_most
+    assert not seen.upper_bound
 
 
 def kernels(name):
@@ -382,7 +386,7 @@ def kernels(name):
 def test_every_product_is_known(name):
     # In each layer 6 matrices and 2 backward products of each; one kernel of
     # attention a pass. The head has 3. Recomputed in full, 5 and attention again.
-    L, again = SETTINGS[name].layers, SETTINGS[name].recompute == "full"
+    L, again = SETTINGS[name].layers, SETTINGS[name].recompute == "nothing_saveable"
     found = kernels(name)
     assert found["cudnn"] == (2 + again) * L
     assert found["cublas"] + found["dot"] == (18 + 5 * again) * L + 3
@@ -403,7 +407,7 @@ FED_ALIKE = [
     for name in NAMES
     # These take the rows apart again, so that nobody can tell that they are alike.
     if name not in (PLAIN, "log/fsdp constrained")
-    and SETTINGS[name].layout != "tensor parallel"
+    and SETTINGS[name].strategy != "tensor parallel"
 ]
 
 
@@ -412,7 +416,7 @@ def test_the_same_sequences_on_both_cards_would_be_all_work_twice(name):
     module, mesh = parsed(name), mesh_of(SETTINGS[name])
     rows = max(module.entry.parameters)
     # pmap stacks what each card has, so that all of it may differ.
-    alike = range(rows + 1) if SETTINGS[name].layout == "pmap" else [rows]
+    alike = range(rows + 1) if SETTINGS[name].strategy == "pmap" else [rows]
     seen = work(module, mesh, dict.fromkeys(alike, frozenset()))
     assert (seen.redundancy, seen.idle_axes) == (2.0, ("data",))
     (told,) = find(evidence(name, done=seen))
@@ -431,7 +435,7 @@ def leaves(s, donated=False):
         for part in sorted(PARTS)
         for name in sorted(shapes)
     ]
-    cut = () if s.layout == "tensor parallel" else ("data",)
+    cut = () if s.strategy == "tensor parallel" else ("data",)
     arrays.append(("rows", (s.batch, s.seq + 1), "int32", cut))
     return tuple(
         Leaf(
@@ -439,7 +443,9 @@ def leaves(s, donated=False):
             shape,
             dtype,
             weak_type=False,
-            layout=Layout(shape, dtype, mesh_shape=mesh, entries=tuple(spec)),
+            sharding_info=ShardingInfo(
+                shape, dtype, mesh_shape=mesh, entries=tuple(spec)
+            ),
             sharding=None,
             devices=CARDS,
             donated=donated and path != "rows",
@@ -477,7 +483,7 @@ def traced(s):
     with jax.set_mesh(mesh):
         jaxpr = step.trace(*shapes).jaxpr
     state = leaves(s)
-    asks = s.layout not in ("fsdp plain", "fsdp explicit")
+    asks = s.strategy not in ("fsdp plain", "fsdp explicit")
     results = [
         dataclasses.replace(
             leaf,
@@ -528,7 +534,9 @@ def test_a_table_gathered_for_few_rows_would_be_told(monkeypatch, name, line):
     assert told.source == f"_gpu_model.py:{line}"
 
 
-FSDP = [n for n in NAMES if SETTINGS[n].layout in ("fsdp constrained", "fsdp explicit")]
+FSDP = [
+    n for n in NAMES if SETTINGS[n].strategy in ("fsdp constrained", "fsdp explicit")
+]
 
 
 @pytest.mark.parametrize("name", FSDP)
@@ -554,7 +562,7 @@ def test_what_is_gathered_is_called_by_its_name(name):
     assert nameless == handed_on + rows
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if SETTINGS[n].layout != "pmap"])
+@pytest.mark.parametrize("name", [n for n in NAMES if SETTINGS[n].strategy != "pmap"])
 def test_a_donated_state_is_reused_and_another_is_not(name):
     told = find(evidence(name, inputs=leaves(SETTINGS[name], donated=True)))
     if SETTINGS[name].donate:
@@ -586,7 +594,7 @@ def test_arguments_and_results_are_the_state_and_the_sequences(name):
     results = sum(x.nbytes for x in made) + 8 * len(made)
     assert results == row["held_bytes"] - row["argument_bytes"]
     assert [x.elements for x in given] == [
-        prod(leaf.layout.shard_shape) for leaf in leaves(s)
+        prod(leaf.sharding_info.shard_shape) for leaf in leaves(s)
     ]
     assert [x.elements for x in made] == [x.elements for x in given[:-1]] + [1]
 

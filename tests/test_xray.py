@@ -92,16 +92,16 @@ def test_the_jit_step():
     (c,) = seen.collectives
     assert (c.kind, c.axes, c.count) == ("all-reduce", ("data",), 1)
     assert (c.operand_bytes, c.phase) == (4 * FLOATS, "backward")
-    params, batch = seen.input_layouts
+    params, batch = seen.input_shardings
     assert (params["w1"].replicas, batch["image"].shard_shape) == (8, (16, 784))
-    assert seen.output_layouts[0]["w1"].replicated_over == ("data",)
-    assert seen.output_layouts[1].shape == ()
+    assert seen.output_shardings[0]["w1"].replicated_over == ("data",)
+    assert seen.output_shardings[1].shape == ()
 
 
 def test_a_pmap_without_a_name():
     seen = xray(jax.pmap(lambda x: x * 2), np.zeros((8, 3), np.float32))
     assert seen.mesh_shape == {"(pmap axis)": 8}
-    assert "_internal" not in repr(seen) + repr(seen.input_layouts)
+    assert "_internal" not in repr(seen) + repr(seen.input_shardings)
 
 
 # --- Each collective, over each axis --------------------------------------------
@@ -274,14 +274,14 @@ def test_a_loop_of_unknown_length():
     assert "? unknown: in a loop that runs as often as the data say" in repr(seen)
 
 
-def test_a_branch_counts_as_at_most():
+def test_a_branch_counts_as_an_upper_bound():
     def f(p, x):
         return lax.cond(p, varying_sum, lambda x: x, x)
 
     f = jax.shard_map(f, mesh=M42, in_specs=(P(), P("data")), out_specs=P("data"))
     seen = xray(f, jnp.bool_(True), jnp.ones((8, 6)))
     (c,) = seen.collectives
-    assert (c.count, c.at_most) == (1, True)
+    assert (c.count, c.upper_bound) == (1, True)
     assert "≤1" in repr(seen)
     assert "≤ at most: in a branch that may not be taken" in repr(seen)
 
@@ -320,7 +320,7 @@ def test_every_stage(f):
     seen = xray(f, X)
     assert seen.name == "doubled_sum"
     assert [(c.kind, c.axes) for c in seen.collectives] == [("all-reduce", ("data",))]
-    assert seen.input_layouts[0].shard_shape == (8, 64)
+    assert seen.input_shardings[0].shard_shape == (8, 64)
 
 
 def test_nothing_is_run_and_no_data_is_needed():
@@ -338,20 +338,20 @@ def test_terabytes_of_nothing():
     big = on(M42, (2**20, 2**18), "data", "model")
     seen = xray(lambda x: x * 2, big)
     assert seen.collectives == ()
-    assert seen.input_layouts[0].bytes_per_device == 2**37
+    assert seen.input_shardings[0].bytes_per_device == 2**37
 
 
 def test_keyword_arguments_and_unused_ones():
     seen = xray(lambda x, y, *, z: x + z, X, X, z=X)
-    used, unused, named = seen.input_layouts
+    used, unused, named = seen.input_shardings
     assert (used, unused, named) == (named["z"], None, {"z": used})
 
 
 def test_options_of_jit():
     f = jax.jit(lambda x, n: x * n, static_argnums=1)
-    assert len(xray(f, X, 3).input_layouts) == 1
+    assert len(xray(f, X, 3).input_shardings) == 1
     seen = xray(lambda x, n: x * n, X, 3, jit={"static_argnums": 1})
-    assert len(seen.input_layouts) == 1
+    assert len(seen.input_shardings) == 1
 
 
 def test_donation_lowers_the_peak():
@@ -401,8 +401,8 @@ def test_the_context_tells_the_mesh():
 def test_the_program_tells_the_mesh_and_its_inputs_get_names():
     f = mapped(summed("data"), P(("model", "data"), None), P("model"))
     seen = xray(f, jnp.ones((8, 4)))
-    assert seen.input_layouts[0].entries == (("model", "data"), ())
-    assert seen.output_layouts.replicated_over == ("data",)
+    assert seen.input_shardings[0].entries == (("model", "data"), ())
+    assert seen.output_shardings.replicated_over == ("data",)
 
 
 def test_an_explicit_mesh():
@@ -415,7 +415,7 @@ def test_an_explicit_mesh():
 def test_one_device():
     seen = xray(lambda x: x @ x.T, jnp.ones((3, 4)))
     assert (seen.collectives, seen.mesh_shape) == ((), {})
-    assert seen.input_layouts[0].mesh_shape == {}
+    assert seen.input_shardings[0].mesh_shape == {}
     assert repr(seen).splitlines()[:2] == [
         "XRay of <lambda>, cpu, one device (bytes per device, each time)",
         "no collective: no device waits for another",
@@ -597,19 +597,19 @@ def test_none_among_the_arguments():
         for more in ({}, {"mask": None}):
             seen = xray(f, params, x, **more)
             assert seen.redundancy == 1.0
-            assert seen.input_layouts[1].shard_shape == (16, 16)
-            assert seen.input_layouts[0]["w"].shard_shape == (16, 4)
+            assert seen.input_shardings[1].shard_shape == (16, 16)
+            assert seen.input_shardings[0]["w"].shard_shape == (16, 4)
     state = {"a": on(M42, (8,), "data"), "none": None}
     seen = xray(lambda s: {"a": s["a"] * 2, "none": None}, state, carry={0: 0})
     assert seen.findings == ()
 
 
-def test_a_branch_is_counted_as_at_most():
+def test_a_branch_is_counted_as_an_upper_bound():
     def f(t, x, w):
         return lax.cond(t, lambda: x @ w, lambda: x @ w @ w)
 
     seen = xray(f, jnp.array(True), jnp.ones((8, 8)), jnp.ones((8, 8)))
-    assert seen.at_most
+    assert seen.upper_bound
     assert seen.flops_per_device == 2 * 2 * 8**3
     assert "at most 2.05 kFLOPs per device" in repr(seen)
 

@@ -82,7 +82,7 @@ def backend_of(where):
 def check(where, name):
     program, backend, found = PROGRAMS[name], backend_of(where), found_in(where, name)
     assert rows(found) == Counter(program.expected(backend))
-    assert all(c.at_most == (backend in program.at_most) for c in found)
+    assert all(c.upper_bound == (backend in program.upper_bound) for c in found)
 
 
 # --- Kinds, axes, counts ----------------------------------------------------------

@@ -27,10 +27,10 @@ def answers(browser, name: str, states: Sequence[dict], change=None) -> list[dic
     """What a widget answers to each state, in a page without anything else.
 
     Args:
-      browser: an opened Chromium.
-      name: a key of WIDGETS.
-      states: dicts of strings, without what has its default.
-      change: (old, new): a piece of the joined script and what takes its place.
+        browser: an opened Chromium.
+        name: a key of WIDGETS.
+        states: dicts of strings, without what has its default.
+        change: (old, new): a piece of the joined script and what takes its place.
     """
     script = _widget_source.joined(name)
     if change:

@@ -62,7 +62,7 @@ class Program:
         shape: axis name → size. explicit: whether the axes are Explicit.
         rows: the collectives, in any order; of a backend, if it has others.
         order: a permutation of the devices.
-        at_most: on which backends all of them stand in a branch.
+        upper_bound: on which backends all of them stand in a branch.
     """
 
     build: Callable[[Any], tuple]
@@ -71,7 +71,7 @@ class Program:
     others: Mapping[str, list[Row]]
     explicit: bool = False
     order: tuple[int, ...] | None = None
-    at_most: tuple[str, ...] = ()
+    upper_bound: tuple[str, ...] = ()
 
     def expected(self, backend: str) -> list[Row]:
         return self.others.get(backend, self.rows)
@@ -107,10 +107,12 @@ M42, M8 = {"data": 4, "model": 2}, {"data": 8}
 M222 = {"data": 2, "model": 2, "pipe": 2}
 
 
-def program(*rows: Row, shape=M42, explicit=False, order=None, at_most=(), **others):
+def program(
+    *rows: Row, shape=M42, explicit=False, order=None, upper_bound=(), **others
+):
     def keep(build):
         PROGRAMS[build.__name__] = Program(
-            build, shape, list(rows), others, explicit, order, at_most
+            build, shape, list(rows), others, explicit, order, upper_bound
         )
         return build
 
@@ -495,7 +497,7 @@ def loop_until_small_or_ten(mesh):
 # One branch sums over data, the other over model: each at most once. A cond under
 # jit is one program for all devices, so they all take the same branch. The GPU
 # compiler takes both such small branches and chooses: there they are no branches.
-@program(reduce("data"), reduce("model"), at_most=("cpu", "tpu"))
+@program(reduce("data"), reduce("model"), upper_bound=("cpu", "tpu"))
 def branches(mesh):
     def f(p, x):
         def down(x):
@@ -510,7 +512,7 @@ def branches(mesh):
 
 
 # In each of L turns at most once.
-@program(reduce("model", times=L), at_most=("cpu", "tpu", "gpu"))
+@program(reduce("model", times=L), upper_bound=("cpu", "tpu", "gpu"))
 def a_branch_in_a_scan(mesh):
     def step(h, w_and_on):
         *w, on = w_and_on
@@ -528,7 +530,7 @@ def a_branch_in_a_scan(mesh):
     reduce("data"),
     reduce("model"),
     reduce("data", "model"),
-    at_most=("cpu", "tpu", "gpu"),
+    upper_bound=("cpu", "tpu", "gpu"),
 )
 def a_switch(mesh):
     def summed_over(*axes):
@@ -782,7 +784,7 @@ def over_the_inner_part_of_an_axis(mesh):
     return f, (on(mesh, (128, D), "x"),), out(mesh)
 
 
-# --- Moving between layouts -------------------------------------------------------
+# --- Moving between shardings ------------------------------------------------------
 
 
 @program(gather("data"))

@@ -12,8 +12,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "require": "_jax_version",
     "use_devices": "_devices",
-    "layout": "_from_jax",
-    "Layout": "_layout",
+    "sharding": "_from_jax",
+    "ShardingInfo": "_layout",
     "draw": "_draw",
     "draw_mesh": "_draw",
     "Drawing": "_draw",

@@ -24,7 +24,7 @@ _NORM, _HIDDEN = 3, 6
 
 def kept(made: Setup) -> list[Line]:
     """The lines of what is kept, for all layers, on one device."""
-    if made.recompute == "full":
+    if made.recompute == "nothing_saveable":
         return [_stream(made, "inputs of layers", 1)]
     if made.is_mlp:
         return [*_copies(made), _stream(made, "inputs of layers", 1), _relu(made)]
@@ -32,7 +32,7 @@ def kept(made: Setup) -> list[Line]:
     lines.append(_heads(made))
     if made.attention == "flash":
         lines.append(_sums(made))
-    elif made.recompute == "none":
+    elif made.recompute == "everything_saveable":
         lines.append(_scores(made))
     return [*lines, _hidden(made)]
 
@@ -42,8 +42,11 @@ def _line(name, size, *factors, source=_JAX) -> Line:
 
 
 def _copies(made: Setup) -> list[Line]:
-    """The derivative uses the weights in the type of the computation, so that the scan
-    stacks these. Recomputed with the layer, they need not be kept."""
+    """The weights in the type of the computation.
+
+    The derivative uses them, so that the scan stacks them. Recomputed with the layer,
+    they need not be kept.
+    """
     if made.param_bytes == made.compute_bytes:
         return []
     model, c = made.model, made.compute_bytes
@@ -71,7 +74,7 @@ def _stream(made: Setup, name: str, count: int) -> Line:
 
 
 def _relu(made: Setup) -> Line:
-    """relu keeps its result and, as booleans, where its input was positive."""
+    """What relu keeps: its result and, as booleans, where its input was positive."""
     model, c = made.model, made.compute_bytes
     size = model.layers * made.tokens * (c + 1) * model.d_ff // made.split
     each = f"({c} B + 1 B) × {model.d_ff}{_cut(made, made.split)}"
@@ -79,8 +82,11 @@ def _relu(made: Setup) -> Line:
 
 
 def _norms(made: Setup) -> Line:
-    """Norms are computed in float32, whatever the type of the rest; of a row also two
-    numbers are kept, and of a layer its scale."""
+    """What norms keep.
+
+    They are computed in float32, whatever the type of the rest; of a row also two
+    numbers are kept, and of a layer its scale.
+    """
     model = made.model
     row = 4 * (_NORM * model.d_model + 2)
     size = model.layers * 2 * (made.tokens * row // made.stream + 4 * model.d_model)
@@ -102,8 +108,11 @@ def _heads(made: Setup) -> Line:
 
 
 def _scores(made: Setup) -> Line:
-    """Softmax is computed in float32 and kept, then kept again as it is used; with the
-    maximum and the sum of each row."""
+    """What softmax keeps.
+
+    It is computed in float32 and kept, then kept again as it is used; with the maximum
+    and the sum of each row.
+    """
     model, c = made.model, made.compute_bytes
     row = (4 + c) * made.seq + 8
     size = model.layers * made.tokens * model.heads * row // made.split
@@ -144,7 +153,7 @@ def published(made: Setup) -> list[Line]:
     """The published formula, as one line.
 
     Raises:
-      NotUnderstood: the model is not of the kind that the paper counts.
+        NotUnderstood: the model is not of the kind that the paper counts.
     """
     model = made.model
     kind = not made.is_mlp and (
@@ -162,7 +171,7 @@ def published(made: Setup) -> list[Line]:
     t, stream = made.split, made.stream
     tensor = made.tokens * model.d_model
     times = f"{model.layers} layers × {made.tokens} tokens × {model.d_model}"
-    if made.recompute == "full":
+    if made.recompute == "nothing_saveable":
         size = 2 * model.layers * tensor // stream
         formula = f"{times} × 2 B{_cut(made, stream)}"
         return [Line("inputs of layers", formula, size, KEPT, _PAPER)]
@@ -170,7 +179,7 @@ def published(made: Setup) -> list[Line]:
     size = whole * tensor + split * tensor // t
     inside = f"{whole} B + {split} B" if whole else f"{split} B"
     inside = f"{inside}{_cut(made, t)}"
-    if made.scores and made.recompute == "none":
+    if made.scores and made.recompute == "everything_saveable":
         size += 5 * made.tokens * model.heads * made.seq // t
         inside += (
             f" + 5 B × {model.heads} × {made.seq} / {model.d_model}{_cut(made, t)}"

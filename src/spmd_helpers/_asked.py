@@ -203,7 +203,7 @@ class Asked(Tracing):
 
 
 def asked_by(jaxpr: Any) -> Asked:
-    """Read a closed jaxpr whose arguments are the leaves 0, 1, …"""
+    """Read a closed jaxpr whose arguments are the leaves 0, 1, … in order."""
     found = Asked()
     count = len(jaxpr.jaxpr.invars)
     found.results = found.through(

@@ -34,13 +34,15 @@ def assert_collectives(
 
     Args:
         f: a function, jitted or not, or what `xray` returned.
-        args, kwargs: what it would be called with; arrays or ShapeDtypeStructs.
+        *args: what it would be called with; arrays or ShapeDtypeStructs.
         at_most: largest number of each kind, as {"all-gather": 1}.
         at_least: smallest number of the kinds that have to occur.
         exactly: the number of each kind, all kinds that occur.
         over: the mesh axis, or axes, along which all of them must run.
-        at_most_bytes, at_least_bytes: bounds for the sum of the collectives'
-            results on one device, in bytes, each counted as often as it runs.
+        at_most_bytes: bound for the sum of the collectives' results on one device, in
+            bytes, each counted as often as it runs.
+        at_least_bytes: what that sum must reach.
+        **kwargs: its arguments by name.
 
     Raises:
         CheckFailed: with each kind that is over its budget, and where it came from.
@@ -81,8 +83,10 @@ def assert_peak_memory(f, *args, at_most_bytes: int, **kwargs):
     >>> assert_peak_memory(lambda x: x + 1, x, at_most_bytes=600_000)
 
     Args:
-        f, args, kwargs: as in `assert_collectives`; nothing is run.
+        f: as in `assert_collectives`; nothing is run.
+        *args: as there.
         at_most_bytes: bytes on each device, arguments and results included.
+        **kwargs: its arguments by name.
 
     Raises:
         CheckFailed: the program needs more.

@@ -16,8 +16,8 @@ class ByName(dict):
 'apple'? There are apple and pear.
 
     Args:
-      kind: what the records are, as the message names them.
-      records: name → record.
+        kind: what the records are, as the message names them.
+        records: name → record.
     """
 
     def __init__(self, kind: str, records):

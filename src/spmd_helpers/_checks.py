@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ._compare import leaf_difference
 from ._errors import CheckFailed, MeshMismatch, NotUnderstood, SpecError
-from ._from_jax import layout
+from ._from_jax import sharding as read_sharding
 from ._jax_version import require_jax
 from ._layout import spec_words
 from ._text import join_words
@@ -228,11 +228,11 @@ def _sharding_difference(jax, leaf, spec, mesh) -> str:
     words = f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
     if mesh is None and own is None:
         return f"{words} lies on one device only, outside every mesh"
-    wanted = layout(leaf.shape, spec, mesh=mesh or own, dtype=leaf.dtype)
+    wanted = read_sharding(leaf.shape, spec, mesh=mesh or own, dtype=leaf.dtype)
     target = jax.sharding.NamedSharding(mesh or own, spec)
     if sharding.is_equivalent_to(target, len(leaf.shape)):
         return ""
-    have = layout(leaf)
+    have = read_sharding(leaf)
     alone = have.spec is None
     seen = "lies on one device only" if alone else f"lies as {_cut(have)}"
     must = _cut(wanted)
@@ -241,10 +241,10 @@ def _sharding_difference(jax, leaf, spec, mesh) -> str:
     return f"{words} {seen}, and must lie as {must}"
 
 
-def _cut(lay) -> str:
-    words = f"{spec_words(lay.entries)}, {lay.shard_shape} on each device"
-    if lay.unreduced:
-        words += f" as its part of a sum over {' and '.join(lay.unreduced)}"
+def _cut(info) -> str:
+    words = f"{spec_words(info.entries)}, {info.shard_shape} on each device"
+    if info.unreduced:
+        words += f" as its part of a sum over {' and '.join(info.unreduced)}"
     return words
 
 

@@ -61,12 +61,11 @@ def load_mnist(full=False, *, cache=None, base_url=None):
     """Load the MNIST digits: 10,000 from this package, or all 70,000 by download.
 
     Example:
-
-    >>> load_mnist().train_images.shape  # of 10,000 digits 8,000 are to train on
-    (8000, 28, 28)
-    >>> train_images, train_labels, test_images, test_labels = load_mnist()
-    >>> test_labels.shape, str(test_labels.dtype), float(test_images.max())
-    ((2000,), 'int32', 1.0)
+        >>> load_mnist().train_images.shape  # of 10,000 digits 8,000 are to train on
+        (8000, 28, 28)
+        >>> train_images, train_labels, test_images, test_labels = load_mnist()
+        >>> test_labels.shape, str(test_labels.dtype), float(test_images.max())
+        ((2000,), 'int32', 1.0)
 
     Args:
         full: download the database's four files (11.6 MB over https), 60,000 + 10,000

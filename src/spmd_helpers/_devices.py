@@ -43,11 +43,10 @@ def use_devices(n=8, at_least=None):
     be split before JAX starts. In Colab and locally it needs no arguments.
 
     Example:
-
-    >>> devices = use_devices(8)
-    using 8 CPU devices (the processor split in 8; JAX sees no accelerator)
-    >>> len(devices), devices[0].platform
-    (8, 'cpu')
+        >>> devices = use_devices(8)
+        using 8 CPU devices (the processor split in 8; JAX sees no accelerator)
+        >>> len(devices), devices[0].platform
+        (8, 'cpu')
 
     When CPU devices are chosen although there are accelerators, JAX is told to forget
     those: `jax.devices()`, a mesh made without `devices=`, `jnp.ones` and `jax.pmap`

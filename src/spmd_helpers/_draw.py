@@ -1,11 +1,12 @@
-"""Drawings of layouts and meshes."""
+"""Drawings of shardings and meshes."""
 
 from collections.abc import Sequence
 from functools import cached_property
 
 from ._errors import MeshMismatch, NotUnderstood, SpecError
-from ._from_jax import layout, read_mesh
-from ._picture import Panel, Picture, Strip, Word, layout_picture, mesh_picture
+from ._from_jax import read_mesh
+from ._from_jax import sharding as read_sharding
+from ._picture import Panel, Picture, Strip, Word, mesh_picture, sharding_picture
 from ._scene import MONO, SIZES, Rect, scene
 from ._svg import INK, LIGHT, MARGIN, html, svg, tint_opacity
 from ._text import table
@@ -69,23 +70,25 @@ def draw(x, sharding=None, *, mesh=None, dtype="float32") -> Drawing:
     are not to scale, and of very many only the first and the last are drawn.
 
     Args:
-      x: whatever `layout` takes: an array of any rank, abstract or not, a Layout, or a
-        shape (tuple of sizes) with a sharding.
-      sharding: a NamedSharding, or a PartitionSpec together with `mesh`.
-      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
-      dtype: element type for a bare shape.
+        x: whatever `spmd.sharding` takes: an array of any rank, abstract or not, a
+            ShardingInfo, or a shape (tuple of sizes) with a sharding.
+        sharding: a NamedSharding, or a PartitionSpec together with `mesh`.
+        mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+        dtype: element type for a bare shape.
 
     Returns:
-      A Drawing: SVG in a notebook, text under `print`, `.svg` and `.figure`.
+        A Drawing: SVG in a notebook, text under `print`, `.svg` and `.figure`.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible, MeshMismatch,
-      NotUnderstood: as `layout` does.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible, MeshMismatch,
+        NotUnderstood: as `spmd.sharding` does.
 
     Used from chapter 01 on.
     """
     try:
-        return Drawing(layout_picture(layout(x, sharding, mesh=mesh, dtype=dtype)))
+        return Drawing(
+            sharding_picture(read_sharding(x, sharding, mesh=mesh, dtype=dtype))
+        )
     except (SpecError, MeshMismatch, NotUnderstood) as error:
         raise error.with_traceback(None) from None
 
@@ -107,13 +110,13 @@ def draw_mesh(mesh) -> Drawing:
     cells: positions in the mesh (no devices yet)
 
     Args:
-      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+        mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
 
     Returns:
-      A Drawing. The last two axes are rows and columns, the ones before make panels.
+        A Drawing. The last two axes are rows and columns, the ones before make panels.
 
     Raises:
-      NotUnderstood: `mesh` is none of these.
+        NotUnderstood: `mesh` is none of these.
 
     Used from chapter 02 on.
     """

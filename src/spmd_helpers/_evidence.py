@@ -7,7 +7,7 @@ from typing import Any
 from ._hlo import Collective
 from ._hlo_flow import Work
 from ._hlo_text import Module
-from ._layout import Layout
+from ._layout import ShardingInfo
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Leaf:
         path: where it stands, "args[0]['w1']" or "result[1]['w1']".
         shape, dtype: of the whole array.
         weak_type: whether JAX takes its type for a Python number's.
-        layout: how the compiled program has it; None for an argument that the
+        sharding_info: how the compiled program has it; None for an argument that the
             program does not use, and for a sharding without axis names.
         sharding: the JAX sharding that the caller's array has, or, of an output,
             that was asked for with out_shardings. None where nothing was said.
@@ -31,7 +31,7 @@ class Leaf:
     shape: tuple[int, ...]
     dtype: str
     weak_type: bool
-    layout: Layout | None
+    sharding_info: ShardingInfo | None
     sharding: Any
     devices: int
     donated: bool = False

@@ -130,8 +130,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
 
 
 def _names(code: CodeType, *operations: str) -> list[str]:
-    """The global names that these operations of a block of code, and of its inner
-    functions, are about."""
+    """The global names of these operations in code and in its inner functions."""
     names = [
         one.argval for one in dis.get_instructions(code) if one.opname in operations
     ]

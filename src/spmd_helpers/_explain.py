@@ -74,19 +74,18 @@ def explain(error: BaseException | str | None = None) -> Explanation:
     """Say what an error of JAX's shardings means, and what to write instead.
 
     Example:
-
-    >>> explain("NameError: Found an unbound axis name: data. To fix this, please "
-    ...         "call psum under `jax.shard_map`.").code
-    'unbound-axis'
-    >>> explain("DuplicateSpecError: A single NamedSharding spec specification can "
-    ...         "map every mesh axis to at most one positional dimension, but "
-    ...         "P('data', 'data') has duplicate entries for `data`")
-    means    P('data', 'data') uses the axis 'data' twice. An axis cuts one \
+        >>> explain("NameError: Found an unbound axis name: data. To fix this, please "
+        ...         "call psum under `jax.shard_map`.").code
+        'unbound-axis'
+        >>> explain("DuplicateSpecError: A single NamedSharding spec specification can "
+        ...         "map every mesh axis to at most one positional dimension, but "
+        ...         "P('data', 'data') has duplicate entries for `data`")
+        means    P('data', 'data') uses the axis 'data' twice. An axis cuts one \
 dimension: its devices are spent there.
-    instead  P('data', None)  # or another axis of the mesh for the second
-    chapter  3, mesh and partitionspec
-    >>> explain(KeyError("w")).found
-    False
+        instead  P('data', None)  # or another axis of the mesh for the second
+        chapter  3, mesh and partitionspec
+        >>> explain(KeyError("w")).found
+        False
 
     Args:
         error: an exception, or a text: a pasted message or traceback. By default the

@@ -28,9 +28,8 @@ def placeholders(template: str) -> list[str]:
     """The names in a template's braces.
 
     Example:
-
-    >>> placeholders("P({axis!r}) cuts {size} {{'w': 1}}")
-    ['axis', 'size']
+        >>> placeholders("P({axis!r}) cuts {size} {{'w': 1}}")
+        ['axis', 'size']
     """
     parts = string.Formatter().parse(template)
     return [name for _, name, _, _ in parts if name]
@@ -40,12 +39,12 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
     """What a pattern's groups hold, in a reader's words, and what follows from them.
 
     Example:
-
-    >>> found = readable({"shape": "(10, 3)", "dim": "0", "size": "10", "parts": "8"})
-    >>> found["more"], found["pads"]        # 16 is the next multiple of 8
-    ('16', '((0, 6), (0, 0))')
-    >>> readable({"axis": "modle", "axes": "('data', 'model')"})["near"]
-    "Did you mean 'model'?"
+        >>> groups = {"shape": "(10, 3)", "dim": "0", "size": "10", "parts": "8"}
+        >>> found = readable(groups)
+        >>> found["more"], found["pads"]        # 16 is the next multiple of 8
+        ('16', '((0, 6), (0, 0))')
+        >>> readable({"axis": "modle", "axes": "('data', 'model')"})["near"]
+        "Did you mean 'model'?"
 
     Args:
         groups: name of a group → the text it matched; None if it matched none.

@@ -76,12 +76,11 @@ def records() -> list[dict[str, str]]:
     """The rules in words, for a page: one dict of texts a rule.
 
     Example:
-
-    >>> [rule] = [r for r in records() if r["code"] == "axis-used-twice"]
-    >>> rule["raised"], rule["chapter"]
-    ('DuplicateSpecError or ValueError', '03_mesh_and_partitionspec')
-    >>> rule["means"]
-    "SPEC uses the axis 'AXIS' twice. An axis cuts one dimension: its devices are \
+        >>> [rule] = [r for r in records() if r["code"] == "axis-used-twice"]
+        >>> rule["raised"], rule["chapter"]
+        ('DuplicateSpecError or ValueError', '03_mesh_and_partitionspec')
+        >>> rule["means"]
+        "SPEC uses the axis 'AXIS' twice. An axis cuts one dimension: its devices are \
 spent there."
 
     Returns:

@@ -153,7 +153,7 @@ RULES = (
         " On Auto axes nobody knows yet how it will lie; on Explicit axes the type"
         " says it.",
         "instead": "print(jax.typeof(x))  # Explicit axes: float32[8@data]\n"
-        "spmd.xray(f, x).output_layouts  # Auto axes: after compiling",
+        "spmd.xray(f, x).output_shardings  # Auto axes: after compiling",
         "chapter": "05_three_modes",
     },
     # Donation.
@@ -214,7 +214,7 @@ RULES = (
         "means": "Compiled for this chip, the program needs {need} on each device, and"
         " a"
         " device has {there}.",
-        "instead": "spmd.xray(f, *args).input_layouts  # what is whole on every"
+        "instead": "spmd.xray(f, *args).input_shardings  # what is whole on every"
         " device?\n"
         "spmd.training_memory(model, mesh=sizes, batch=n)  # what would fit?",
         "chapter": MEMORY,

@@ -58,9 +58,8 @@ def one_line(message: str) -> str:
     """A message as the patterns expect it.
 
     Example:
-
-    >>> one_line("please call `psum`\\n  under\\n\\n`jax.shard_map`")
-    "please call 'psum' under 'jax.shard_map'"
+        >>> one_line("please call `psum`\\n  under\\n\\n`jax.shard_map`")
+        "please call 'psum' under 'jax.shard_map'"
     """
     plain = _COLORS.sub("", message[:LONGEST])
     return " ".join(_JAX_NOTE.sub("", plain).replace("`", "'").split())
@@ -89,11 +88,10 @@ def read_text(text: str) -> list[Raised]:
     """The errors in a pasted traceback, the last one first.
 
     Example:
-
-    >>> read_text("NameError: unbound axis name: x")
-    [Raised(kinds=('NameError',), message='unbound axis name: x', frames='')]
-    >>> read_text("unbound axis name: x")[0].kinds
-    ()
+        >>> read_text("NameError: unbound axis name: x")
+        [Raised(kinds=('NameError',), message='unbound axis name: x', frames='')]
+        >>> read_text("unbound axis name: x")[0].kinds
+        ()
 
     Args:
         text: a whole traceback of Python or IPython, its last line, or a message.

@@ -1,10 +1,10 @@
-"""What is said of a layout or a mesh: title, facts, notes, and a sentence for ears."""
+"""The words for a sharding or a mesh: title, facts, notes, and a sentence for ears."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._layout import PMAP_AXIS, Layout, MeshFacts, mesh_words, spec_words
+from ._layout import PMAP_AXIS, MeshFacts, ShardingInfo, mesh_words, spec_words
 from ._text import bytes_words, count_words, device_list, join_words
 
 _IDS, _POSITIONS = "cells: device ids", "cells: positions in the mesh (no devices yet)"
@@ -20,13 +20,13 @@ class Words:
     sentence: str
 
 
-def say_layout(lay: Layout) -> Words:
-    """The words for an array's layout."""
-    what = f"{lay.dtype}[{', '.join(map(str, lay.shape))}]"
-    how = f"as {spec_words(lay.entries)}" if lay.axes else "on one device"
-    facts = _layout_facts(lay)
-    notes = tuple(_layout_notes(lay))
-    return Words(f"{what} {how}", tuple(facts), notes, _sentence(lay, facts))
+def say_sharding(info: ShardingInfo) -> Words:
+    """The words for an array's sharding."""
+    what = f"{info.dtype}[{', '.join(map(str, info.shape))}]"
+    how = f"as {spec_words(info.entries)}" if info.axes else "on one device"
+    facts = _sharding_facts(info)
+    notes = tuple(_sharding_notes(info))
+    return Words(f"{what} {how}", tuple(facts), notes, _sentence(info, facts))
 
 
 def say_mesh(mesh: MeshFacts) -> Words:
@@ -49,48 +49,48 @@ def say_mesh(mesh: MeshFacts) -> Words:
     return Words(title, tuple(facts), notes, sentence)
 
 
-def say_copies(lay: Layout) -> tuple[str, ...]:
+def say_copies(info: ShardingInfo) -> tuple[str, ...]:
     """How often a block is held, for its cell; nothing if only once."""
-    sums = math.prod(lay.mesh_shape[axis] for axis in lay.unreduced)
+    sums = math.prod(info.mesh_shape[axis] for axis in info.unreduced)
     words = []
-    if lay.replicas // sums > 1:
-        words.append(count_words(lay.replicas // sums, "copy", "copies"))
+    if info.replicas // sums > 1:
+        words.append(count_words(info.replicas // sums, "copy", "copies"))
     if sums > 1:
         words.append(f"{sums} partial sums")
     return tuple(words)
 
 
-def _layout_facts(lay: Layout) -> list[str]:
-    size = f"{bytes_words(lay.bytes_per_device)} of {bytes_words(lay.total_bytes)}"
-    kind = f" ({lay.platform.removeprefix('1 × ')})" if lay.platform else ""
-    if not lay.axes:
-        return [f"all on one device{kind}: {bytes_words(lay.total_bytes)}"]
+def _sharding_facts(info: ShardingInfo) -> list[str]:
+    size = f"{bytes_words(info.bytes_per_device)} of {bytes_words(info.total_bytes)}"
+    kind = f" ({info.platform.removeprefix('1 × ')})" if info.platform else ""
+    if not info.axes:
+        return [f"all on one device{kind}: {bytes_words(info.total_bytes)}"]
     facts = [
-        f"mesh {mesh_words(lay.mesh_shape)}{kind}",
-        f"each device holds {lay.shard_shape}: {size}",
+        f"mesh {mesh_words(info.mesh_shape)}{kind}",
+        f"each device holds {info.shard_shape}: {size}",
     ]
-    copied = [axis for axis in lay.replicated_over if axis not in lay.unreduced]
-    copies = math.prod(lay.mesh_shape[axis] for axis in copied)
-    what = "the whole array" if math.prod(lay.grid) == 1 else "each block"
+    copied = [axis for axis in info.replicated_over if axis not in info.unreduced]
+    copies = math.prod(info.mesh_shape[axis] for axis in copied)
+    what = "the whole array" if math.prod(info.grid) == 1 else "each block"
     if copied:
         facts.append(f"{copies} copies of {what}, over {join_words(copied)}")
-    elif not lay.unreduced:
+    elif not info.unreduced:
         facts.append(f"1 copy of {what}")
-    if lay.unreduced:
-        axes = join_words(lay.unreduced)
+    if info.unreduced:
+        axes = join_words(info.unreduced)
         facts.append(f"over {axes} each device holds its part of a sum, not added yet")
     return facts
 
 
-def _layout_notes(lay: Layout) -> list[str]:
+def _sharding_notes(info: ShardingInfo) -> list[str]:
     notes = []
-    if lay.device_ids is None and lay.axes:
+    if info.device_ids is None and info.axes:
         notes.append(_POSITIONS)
-    elif lay.device_count > 1:
+    elif info.device_count > 1:
         notes.append(_IDS)
-    for dim, entry in enumerate(lay.entries):
+    for dim, entry in enumerate(info.entries):
         if PMAP_AXIS in entry:
-            n = lay.grid[dim]
+            n = info.grid[dim]
             notes.append(
                 f"dim {dim} is pmap's stack, one slice a device; what pmap replicates "
                 f"lies there as {n} copies"
@@ -98,10 +98,10 @@ def _layout_notes(lay: Layout) -> list[str]:
     return notes
 
 
-def _sentence(lay: Layout, facts: Sequence[str]) -> str:
-    parts = [f"A {lay.dtype} array of shape {lay.shape}. {sentences(facts)}"]
-    for dim, (entry, blocks) in enumerate(zip(lay.entries, lay.grid, strict=True)):
-        if not lay.axes:
+def _sentence(info: ShardingInfo, facts: Sequence[str]) -> str:
+    parts = [f"A {info.dtype} array of shape {info.shape}. {sentences(facts)}"]
+    for dim, (entry, blocks) in enumerate(zip(info.entries, info.grid, strict=True)):
+        if not info.axes:
             break
         if entry:
             cut = f"cut into {count_words(blocks, 'block')} over {join_words(entry)}"
@@ -110,10 +110,10 @@ def _sentence(lay: Layout, facts: Sequence[str]) -> str:
         else:
             cut = "whole"
         parts.append(f"Dimension {dim} is {cut}.")
-    if lay.axes and math.prod(lay.grid) <= 8:
-        for block in lay.owners:
-            where = ", ".join(f"{a}:{b}" for a, b in lay.slices(block))
-            ids = lay.devices(block)
+    if info.axes and math.prod(info.grid) <= 8:
+        for block in info.owners:
+            where = ", ".join(f"{a}:{b}" for a, b in info.slices(block))
+            ids = info.devices(block)
             one = "device" if len(ids) == 1 else "devices"
             parts.append(f"[{where}] is on {one} {device_list(ids)}.")
     return " ".join(parts)

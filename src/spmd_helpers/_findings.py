@@ -10,7 +10,7 @@ from math import prod
 
 from . import _findings_asked as requests
 from . import _findings_hlo as hlo
-from . import _findings_layouts as layouts
+from . import _findings_layouts as shardings
 from . import _findings_whole as gathered
 from ._asked import asked_by
 from ._evidence import Evidence, Leaf
@@ -55,16 +55,16 @@ def _all(seen: Evidence, named: Named) -> Iterator[Finding]:
     gathers = hlo.gathers(seen)
     yield from requests.constraints(seen, asked, named)
     yield from requests.device_puts(seen, asked, named)
-    yield from layouts.one_device(seen)
-    yield from layouts.results(seen, asked)
+    yield from shardings.one_device(seen)
+    yield from shardings.results(seen, asked)
     yield from requests.reshards(seen, asked, named)
     yield from hlo.stacks(seen, gathers, named)
     yield from hlo.tables(seen, gathers, named)
     yield from gathered.whole(seen, gathers, asked, named)
     yield from hlo.conditions(seen, named)
     yield from _work(seen)
-    yield from layouts.drift(seen)
-    yield from layouts.donation(seen)
+    yield from shardings.drift(seen)
+    yield from shardings.donation(seen)
 
 
 # --- Inside a shard_map ---------------------------------------------------------------
@@ -184,15 +184,15 @@ def _work(seen: Evidence) -> Iterator[Finding]:
 def _touched(seen: Evidence) -> int:
     """How many elements one device takes and gives back."""
     return sum(
-        prod(leaf.layout.shard_shape)
+        prod(leaf.sharding_info.shard_shape)
         for leaf in (*seen.inputs, *seen.outputs)
-        if leaf.layout is not None
+        if leaf.sharding_info is not None
     )
 
 
 def _is_cut(leaf: Leaf, axis: str) -> bool:
-    layout = leaf.layout
-    return layout is not None and any(axis in entry for entry in layout.entries)
+    info = leaf.sharding_info
+    return info is not None and any(axis in entry for entry in info.entries)
 
 
 def _with_others(axis: str, idle: tuple[str, ...], sizes: dict[str, int]) -> str:

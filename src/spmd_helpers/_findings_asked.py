@@ -39,7 +39,7 @@ def constraints(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[F
             yield from _padded(request, uneven, named)
             continue
         out = seen.outputs[number]
-        if out.layout is not None and cuts(out, seen) != request.cuts:
+        if out.sharding_info is not None and cuts(out, seen) != request.cuts:
             yield _dropped(request, uneven, out.path, cuts(out, seen), named)
 
 

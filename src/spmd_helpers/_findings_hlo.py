@@ -210,7 +210,7 @@ def array_of(seen: Evidence, each: Gathered) -> str:
 
 def _leaf(seen: Evidence, each: Gathered) -> Leaf | None:
     number = parameter(seen.module, each.place, each.operand)
-    used = [leaf for leaf in seen.inputs if leaf.layout is not None]
+    used = [leaf for leaf in seen.inputs if leaf.sharding_info is not None]
     return used[number] if number is not None and number < len(used) else None
 
 

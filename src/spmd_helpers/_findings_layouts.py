@@ -27,13 +27,14 @@ _KEYS = re.compile(r"\[[^\]]*\]|\.\w+")
 
 def cuts(leaf: Leaf, seen: Evidence) -> Cuts | None:
     """The axes that cut each dimension of an argument or a result; None if unknown."""
-    if leaf.layout is None or not leaf.layout.mesh_shape:
+    if leaf.sharding_info is None or not leaf.sharding_info.mesh_shape:
         if not hasattr(leaf.sharding, "spec"):
             return None
         return cuts_of(leaf.sharding.spec, leaf.sharding.mesh, len(leaf.shape))
-    sizes = leaf.layout.mesh_shape
+    sizes = leaf.sharding_info.mesh_shape
     return tuple(
-        tuple(axis for axis in axes if sizes[axis] > 1) for axes in leaf.layout.entries
+        tuple(axis for axis in axes if sizes[axis] > 1)
+        for axes in leaf.sharding_info.entries
     )
 
 
@@ -42,7 +43,7 @@ def cuts(leaf: Leaf, seen: Evidence) -> Cuts | None:
 
 @dataclass(frozen=True)
 class Stray:
-    """A result, and the argument with whose layout it should agree."""
+    """A result, and the argument with whose sharding it should agree."""
 
     out: Leaf
     into: Leaf
@@ -60,8 +61,8 @@ class Stray:
     @property
     def wasted_bytes(self) -> int:
         """What a device holds more of the result than if it were cut so."""
-        held = self.out.layout.bytes_per_device
-        sizes = self.out.layout.mesh_shape
+        held = self.out.sharding_info.bytes_per_device
+        sizes = self.out.sharding_info.mesh_shape
         return held - held // prod(sizes[axis] for axis in self.lost)
 
 
@@ -85,14 +86,14 @@ def strays(seen: Evidence, asked: Asked | None) -> tuple[list[Stray], list[Stray
         if out.sharding is not None or held.asked is not None or out_cuts is None:
             continue
         pair = _pair(out, out_cuts, held, seen)
-        if out.layout is None or pair is None:
+        if out.sharding_info is None or pair is None:
             continue
         if is_asked(asked, out.shape, out_cuts, pair.lost):
             continue
         if pair.lost and pair.wasted_bytes >= SMALL_BYTES:
             replicated.append(pair)
         turned = pair.lost or pair.into_cuts == out_cuts or held.turned
-        if not turned and out.layout.bytes_per_device >= SMALL_BYTES:
+        if not turned and out.sharding_info.bytes_per_device >= SMALL_BYTES:
             moved.append(pair)
     return replicated, moved
 
@@ -203,7 +204,11 @@ def one_device(seen: Evidence) -> Iterator[Finding]:
 
 
 def _whole_bytes(leaf: Leaf) -> int:
-    return 0 if leaf.layout is None else prod(leaf.shape) * leaf.layout.itemsize
+    return (
+        0
+        if leaf.sharding_info is None
+        else prod(leaf.shape) * leaf.sharding_info.itemsize
+    )
 
 
 # --- What changes from one step to the next ----------------------------------------
@@ -273,13 +278,13 @@ def _placed(leaf: Leaf, seen: Evidence) -> str:
 def donation(seen: Evidence) -> Iterator[Finding]:
     """`donation-ignored`: donated memory that no result takes."""
     reused = _reused(seen.module.header)
-    used = [leaf for leaf in seen.inputs if leaf.layout is not None]
+    used = [leaf for leaf in seen.inputs if leaf.sharding_info is not None]
     lost = [
         leaf
         for number, leaf in enumerate(used)
         if leaf.donated and number not in reused
     ]
-    size = sum(leaf.layout.bytes_per_device for leaf in lost)
+    size = sum(leaf.sharding_info.bytes_per_device for leaf in lost)
     if size < SMALL_BYTES:
         return
     one = len(lost) == 1

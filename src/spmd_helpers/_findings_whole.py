@@ -75,20 +75,24 @@ def _outputs(
     told: list[tuple[Leaf, Gathered]] = []
     known = [stray.out for stray in strays(seen, asked)[0]]
     for number, (out, held) in enumerate(zip(seen.outputs, asked.results, strict=True)):
-        if out.layout is None or out.sharding is not None or held.asked is not None:
+        if (
+            out.sharding_info is None
+            or out.sharding is not None
+            or held.asked is not None
+        ):
             continue
         if out in known:
             continue
         each = _made_of(seen.module, number, by_name)
-        if each is None or out.layout.bytes_per_device < SMALL_BYTES:
+        if each is None or out.sharding_info.bytes_per_device < SMALL_BYTES:
             continue
         axes = {whole_axis(axis) for axis in each.axes}
         if is_asked(asked, out.shape, cuts(out, seen), axes):
             continue
         # Padded to a multiple of the devices it may be a little larger.
-        elements = prod(out.layout.shard_shape)
+        elements = prod(out.sharding_info.shard_shape)
         fits = elements <= each.shape.elements < 2 * elements
-        if fits and axes <= set(out.layout.replicated_over):
+        if fits and axes <= set(out.sharding_info.replicated_over):
             told.append((out, each))
     if told:
         yield [each for _, each in told], _output(seen, told, named)
@@ -124,7 +128,7 @@ def _keeps_inside(module: Module, i: Instruction) -> bool:
 
 
 def _output(seen: Evidence, told: list[tuple[Leaf, Gathered]], named: Named) -> Finding:
-    size = sum(out.layout.bytes_per_device for out, _ in told)
+    size = sum(out.sharding_info.bytes_per_device for out, _ in told)
     axes = dict.fromkeys(axis for _, each in told for axis in each.axes)
     why = dict.fromkeys(filter(None, (_uneven(seen, *pair) for pair in told)))
     names = [f"{out.path} ({array_words(out.shape, out.dtype)})" for out, _ in told]

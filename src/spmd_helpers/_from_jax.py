@@ -1,4 +1,4 @@
-"""The seam: JAX's arrays, shardings and meshes become a Layout.
+"""The seam: JAX's arrays, shardings and meshes become a ShardingInfo.
 
 Only attributes are read, never an array's data, and JAX is not imported here: an
 object of JAX's can't be given by someone who did not import it.
@@ -10,49 +10,49 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ._errors import MeshMismatch, NotUnderstood, SpecError
-from ._layout import PMAP_AXIS, Layout, MeshFacts, itemsize, mesh_words
+from ._layout import PMAP_AXIS, MeshFacts, ShardingInfo, itemsize, mesh_words
 
 _JAX_PMAP_AXIS = "_internal_pmap_axis_name"
 
 
-def layout(x, sharding=None, *, mesh=None, dtype="float32") -> Layout:
+def sharding(x, sharding=None, *, mesh=None, dtype="float32") -> ShardingInfo:
     """Say how an array is cut over devices, without touching its data.
 
     >>> import jax
     >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
     >>> mesh = AbstractMesh((2, 4), ("data", "model"))
-    >>> layout((6, 10), NamedSharding(mesh, P("data")))
-    Layout(float32[6, 10] as P('data', None) over data=2 × model=4: (3, 10) a \
+    >>> sharding((6, 10), NamedSharding(mesh, P("data")))
+    ShardingInfo(float32[6, 10] as P('data', None) over data=2 × model=4: (3, 10) a \
 device, 120 B, 4 copies)
 
     A dict of axis sizes is mesh enough; 6 / 2 = 3 rows and 12 / 4 = 3 columns:
 
-    >>> lay = layout((6, 12), P("data", "model"), mesh={"data": 2, "model": 4})
-    >>> lay.shard_shape, lay.replicas, lay.owners[1, 0]
+    >>> info = sharding((6, 12), P("data", "model"), mesh={"data": 2, "model": 4})
+    >>> info.shard_shape, info.replicas, info.owners[1, 0]
     ((3, 3), 1, (4,))
 
     Args:
-      x: a `jax.Array`, a `jax.ShapeDtypeStruct` with a sharding, a Flax variable that
-        holds one, or a Layout. With `sharding`, a shape (tuple of sizes), or one of
-        these: then how it would lie.
-      sharding: a NamedSharding or SingleDeviceSharding, or a PartitionSpec together
-        with `mesh`.
-      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
-        Beside an array or a sharding that has its own mesh it must be the same one.
-      dtype: element type for a bare shape, by name or as NumPy's or JAX's type.
+        x: a `jax.Array`, a `jax.ShapeDtypeStruct` with a sharding, a Flax variable that
+            holds one, or a ShardingInfo. With `sharding`, a shape (tuple of sizes), or
+            one of these: then how it would be sharded.
+        sharding: a NamedSharding or SingleDeviceSharding, or a PartitionSpec together
+            with `mesh`.
+        mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+            Beside an array or a sharding that has its own mesh it must be the same one.
+        dtype: element type for a bare shape, by name or as NumPy's or JAX's type.
 
     Returns:
-      A Layout, with sizes in elements and in bytes.
+        A ShardingInfo, with sizes in elements and in bytes.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
-      MeshMismatch: `mesh` is not the mesh that `x` or `sharding` is on.
-      NotUnderstood: an argument is none of these things, or does not say enough.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
+        MeshMismatch: `mesh` is not the mesh that `x` or `sharding` is on.
+        NotUnderstood: an argument is none of these things, or does not say enough.
 
     Used from chapter 01 on, and by `draw`.
     """
     try:
-        return _layout(x, sharding, mesh, dtype)
+        return _sharding(x, sharding, mesh, dtype)
     except (SpecError, MeshMismatch, NotUnderstood) as error:
         raise error.with_traceback(None) from None
 
@@ -82,10 +82,10 @@ def _devices(shape, devices) -> MeshFacts:
     return MeshFacts(shape, tuple(d.id for d in devices), words)
 
 
-def _layout(x, sharding, mesh, dtype) -> Layout:
+def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
     x = _unwrap(x)
     given = None if mesh is None else read_mesh(mesh)
-    if isinstance(x, Layout):
+    if isinstance(x, ShardingInfo):
         if sharding is not None:
             return _lay(x.shape, x.dtype, x.itemsize, sharding, given)
         _same_mesh(given, MeshFacts(x.mesh_shape, x.device_ids), "x")
@@ -100,8 +100,8 @@ def _layout(x, sharding, mesh, dtype) -> Layout:
         if sharding is None:
             raise NotUnderstood(
                 f"x={x!r} is a bare shape, which lies nowhere; say how it is cut, "
-                "such as layout(x, NamedSharding(mesh, P('data'))) or "
-                "layout(x, P('data'), mesh=mesh)."
+                "such as spmd.sharding(x, NamedSharding(mesh, P('data'))) or "
+                "spmd.sharding(x, P('data'), mesh=mesh)."
             )
         return _lay(x, *_read_dtype(dtype), sharding, given)
     shape, kind = getattr(x, "shape", None), getattr(x, "dtype", None)
@@ -113,7 +113,7 @@ def _layout(x, sharding, mesh, dtype) -> Layout:
             f"x is {_kind(x)} of shape {shape}, which has no sharding yet; put it on "
             "devices first, x = jax.device_put(x, NamedSharding(mesh, P())), or give "
             "its shape and the sharding that you have in mind, "
-            "layout(x.shape, NamedSharding(mesh, P()))."
+            "spmd.sharding(x.shape, NamedSharding(mesh, P()))."
         )
     if sharding is not None:
         return _lay(shape, *_read_dtype(kind), sharding, given)
@@ -121,14 +121,14 @@ def _layout(x, sharding, mesh, dtype) -> Layout:
         raise NotUnderstood(
             f"x is {_kind(x)} of shape {shape}, which has no sharding yet; make it "
             "with one, jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, "
-            "P())), or give one here, layout(x, NamedSharding(mesh, P()))."
+            "P())), or give one here, spmd.sharding(x, NamedSharding(mesh, P()))."
         )
     if type(x).__name__ == "ShapedArray":
         _check_type(x, own)
     return _lay(shape, *_read_dtype(kind), own, given, "x")
 
 
-def _lay(shape, dtype, size, sharding, given, name="sharding") -> Layout:
+def _lay(shape, dtype, size, sharding, given, name="sharding") -> ShardingInfo:
     spec = sharding
     if isinstance(sharding, _jax_types("NamedSharding")):
         own, spec = read_mesh(sharding.mesh), sharding.spec
@@ -141,13 +141,13 @@ def _lay(shape, dtype, size, sharding, given, name="sharding") -> Layout:
             words = str(sharding).replace(",)", ")")
             raise NotUnderstood(
                 f"sharding={words} comes without a mesh; give the mesh too, as in "
-                f"layout({shape}, {words}, mesh=mesh)."
+                f"spmd.sharding({shape}, {words}, mesh=mesh)."
             )
         own = given
     else:
         raise NotUnderstood(_no_sharding(sharding, name))
     spec, entries, unreduced = _read_spec(spec)
-    return Layout(
+    return ShardingInfo(
         shape,
         dtype,
         size,
@@ -273,12 +273,16 @@ def _no_array(x) -> str:
     if isinstance(x, (list, tuple, Mapping)):
         return (
             f"x is a {type(x).__name__}, not one array; for a tree of arrays use "
-            "jax.tree.map(layout, x), and write a shape as a tuple of whole numbers."
+            "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of whole "
+            "numbers."
         )
     if isinstance(x, _jax_types("Mesh", "AbstractMesh")):
         return "x is a mesh, not an array; use draw_mesh(x)."
     if isinstance(x, _jax_types("Sharding")):
-        return "x is a sharding; give the shape of an array first, layout((6, 10), x)."
+        return (
+            "x is a sharding; give the shape of an array first, "
+            "spmd.sharding((6, 10), x)."
+        )
     return (
         f"x={_short(x)} is not an array; give a jax.Array, a jax.ShapeDtypeStruct with "
         "a sharding, one Flax variable, or a shape and a sharding."

@@ -101,8 +101,11 @@ class GivenNames:
             self._given.pop(name, None)
 
     def put_back(self, loaded) -> tuple[dict[str, object], list[str]]:
-        """Give the names that a check uses, and those that their functions use, the
-        release's values; returns what was there instead, and which names it was."""
+        """Give the names that a check uses the values of the release.
+
+        So are those that their functions use. Returns what was there instead, and
+        which names it was.
+        """
         before, seen, todo = {}, set(), list(loaded)
         while todo:
             name = todo.pop()

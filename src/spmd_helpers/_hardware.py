@@ -25,20 +25,20 @@ class Chip:
     95.7431640625
 
     Attributes:
-      name: the key in HARDWARE.
-      kind: 'tpu' or 'gpu'.
-      device_kind: what JAX calls it, `jax.devices()[0].device_kind`.
-      memory_bytes: capacity of its high-bandwidth memory.
-      usable_bytes: the most that a program can have: on TPU the limit of its compiler
-        (libtpu), on GPU the memory that nvidia-smi shows.
-      memory_bytes_per_s: peak bandwidth of that memory.
-      bf16_flops_per_s: peak of dense matrix products in bfloat16.
-      link_bytes_per_s: one way, over one link to a neighbor (TPU), or over all its
-        NVLinks together (GPU, which reaches any other of its host at that rate).
-      links: how many of these it has.
-      source: where the figures stand.
-      date: when they were read or measured, year-month.
-      note: where sources disagree, and what else to know.
+        name: the key in HARDWARE.
+        kind: 'tpu' or 'gpu'.
+        device_kind: what JAX calls it, `jax.devices()[0].device_kind`.
+        memory_bytes: capacity of its high-bandwidth memory.
+        usable_bytes: the most that a program can have: on TPU the limit of its compiler
+            (libtpu), on GPU the memory that nvidia-smi shows.
+        memory_bytes_per_s: peak bandwidth of that memory.
+        bf16_flops_per_s: peak of dense matrix products in bfloat16.
+        link_bytes_per_s: one way, over one link to a neighbor (TPU), or over all its
+            NVLinks together (GPU, which reaches any other of its host at that rate).
+        links: how many of these it has.
+        source: where the figures stand.
+        date: when they were read or measured, year-month.
+        note: where sources disagree, and what else to know.
     """
 
     name: str
@@ -269,14 +269,14 @@ def chip(name: "str | Chip") -> Chip:
     ('v5e', 'h100', 'h200')
 
     Args:
-      name: a key of HARDWARE, in any case, with or without 'TPU' before it; what
-        `jax.devices()[0].device_kind` says; or a Chip, which is returned.
+        name: a key of HARDWARE, in any case, with or without 'TPU' before it; what
+            `jax.devices()[0].device_kind` says; or a Chip, which is returned.
 
     Returns:
-      The Chip.
+        The Chip.
 
     Raises:
-      NotUnderstood: there is no such chip; the message names the nearest.
+        NotUnderstood: there is no such chip; the message names the nearest.
 
     Used in chapters 09 and 14, and by `training_memory`'s `fits`.
     """

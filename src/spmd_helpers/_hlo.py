@@ -66,7 +66,7 @@ class Collective:
         lowered_as: how the compiler wrote it where that differs from `kind`: of a
             reduce-scatter 'all-reduce + dynamic-slice' or 'fusion', of an all-gather
             'dynamic-update-slice + all-reduce'. Otherwise None.
-        at_most: it stands in a branch of a conditional, which may not be taken.
+        upper_bound: it stands in a branch of a conditional, which may not be taken.
         groups: the positions in `mesh.devices.flat` that exchange with each other;
             of a collective-permute, the pairs (from, to).
     """
@@ -81,7 +81,7 @@ class Collective:
     source: str | None
     phase: str | None
     lowered_as: str | None = None
-    at_most: bool = False
+    upper_bound: bool = False
     groups: Groups = field(default=(), repr=False)
 
     @property
@@ -140,7 +140,7 @@ def collectives_of(
     size = check_size(module, mesh)
     found: list[tuple[_Parts, int | None, bool, Groups]] = []
     started: dict[tuple[str, int | None, str], dict[Place, _Parts]] = {}
-    for place, i, count, at_most in _visit(module, Place(module.entry), 1, False):
+    for place, i, count, upper_bound in _visit(module, Place(module.entry), 1, False):
         parts = [(place, i)]
         if _goes_on(parts, started):
             continue
@@ -148,19 +148,19 @@ def collectives_of(
         if module.devices is None:
             check_cover(i, groups, mesh)
         if _moves(i, groups):
-            found.append((parts, count, at_most, groups))
+            found.append((parts, count, upper_bound, groups))
     return tuple(_collective(module, *each, mesh, named) for each in found)
 
 
 def _visit(
-    module: Module, place: Place, count: int | None, at_most: bool
+    module: Module, place: Place, count: int | None, upper_bound: bool
 ) -> Iterator[tuple[Place, Instruction, int | None, bool]]:
     """Every collective as often as it is reached, with its count of executions."""
     for i in place.computation.instructions:
         if i.opcode.endswith(("-done", "-update")):
             continue
         if i.opcode.removesuffix("-start") in _WIRE:
-            yield place, i, count, at_most
+            yield place, i, count, upper_bound
             continue
         if i.opcode == "while":
             times = trips(module, place, i)
@@ -170,14 +170,14 @@ def _visit(
                 (n, None if unknown else count * (times + 1))
                 for n in i.called("condition")
             ]
-            inner = at_most
+            inner = upper_bound
         elif i.opcode == "conditional":
             inside = [(n, count) for n in i.called(*_BRANCHES)]
             inner = True
         else:
             keys = (*_CALLS, "to_apply") if i.opcode == "call" else _CALLS
             inside = [(n, count) for n in i.called(*keys)]
-            inner = at_most
+            inner = upper_bound
         for name, n in inside:
             if name in module.computations:
                 yield from _visit(module, place.called(module, i, name), n, inner)
@@ -231,7 +231,7 @@ def _collective(
     module: Module,
     parts: _Parts,
     count: int | None,
-    at_most: bool,
+    upper_bound: bool,
     groups: Groups,
     mesh: dict[str, int],
     named: Callable[[str, int], str],
@@ -271,7 +271,7 @@ def _collective(
         source=named(*file_line) if file_line else None,
         phase=phase(module, *end),
         lowered_as=lowered_as,
-        at_most=at_most,
+        upper_bound=upper_bound,
         groups=groups,
     )
 

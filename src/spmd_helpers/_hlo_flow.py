@@ -27,7 +27,7 @@ class Work:
             convolutions (see _hlo_flops), loops multiplied; of a conditional, the
             branch with the most. None where a loop that holds any runs an unknown
             number of times, or a kernel doesn't state its cost.
-        at_most: part of it stands in a conditional whose branches differ.
+        upper_bound: part of it stands in a conditional whose branches differ.
         redundancy: devices × flops / the FLOPs of all different products: 1.0 if
             nothing is repeated, 2.0 if all is done twice. None where there are no
             products, or where it depends on an unknown number of trips.
@@ -39,7 +39,7 @@ class Work:
     """
 
     flops: int | None
-    at_most: bool = False
+    upper_bound: bool = False
     redundancy: float | None = None
     idle_axes: tuple[str, ...] = ()
     redundant_over: Mapping[str, float] = field(default_factory=dict)
@@ -93,7 +93,7 @@ rhs_contracting_dims={0}
     }
     return Work(
         flops=total if known else None,
-        at_most=tally.at_most,
+        upper_bound=tally.upper_bound,
         redundancy=_redundancy(parts.values(), prod(mesh.values())),
         idle_axes=tuple(axis for axis, share in shares.items() if share >= _ALL),
         redundant_over={axis: share for axis, share in shares.items() if share > 0},

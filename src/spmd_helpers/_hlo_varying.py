@@ -40,12 +40,12 @@ class Tally:
     Attributes:
         flops: by the classes of what was multiplied and the loops around it whose
             trips are unknown, which are counted as one trip.
-        at_most: whether a branch was counted that may not be taken.
+        upper_bound: whether a branch was counted that may not be taken.
         partial: whether there are products of which the text tells no size.
     """
 
     flops: Counter[tuple[Classes, tuple[str, ...]]] = field(default_factory=Counter)
-    at_most: bool = False
+    upper_bound: bool = False
     partial: bool = False
 
     def add(self, other: "Tally", times: int | None = 1, loop: str = "") -> None:
@@ -53,7 +53,7 @@ class Tally:
             inside = (loop, *loops) if times is None else loops
             self.flops[held, inside] += flops * (1 if times is None else times)
         if times != 0:
-            self.at_most |= other.at_most
+            self.upper_bound |= other.upper_bound
             self.partial |= other.partial
 
 
@@ -313,7 +313,7 @@ class Walk:
             tallies.append(inside)
         most = max(tallies, key=lambda t: t.flops.total())
         tally.add(most)
-        tally.at_most |= any(t.flops != most.flops for t in tallies)
+        tally.upper_bound |= any(t.flops != most.flops for t in tallies)
         tally.partial |= any(t.partial for t in tallies)
         return self._spread(reduce(self.made.either, results), which)
 

@@ -32,7 +32,7 @@ _NO_NETWORK = re.compile(
 
 
 def hosted() -> str:
-    """ "Colab", "Kaggle", or "" where nothing may be installed without being asked."""
+    """Where this runs: "Colab", "Kaggle", or "" where nothing is installed unasked."""
     if "KAGGLE_KERNEL_RUN_TYPE" in os.environ:  # its images are made from Colab's
         return "Kaggle"
     if "COLAB_RELEASE_TAG" in os.environ or "google.colab" in sys.modules:

@@ -11,9 +11,8 @@ def require_jax():
     """Import JAX and return it, or say in one sentence what to install.
 
     Example:
-
-    >>> require_jax().__name__
-    'jax'
+        >>> require_jax().__name__
+        'jax'
 
     Returns:
         The module `jax`. Importing it starts no backend.
@@ -48,8 +47,7 @@ def require(*libraries):
     sentence says what to type.
 
     Example:
-
-    >>> require("optax", "orbax-checkpoint")
+        >>> require("optax", "orbax-checkpoint")
 
     Args:
         libraries: names as pip knows them, beside jax. They are looked for, not

@@ -86,12 +86,11 @@ def launch(program, *, processes=2, devices=4, timeout_s=60) -> Launched:
     values (numbers, texts, tuples of them) of this notebook that it uses.
 
     Example:
-
-    >>> def main():
-    ...     import jax
-    ...     print(jax.process_index(), jax.local_device_count(), jax.device_count())
-    >>> launch(main).outputs                             # doctest: +SKIP
-    ('0 4 8\\n', '1 4 8\\n')
+        >>> def main():
+        ...     import jax
+        ...     print(jax.process_index(), jax.local_device_count(), jax.device_count())
+        >>> launch(main).outputs                             # doctest: +SKIP
+        ('0 4 8\\n', '1 4 8\\n')
 
     When this call is over, by a result, an error or an interrupt, its processes have
     ended, and what they had started has too, unless it began a session of its own. If
@@ -330,8 +329,11 @@ class _Cluster:
 
 
 def _code(child):
-    """How a process ended, or None. A dead one is not reaped, so that its number, which
-    is that of its group, goes to no other: `_end` can still reach its children."""
+    """How a process ended, or None.
+
+    A dead one is not reaped, so that its number, which is that of its group, goes to no
+    other: `_end` can still reach its children.
+    """
     if not hasattr(os, "waitid"):
         return child.poll()
     try:

@@ -47,33 +47,34 @@ class MeshFacts:
 
 
 @dataclass(frozen=True, repr=False)
-class Layout:
+class ShardingInfo:
     """How one array is cut into blocks, and which devices hold each block.
 
-    >>> lay = Layout((6, 10), mesh_shape={"data": 2, "model": 4}, entries=("data",))
-    >>> lay.shard_shape, lay.replicas, lay.replicated_over
+    >>> mesh = {"data": 2, "model": 4}
+    >>> info = ShardingInfo((6, 10), mesh_shape=mesh, entries=("data",))
+    >>> info.shard_shape, info.replicas, info.replicated_over
     ((3, 10), 4, ('model',))
-    >>> lay.owners
+    >>> info.owners
     {(0, 0): (0, 1, 2, 3), (1, 0): (4, 5, 6, 7)}
-    >>> lay.bytes_per_device          # 3 * 10 * 4 bytes
+    >>> info.bytes_per_device          # 3 * 10 * 4 bytes
     120
 
     Args:
-      shape: sizes of the array's dimensions.
-      dtype: its element type by name, such as 'float32' or 'key<fry>'.
-      itemsize: bytes an element; from `dtype` if not given.
-      mesh_shape: axis name to number of devices, in mesh order; empty for an array
-        that lies on one device.
-      entries: for each dimension the mesh axes that cut it: a name, a tuple of names,
-        or None. Missing ones at the end are None. Kept as tuples, one a dimension.
-      spec: the PartitionSpec that JAX holds; None for an array on one device.
-      device_ids: ids of the devices in mesh order; None where there are no devices.
-      platform: what the devices are, in words.
-      unreduced: axes over which each device holds only its part of a sum.
+        shape: sizes of the array's dimensions.
+        dtype: its element type by name, such as 'float32' or 'key<fry>'.
+        itemsize: bytes an element; from `dtype` if not given.
+        mesh_shape: axis name to number of devices, in mesh order; empty for an array
+            that lies on one device.
+        entries: for each dimension the mesh axes that cut it: a name, a tuple of names,
+            or None. Missing ones at the end are None. Kept as tuples, one a dimension.
+        spec: the PartitionSpec that JAX holds; None for an array on one device.
+        device_ids: ids of the devices in mesh order; None where there are no devices.
+        platform: what the devices are, in words.
+        unreduced: axes over which each device holds only its part of a sum.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
-      NotUnderstood: a size, or the dtype's name, is not one.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
+        NotUnderstood: a size, or the dtype's name, is not one.
     """
 
     shape: tuple[int, ...]
@@ -157,10 +158,10 @@ class Layout:
         what = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
         each = f"{self.shard_shape} a device, {bytes_words(self.bytes_per_device)}"
         if not self.axes:
-            return f"Layout({what} on one device: {each})"
+            return f"ShardingInfo({what} on one device: {each})"
         copies = count_words(self.replicas, "copy", "copies")
         where = f"{spec_words(self.entries)} over {mesh_words(dict(self.axes))}"
-        return f"Layout({what} as {where}: {each}, {copies})"
+        return f"ShardingInfo({what} as {where}: {each}, {copies})"
 
 
 # The arithmetic. Small on purpose: the tests break each and see it caught.

@@ -6,15 +6,15 @@ from typing import Any
 from ._compile import Program
 from ._errors import NotUnderstood
 from ._evidence import Leaf
-from ._layout import Layout
+from ._layout import ShardingInfo
 
 
 def input_leaves(
-    jax: Any, program: Program, layouts: Any, args: tuple, kwargs: dict
+    jax: Any, program: Program, sharding_infos: Any, args: tuple, kwargs: dict
 ) -> tuple[Leaf, ...]:
     """A Leaf for each array that the function takes, whether it is used or not."""
     avals = _with_paths(jax, program.compiled.in_avals)
-    placed = _flat(jax, program.compiled.in_avals, layouts)
+    placed = _flat(jax, program.compiled.in_avals, sharding_infos)
     shardings = [_given_sharding(jax, x) for x in jax.tree.leaves((args, kwargs))]
     if len(shardings) != len(avals):  # static arguments, or a stage with fixed ones
         shardings = _input_shardings(jax, program)
@@ -31,7 +31,7 @@ def input_leaves(
                 shape=tuple(aval.shape),
                 dtype=str(aval.dtype),
                 weak_type=bool(getattr(aval, "weak_type", False)),
-                layout=placed[number],
+                sharding_info=placed[number],
                 sharding=sharding,
                 devices=getattr(sharding, "num_devices", 1),
                 donated=donated[number],
@@ -40,10 +40,10 @@ def input_leaves(
     return tuple(found)
 
 
-def output_leaves(jax: Any, program: Program, layouts: Any) -> tuple[Leaf, ...]:
+def output_leaves(jax: Any, program: Program, sharding_infos: Any) -> tuple[Leaf, ...]:
     """A Leaf for each array that comes out."""
     infos = _with_paths(jax, program.compiled.out_info)
-    placed = _flat(jax, program.compiled.out_info, layouts)
+    placed = _flat(jax, program.compiled.out_info, sharding_infos)
     asked = jax.tree.leaves(program.asked)
     if len(asked) != len(infos):
         asked = [info for _, info in infos]
@@ -58,7 +58,7 @@ def output_leaves(jax: Any, program: Program, layouts: Any) -> tuple[Leaf, ...]:
                 shape=tuple(info.shape),
                 dtype=str(info.dtype),
                 weak_type=bool(getattr(asked[number], "weak_type", False)),
-                layout=placed[number],
+                sharding_info=placed[number],
                 sharding=getattr(asked[number], "sharding", None),
                 devices=getattr(made, "num_devices", 1),
             )
@@ -76,16 +76,16 @@ def varying(
     """
     shardings = _input_shardings(jax, program)
     used = [
-        leaf.layout
+        leaf.sharding_info
         for leaf, sharding in zip(inputs, shardings, strict=True)
         if sharding is not None
     ]
-    return {n: _cut_over(layout) for n, layout in enumerate(used) if layout is not None}
+    return {n: _cut_over(info) for n, info in enumerate(used) if info is not None}
 
 
-def _cut_over(layout: Layout) -> frozenset[str]:
-    same = set(layout.replicated_over) - set(layout.unreduced)
-    return frozenset(layout.mesh_shape) - same
+def _cut_over(info: ShardingInfo) -> frozenset[str]:
+    same = set(info.replicated_over) - set(info.unreduced)
+    return frozenset(info.mesh_shape) - same
 
 
 def pairs(

@@ -6,7 +6,7 @@ from typing import Any
 
 from . import _matmul_words as words
 from ._errors import NotUnderstood, SpecError
-from ._layout import Layout, spec_words
+from ._layout import ShardingInfo, spec_words
 from ._matmul_rule import Move, plan
 from ._text import join_words
 
@@ -16,11 +16,11 @@ class Explicit:
     """What Explicit mode says of the product.
 
     Attributes:
-      type: the result's type as `jax.typeof` prints it; None if JAX refuses.
-      entries: how that result is cut; None if JAX refuses.
-      error: the class of JAX's error, or None.
-      code: the rule of `explain` for that error, or None.
-      sentence: all of it in words.
+        type: the result's type as `jax.typeof` prints it; None if JAX refuses.
+        entries: how that result is cut; None if JAX refuses.
+        error: the class of JAX's error, or None.
+        code: the rule of `explain` for that error, or None.
+        sentence: all of it in words.
     """
 
     type: str | None
@@ -35,31 +35,31 @@ class Matmul:
     """What `matmul` found. What `why_not` leaves open is None.
 
     Attributes:
-      a: the Layout of A, [I, J].
-      b: the Layout of B, [J, K].
-      c: the Layout of the result, [I, K].
-      cases: mesh axis → the case of chapter 4, or 0 where the axis cuts nothing; of
-        axes with more than one device.
-      kinds: mesh axis → what it cuts, in words.
-      cuts: mesh axis → the dimension of the product that it cuts at the multiply: 'I',
-        'J', 'K', or '-' where all its devices compute the same.
-      moves: every exchange, in order; see `Move`.
-      block: the sizes (I, J, K) of what one device multiplies.
-      flops_per_device: 2 · I · J · K of that block.
-      redundancy: as `XRay.redundancy`: how often each product is computed.
-      idle_axes: as `XRay.idle_axes`.
-      explicit: what Explicit mode says.
-      choice: where the compiler could do otherwise, both prices; else ''.
-      pitfalls: claims 8 and 9 of the book where they apply, in words.
-      steps: before, communicate, multiply, reduce: what happens, in words; '' where
-        that is left open.
-      sentence: the answer in one sentence.
-      why_not: why the rule does not cover this, or None.
+        a: the ShardingInfo of A, [I, J].
+        b: the ShardingInfo of B, [J, K].
+        c: the ShardingInfo of the result, [I, K].
+        cases: mesh axis → the case of chapter 4, or 0 where the axis cuts nothing; of
+            axes with more than one device.
+        kinds: mesh axis → what it cuts, in words.
+        cuts: mesh axis → the dimension of the product that it cuts at the multiply:
+            'I', 'J', 'K', or '-' where all its devices compute the same.
+        moves: every exchange, in order; see `Move`.
+        block: the sizes (I, J, K) of what one device multiplies.
+        flops_per_device: 2 · I · J · K of that block.
+        redundancy: as `XRay.redundancy`: how often each product is computed.
+        idle_axes: as `XRay.idle_axes`.
+        explicit: what Explicit mode says.
+        choice: where the compiler could do otherwise, both prices; else ''.
+        pitfalls: claims 8 and 9 of the book where they apply, in words.
+        steps: before, communicate, multiply, reduce: what happens, in words; '' where
+            that is left open.
+        sentence: the answer in one sentence.
+        why_not: why the rule does not cover this, or None.
     """
 
-    a: Layout
-    b: Layout
-    c: Layout | None
+    a: ShardingInfo
+    b: ShardingInfo
+    c: ShardingInfo | None
     cases: Mapping[str, int] = field(compare=False)
     kinds: Mapping[str, str] = field(compare=False)
     cuts: Mapping[str, str] | None = field(compare=False)
@@ -110,55 +110,55 @@ def matmul(
     'ShardingTypeError'
 
     Args:
-      sizes: (I, J, K): A is [I, J], B is [J, K], and C is [I, K].
-      a: the spec of A: a PartitionSpec, or a tuple of its entries.
-      b: the spec of B.
-      mesh: a Mesh, or a dict: axis name → number of devices.
-      out: the spec that C is asked to have; None asks for nothing.
-      dtype: the element type of all three.
+        sizes: (I, J, K): A is [I, J], B is [J, K], and C is [I, K].
+        a: the spec of A: a PartitionSpec, or a tuple of its entries.
+        b: the spec of B.
+        mesh: a Mesh, or a dict: axis name → number of devices.
+        out: the spec that C is asked to have; None asks for nothing.
+        dtype: the element type of all three.
 
     Returns:
-      A `Matmul`, for a product under `jit` and nothing around it. It covers one mesh
-      axis of more than one device with or without `out`; two of them in nearly all
-      ways; and more where at most one of them moves anything. What it does not cover
-      has a `why_not`. It is what the compilers of JAX 0.10 and 0.12 do for CPU, where
-      they move 16-bit numbers as float32, and write a reduce-scatter as an all-reduce
-      and a slice: twice the bytes each. For TPU they may make two
-      gathers one, and at the default precision float32 moves as bfloat16. `xray`
-      counts no product where one device has a single element of J.
+        A `Matmul`, for a product under `jit` and nothing around it. It covers one mesh
+        axis of more than one device with or without `out`; two of them in nearly all
+        ways; and more where at most one of them moves anything. What it does not cover
+        has a `why_not`. It is what the compilers of JAX 0.10 and 0.12 do for CPU, where
+        they move 16-bit numbers as float32, and write a reduce-scatter as an all-reduce
+        and a slice: twice the bytes each. For TPU they may make two
+        gathers one, and at the default precision float32 moves as bfloat16. `xray`
+        counts no product where one device has a single element of J.
 
     Raises:
-      NotUnderstood: `sizes`, a spec or the mesh is not one.
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
+        NotUnderstood: `sizes`, a spec or the mesh is not one.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
 
     Used by the matmul explorer, which chapters 04, 06 and 07 lead to.
     """
     i, j, k = _sizes(sizes)
     shape = dict(getattr(mesh, "shape", mesh))
-    lay_a = _layout("A", (i, j), a, shape, dtype)
-    lay_b = _layout("B", (j, k), b, shape, dtype)
-    wish = None if out is None else _layout("C", (i, k), out, shape, dtype)
+    info_a = _side("A", (i, j), a, shape, dtype)
+    info_b = _side("B", (j, k), b, shape, dtype)
+    wish = None if out is None else _side("C", (i, k), out, shape, dtype)
     found = plan(
-        lay_a.mesh_shape,
-        lay_a.entries,
-        lay_b.entries,
+        info_a.mesh_shape,
+        info_a.entries,
+        info_b.entries,
         (i, j, k),
-        lay_a.itemsize,
+        info_a.itemsize,
         wish.entries if wish else None,
     )
     known = found.why_not is None
-    lay_c = (
-        (wish or _layout("C", (i, k), found.natural, shape, dtype)) if known else None
+    info_c = (
+        (wish or _side("C", (i, k), found.natural, shape, dtype)) if known else None
     )
     idle = tuple(axis for axis, dim in (found.cuts or {}).items() if dim == "-")
     times = 1.0
     for axis in idle:
         times *= shape[axis]
-    title = words.say_title(lay_a, lay_b, wish)
+    title = words.say_title(info_a, info_b, wish)
     return Matmul(
-        a=lay_a,
-        b=lay_b,
-        c=lay_c,
+        a=info_a,
+        b=info_b,
+        c=info_c,
         cases={axis: words.KINDS[kind][1] for axis, kind in found.kinds.items()},
         kinds={axis: words.KINDS[kind][0] for axis, kind in found.kinds.items()},
         cuts=found.cuts if known else None,
@@ -169,11 +169,11 @@ def matmul(
         else None,
         redundancy=times if known else None,
         idle_axes=idle if known else None,
-        explicit=_explicit(lay_a, lay_b, wish, found.natural),
-        choice=words.say_choice(found, lay_a, lay_b, wish),
-        pitfalls=words.say_pitfalls(found, lay_a.mesh_shape),
-        steps=words.say_steps(lay_a, lay_b, lay_c, found),
-        sentence=words.say_result(title, found, lay_c),
+        explicit=_explicit(info_a, info_b, wish, found.natural),
+        choice=words.say_choice(found, info_a, info_b, wish),
+        pitfalls=words.say_pitfalls(found, info_a.mesh_shape),
+        steps=words.say_steps(info_a, info_b, info_c, found),
+        sentence=words.say_result(title, found, info_c),
         why_not=found.why_not,
     )
 
@@ -192,7 +192,7 @@ def _sizes(sizes) -> tuple[int, int, int]:
     return whole
 
 
-def _layout(name, shape, spec, mesh, dtype) -> Layout:
+def _side(name, shape, spec, mesh, dtype) -> ShardingInfo:
     try:
         entries = tuple(spec) if not isinstance(spec, str) else None
         fits = all(
@@ -207,12 +207,14 @@ def _layout(name, shape, spec, mesh, dtype) -> Layout:
             "entries, such as ('data', None)."
         )
     try:
-        return Layout(shape, dtype, mesh_shape=mesh, entries=entries)
+        return ShardingInfo(shape, dtype, mesh_shape=mesh, entries=entries)
     except SpecError as error:
         raise type(error)(f"{name}: {error}").with_traceback(None) from None
 
 
-def _explicit(a: Layout, b: Layout, wish: Layout | None, natural: Any) -> Explicit:
+def _explicit(
+    a: ShardingInfo, b: ShardingInfo, wish: ShardingInfo | None, natural: Any
+) -> Explicit:
     """As JAX types a product: the contraction first, then what is left."""
     rows, left = a.entries
     right, columns = b.entries
@@ -236,10 +238,12 @@ def _explicit(a: Layout, b: Layout, wish: Layout | None, natural: Any) -> Explic
             "axis-twice-in-result",
             f"rows and columns of C would both be cut over {join_words(twice)}; {ask}",
         )
-    lay = Layout(shape, a.dtype, mesh_shape=a.mesh_shape, entries=(rows, columns))
-    made = words.say_type(a.dtype, lay)
+    info = ShardingInfo(
+        shape, a.dtype, mesh_shape=a.mesh_shape, entries=(rows, columns)
+    )
+    made = words.say_type(a.dtype, info)
     return Explicit(
-        made, lay.entries, None, None, f"In Explicit mode its type is {made}."
+        made, info.entries, None, None, f"In Explicit mode its type is {made}."
     )
 
 

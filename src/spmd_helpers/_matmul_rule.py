@@ -25,13 +25,13 @@ class Move:
     """One exchange between the devices.
 
     Attributes:
-      kind: 'all-gather', 'all-reduce', 'reduce-scatter', 'all-to-all' or
-        'collective-permute'.
-      of: 'A' or 'B', which moves before the product, or 'C', after it.
-      axes: the mesh axes along which devices exchange, in mesh order.
-      operand_bytes: what one device puts in.
-      result_bytes: what one device gets out.
-      wire_bytes: what one device sends, by the formulas of `Collective`.
+        kind: 'all-gather', 'all-reduce', 'reduce-scatter', 'all-to-all' or
+            'collective-permute'.
+        of: 'A' or 'B', which moves before the product, or 'C', after it.
+        axes: the mesh axes along which devices exchange, in mesh order.
+        operand_bytes: what one device puts in.
+        result_bytes: what one device gets out.
+        wire_bytes: what one device sends, by the formulas of `Collective`.
     """
 
     kind: str
@@ -47,13 +47,13 @@ class Plan:
     """Where the product is cut, and what moves; of axes with more than one device.
 
     Attributes:
-      kinds: axis → two letters.
-      natural: what C is cut by where nothing is asked; None if that is not covered.
-      cuts: axis → 'I', 'J', 'K', or '-' where all its devices compute the same.
-      moves: in order.
-      block: the (I, J, K) that one device multiplies.
-      swapped: (axis, idle axis) where blocks were brought to an idle axis first.
-      why_not: why the rule does not cover this, as a clause; then there are no moves.
+        kinds: axis → two letters.
+        natural: what C is cut by where nothing is asked; None if that is not covered.
+        cuts: axis → 'I', 'J', 'K', or '-' where all its devices compute the same.
+        moves: in order.
+        block: the (I, J, K) that one device multiplies.
+        swapped: (axis, idle axis) where blocks were brought to an idle axis first.
+        why_not: why the rule does not cover this, as a clause; then there are no moves.
     """
 
     kinds: Mapping[str, str]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ._layout import Layout, mesh_words, spec_words
+from ._layout import ShardingInfo, mesh_words, spec_words
 from ._matmul_rule import ONE_SIDED, Move, Plan
 from ._text import bytes_words, join_words
 
@@ -21,14 +21,14 @@ KINDS = {
 }
 
 
-def say_title(a: Layout, b: Layout, wish: Layout | None) -> str:
+def say_title(a: ShardingInfo, b: ShardingInfo, wish: ShardingInfo | None) -> str:
     """The question in one line."""
     asked = f" → {spec_words(wish.entries)}" if wish else ""
     mesh = f" on {mesh_words(a.mesh_shape)}" if a.axes else " on one device"
     return f"{spec_words(a.entries)} · {spec_words(b.entries)}{asked}{mesh}"
 
 
-def say_result(title: str, plan: Plan, c: Layout | None) -> str:
+def say_result(title: str, plan: Plan, c: ShardingInfo | None) -> str:
     """The answer in one sentence."""
     if c is None:
         return f"{title}: the rule does not cover it."
@@ -42,7 +42,9 @@ def say_result(title: str, plan: Plan, c: Layout | None) -> str:
     return f"{title}: {what}; C lies as {spec_words(c.entries)}; {waste}."
 
 
-def say_steps(a: Layout, b: Layout, c: Layout | None, plan: Plan) -> tuple[str, ...]:
+def say_steps(
+    a: ShardingInfo, b: ShardingInfo, c: ShardingInfo | None, plan: Plan
+) -> tuple[str, ...]:
     """Before, communicate, multiply, reduce: a sentence or two each."""
     before = (
         f"Each device holds {_times(a.shard_shape)} of A, "
@@ -91,7 +93,7 @@ def say_move(move: Move) -> str:
     )
 
 
-def _multiply(plan: Plan, c: Layout) -> str:
+def _multiply(plan: Plan, c: ShardingInfo) -> str:
     i, j, k = plan.block
     idle = [axis for axis, dim in plan.cuts.items() if dim == "-"]
     words = (
@@ -107,14 +109,16 @@ def _multiply(plan: Plan, c: Layout) -> str:
     )
 
 
-def _reduce(plan: Plan, c: Layout) -> str:
+def _reduce(plan: Plan, c: ShardingInfo) -> str:
     words = [say_move(move) for move in plan.moves if move.of == "C"]
     words = words or ["There is nothing to add up."]
     each = f"{_times(c.shard_shape)} a device, {bytes_words(c.bytes_per_device)}"
     return " ".join([*words, f"C lies as {spec_words(c.entries)}: {each}."])
 
 
-def say_choice(plan: Plan, a: Layout, b: Layout, wish: Layout | None) -> str:
+def say_choice(
+    plan: Plan, a: ShardingInfo, b: ShardingInfo, wish: ShardingInfo | None
+) -> str:
     """Where the compiler could do otherwise: both prices, and which it takes."""
     if plan.why_not:
         return ""
@@ -150,7 +154,9 @@ def say_choice(plan: Plan, a: Layout, b: Layout, wish: Layout | None) -> str:
     )
 
 
-def _prices(plan: Plan, a: Layout, b: Layout, of: str, sided: Sequence[str]):
+def _prices(
+    plan: Plan, a: ShardingInfo, b: ShardingInfo, of: str, sided: Sequence[str]
+):
     """Bytes of the operand gathered, and of the part of C that would be added up."""
     rows, columns = (
         math.prod(
@@ -187,10 +193,10 @@ def say_pitfalls(plan: Plan, mesh: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def say_type(dtype: str, lay: Layout) -> str:
+def say_type(dtype: str, info: ShardingInfo) -> str:
     """An array's type on an Explicit mesh, as `jax.typeof` prints it."""
     dims = []
-    for size, entry in zip(lay.shape, lay.entries, strict=True):
+    for size, entry in zip(info.shape, info.entries, strict=True):
         axes = entry[0] if len(entry) == 1 else f"({','.join(entry)})"
         dims.append(f"{size}@{axes}" if entry else f"{size}")
     return f"{dtype}[{','.join(dims)}]"

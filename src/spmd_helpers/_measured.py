@@ -39,20 +39,20 @@ def load_measured(kind: str) -> list[dict]:
     95.74
 
     Args:
-      kind: "tpu-memory", training steps as the TPU compiler laid them out (no TPU ran
-        them); "tpu-refused", those that it refused for want of memory, with
-        `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
-        GPUs; "gpu-collectives", collectives by size and matrix products; "gpu-steps",
-        one training step in several shardings; "gpu-speeds", what the predictions of
-        the following divide by; "gpu-attention", attention alone; "gpu-transformer",
-        a transformer's step in several shardings; "gpu-log", the same step made
-        faster, one change at a time.
+        kind: "tpu-memory", training steps as the TPU compiler laid them out (no TPU ran
+            them); "tpu-refused", those that it refused for want of memory, with
+            `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
+            GPUs; "gpu-collectives", collectives by size and matrix products;
+            "gpu-steps", one training step in several shardings; "gpu-speeds", what the
+            predictions of the following divide by; "gpu-attention", attention alone;
+            "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
+            same step made faster, one change at a time.
 
     Returns:
-      A list of new dicts, yours to change; empty if nothing was measured yet.
+        A list of new dicts, yours to change; empty if nothing was measured yet.
 
     Raises:
-      NotUnderstood: no measurements have that name.
+        NotUnderstood: no measurements have that name.
 
     Used in chapters 9 and 14.
     """

@@ -14,11 +14,11 @@ from ._from_jax import (
     _read_dtype,
     _short,
     _unwrap,
-    layout,
     read_mesh,
 )
+from ._from_jax import sharding as read_sharding
 from ._jax_version import require_jax
-from ._layout import Layout, MeshFacts, spec_words
+from ._layout import MeshFacts, ShardingInfo, spec_words
 
 Device = int | str
 HOST, DELETED = "host", "deleted"
@@ -122,24 +122,24 @@ def memory(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Memory:
     b     float32[6]     P(None)                24 B       4  0–3
 
     Args:
-      tree: any pytree of `jax.Array`, `jax.ShapeDtypeStruct` or Layout, such as
-        parameters, an optimizer's state, a Flax NNX module, or the layouts of an
-        X-ray. An array that stands in it twice counts once. NumPy arrays and Python
-        numbers lie on the host: they are listed, and hold nothing on a device.
-      shardings: how the leaves would lie: one NamedSharding or PartitionSpec for all,
-        or a tree of them with the form of `tree`, or of its upper part. None, also in
-        the tree, leaves a leaf as it is.
-      mesh: the mesh of the PartitionSpecs: a Mesh, an AbstractMesh, or a dict from
-        axis name to number of devices. Its devices are counted even if they hold
-        nothing.
+        tree: any pytree of `jax.Array`, `jax.ShapeDtypeStruct` or ShardingInfo, such as
+            parameters, an optimizer's state, a Flax NNX module, or the shardings of an
+            X-ray. An array that stands in it twice counts once. NumPy arrays and Python
+            numbers lie on the host: they are listed, and hold nothing on a device.
+        shardings: how the leaves would lie: one NamedSharding or PartitionSpec for all,
+            or a tree of them with the form of `tree`, or of its upper part. None, also
+            in the tree, leaves a leaf as it is.
+        mesh: the mesh of the PartitionSpecs: a Mesh, an AbstractMesh, or a dict from
+            axis name to number of devices. Its devices are counted even if they hold
+            nothing.
 
     Returns:
-      A Memory, in bytes. Elements of less than a byte count as one, as JAX counts
-      them; a TPU packs int4 by two.
+        A Memory, in bytes. Elements of less than a byte count as one, as JAX counts
+        them; a TPU packs int4 by two.
 
     Raises:
-      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
-      NotUnderstood: a leaf is not an array, or does not say where it lies.
+        UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
+        NotUnderstood: a leaf is not an array, or does not say where it lies.
 
     Used in chapters 08 to 11 and 13.
     """
@@ -241,7 +241,7 @@ def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
         leaf = leaf.shape
     else:
         dtype = "float32"  # not asked for: the leaf has its own
-        if own is None and not (isinstance(leaf, Layout) or _is_tracer(leaf)):
+        if own is None and not (isinstance(leaf, ShardingInfo) or _is_tracer(leaf)):
             raise NotUnderstood(
                 f"{_short(leaf)} has no sharding yet; say how it lies, such as "
                 "memory(tree, P('data'), mesh=mesh), or memory(tree, shardings) with a "
@@ -256,16 +256,16 @@ def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
                 "too, as in memory(tree, P('data'), mesh=mesh)."
             )
     on = given if isinstance(own, _jax_types("PartitionSpec")) else None
-    lay = layout(leaf, sharding, mesh=on, dtype=dtype)
-    place = MeshFacts(lay.mesh_shape, lay.device_ids, lay.platform)
+    info = read_sharding(leaf, sharding, mesh=on, dtype=dtype)
+    place = MeshFacts(info.mesh_shape, info.device_ids, info.platform)
     line = MemoryLine(
         path=path,
-        shape=lay.shape,
-        dtype=lay.dtype,
-        spec=spec_words(lay.entries) if lay.axes else "one device",
-        bytes_per_device=lay.bytes_per_device,
-        total_bytes=lay.total_bytes,
-        copies=lay.replicas,
+        shape=info.shape,
+        dtype=info.dtype,
+        spec=spec_words(info.entries) if info.axes else "one device",
+        bytes_per_device=info.bytes_per_device,
+        total_bytes=info.total_bytes,
+        copies=info.replicas,
         devices=_ids(place),
     )
     if "host" in (getattr(own, "memory_kind", None) or ""):

@@ -191,7 +191,7 @@ def installed(name: str) -> str | None:
 
 
 def joined(texts) -> str:
-    """ "a", "a and b", or "a, b and c"."""
+    """Words as a list in a sentence, such as "a, b and c"."""
     *others, last = texts
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -214,7 +214,6 @@ def is_older(version: str, than: str) -> bool:
     """Whether a version comes before a release.
 
     Example:
-
     >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
     (True, False)
     >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was

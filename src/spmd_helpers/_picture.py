@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from itertools import product
 
-from ._facts import Words, say_copies, say_layout, say_mesh, sentences
-from ._layout import PMAP_AXIS, Layout, MeshFacts
+from ._facts import Words, say_copies, say_mesh, say_sharding, sentences
+from ._layout import PMAP_AXIS, MeshFacts, ShardingInfo
 from ._text import count_words, device_list
 
 HUES = 4  # mesh axes that have a color of their own
@@ -94,28 +94,28 @@ class _Dim:
         return math.prod(size for _, size in self.axes)
 
 
-def layout_picture(lay: Layout) -> Picture:
-    """The picture of an array's layout."""
+def sharding_picture(info: ShardingInfo) -> Picture:
+    """The picture of an array's sharding."""
     dims = [
         _Dim(
             f"dim {d}",
-            tuple((axis, lay.mesh_shape[axis]) for axis in entry),
+            tuple((axis, info.mesh_shape[axis]) for axis in entry),
             tuple(f"{i * step}:{(i + 1) * step}" for i in range(blocks)),
         )
         for d, (entry, blocks, step) in enumerate(
-            zip(lay.entries, lay.grid, lay.shard_shape, strict=True)
+            zip(info.entries, info.grid, info.shard_shape, strict=True)
         )
     ]
-    copies = say_copies(lay)
+    copies = say_copies(info)
 
     def cell(block):
-        ids = lay.devices(block)
-        if lay.device_count == 1:
+        ids = info.devices(block)
+        if info.device_count == 1:
             return (f"device {ids[0]}", *copies)
         return (device_list(ids), *copies)
 
-    hatched = lay.replicas > 1
-    return _picture(dims, dict(lay.axes), cell, say_layout(lay), hatched, "blocks")
+    hatched = info.replicas > 1
+    return _picture(dims, dict(info.axes), cell, say_sharding(info), hatched, "blocks")
 
 
 def mesh_picture(mesh: MeshFacts) -> Picture:

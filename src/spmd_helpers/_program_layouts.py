@@ -1,4 +1,4 @@
-"""The layouts of what goes into a compiled program and of what comes out."""
+"""The shardings of what goes into a compiled program and of what comes out."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -6,9 +6,10 @@ from math import prod
 from typing import Any
 
 from ._errors import MeshMismatch
-from ._from_jax import layout, read_mesh
+from ._from_jax import read_mesh
+from ._from_jax import sharding as read_sharding
 from ._hlo_text import header_devices
-from ._layout import Layout
+from ._layout import ShardingInfo
 
 
 def shardings_in(jax: Any, tree: Any) -> Iterator[Any]:
@@ -47,22 +48,24 @@ def find_mesh(jax: Any, text: str, mesh: Any, shardings: list[Any]) -> Any:
     )
 
 
-def layouts_like(jax: Any, avals: Any, shardings: Any, mesh: Any) -> Any:
-    """A tree like `avals`, of Layouts, None where the program has no such array."""
+def shardings_like(jax: Any, avals: Any, shardings: Any, mesh: Any) -> Any:
+    """A tree like `avals`, of ShardingInfos; None where the program lacks the array."""
     leaves, tree = jax.tree.flatten(avals)
     return tree.unflatten(
-        _layout(jax, aval, sharding, mesh)
+        _sharding_info(jax, aval, sharding, mesh)
         for aval, sharding in zip(leaves, tree.flatten_up_to(shardings), strict=True)
     )
 
 
-def _layout(jax: Any, aval: Any, sharding: Any, mesh: Any) -> Layout | None:
+def _sharding_info(
+    jax: Any, aval: Any, sharding: Any, mesh: Any
+) -> ShardingInfo | None:
     known = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
     if not isinstance(sharding, known):
         sharding = _name_sharding(jax, sharding, aval.shape, mesh)
     if sharding is None:
         return None
-    return layout(tuple(aval.shape), sharding, dtype=str(aval.dtype))
+    return read_sharding(tuple(aval.shape), sharding, dtype=str(aval.dtype))
 
 
 def _name_sharding(jax: Any, sharding: Any, shape: tuple[int, ...], mesh: Any) -> Any:

@@ -19,7 +19,7 @@ def load_text() -> str:
     'Eight devices, one model: pmap\\n\\nY'
 
     Returns:
-      The text, the same one every time.
+        The text, the same one every time.
 
     Where it comes from: the README beside the file. Used in chapter 13.
     """

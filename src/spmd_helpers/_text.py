@@ -20,13 +20,13 @@ def bytes_words(n: int) -> str:
     '931 GiB'
 
     Args:
-      n: a number of bytes, 0 or more.
+        n: a number of bytes, 0 or more.
 
     Returns:
-      The number and its unit, a space between them.
+        The number and its unit, a space between them.
 
     Raises:
-      ValueError: `n` is negative.
+        ValueError: `n` is negative.
     """
     if n < 0:
         raise ValueError(f"n={n}: a number of bytes is 0 or more.")
@@ -55,10 +55,10 @@ def flops_words(n: int) -> str:
     ('144 FLOPs', '26.4 TFLOPs')
 
     Args:
-      n: a number of operations, 0 or more.
+        n: a number of operations, 0 or more.
 
     Returns:
-      The number, with at most three digits, and its unit, a space between them.
+        The number, with at most three digits, and its unit, a space between them.
     """
     unit, value = 0, n
     while value >= 999.5 and unit < len(_THOUSANDS) - 1:
@@ -79,12 +79,12 @@ def device_list(ids: Iterable[int], limit: int = 4) -> str:
     '0, 1, 5 … 30 (7 in all)'
 
     Args:
-      ids: device numbers, in any order.
-      limit: how many numbers or ranges are written at most.
+        ids: device numbers, in any order.
+        limit: how many numbers or ranges are written at most.
 
     Returns:
-      Numbers between commas. A dash joins three or more that follow each other;
-      an ellipsis stands for equal steps, or, with a count, for what is left out.
+        Numbers between commas. A dash joins three or more that follow each other;
+        an ellipsis stands for equal steps, or, with a count, for what is left out.
     """
     numbers = sorted(ids)
     if len(numbers) > max(4, limit):
@@ -146,12 +146,12 @@ def table(rows: Iterable[Sequence[object]], gap: int = 2, right: Iterable[int] =
     b        64
 
     Args:
-      rows: one sequence of cells a row; a shorter row ends early.
-      gap: spaces between two columns.
-      right: numbers of the columns that are aligned at their right edge.
+        rows: one sequence of cells a row; a shorter row ends early.
+        gap: spaces between two columns.
+        right: numbers of the columns that are aligned at their right edge.
 
     Returns:
-      One line of text a row, without spaces at its end.
+        One line of text a row, without spaces at its end.
     """
     cells = [[str(cell) for cell in row] for row in rows]
     count = max((len(row) for row in cells), default=0)

@@ -224,7 +224,8 @@ def does_not_fit(
     Args:
         jax: the module.
         error: what `lowered.compile()` raised.
-        args, kwargs: the function's arguments, for the report to name.
+        args: the function's arguments, for the report to name.
+        kwargs: those given by name.
         traced: JAX's traced stage, which knows what the function calls them.
     """
     if explain_compile_error(error) is None:

@@ -11,7 +11,7 @@ from ._hardware import Chip, chip
 from ._layout import mesh_words
 from ._text import bytes_words
 from ._training_setup import Setup, setup
-from ._training_state import ALWAYS, MOMENTS, Line, state
+from ._training_state import ALWAYS, PHASES, Line, state
 from ._training_work import work
 from ._transformer import MLP, Transformer
 
@@ -24,16 +24,16 @@ class TrainingMemory:
     notebook.
 
     Attributes:
-      params_bytes, grads_bytes, optimizer_bytes: of these three, exactly.
-      activations_bytes: everything else that is there at the peak.
-      total_bytes: the peak: the most of all moments.
-      lines: what there is: each with `name`, `formula` (with the numbers in it),
-        `bytes`, `when` (in which moments) and `source`.
-      moments: the bytes in each moment of a step: 'forward' and 'backward' (most
-        while the layers run), 'loss' between them, and 'update'.
-      peak_moment: the moment with the most.
-      what: the model and the mesh, in words.
-      notes: what else there is to know, a sentence each.
+        params_bytes, grads_bytes, optimizer_bytes: of these three, exactly.
+        activations_bytes: everything else that is there at the peak.
+        total_bytes: the peak: the most of all phases.
+        lines: what there is: each with `name`, `formula` (with the numbers in it),
+            `bytes`, `when` (in which phases) and `source`.
+        phases: the bytes in each phase of a step: 'forward' and 'backward' (most
+            while the layers run), 'loss' between them, and 'update'.
+        peak_phase: the phase with the most.
+        what: the model and the mesh, in words.
+        notes: what else there is to know, a sentence each.
     """
 
     params_bytes: int
@@ -42,8 +42,8 @@ class TrainingMemory:
     activations_bytes: int
     total_bytes: int
     lines: tuple[Line, ...]
-    moments: Mapping[str, int] = field(compare=False)
-    peak_moment: str
+    phases: Mapping[str, int] = field(compare=False)
+    peak_phase: str
     what: str
     notes: tuple[str, ...] = ()
 
@@ -54,12 +54,12 @@ class TrainingMemory:
         itself, so some is better left free.
 
         Args:
-          chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
-          margin: the part of the chip's usable memory that may be filled.
+            chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
+            margin: the part of the chip's usable memory that may be filled.
 
         Raises:
-          NotUnderstood: the chip is not known, or the margin is not above 0 and at
-            most 1.
+            NotUnderstood: the chip is not known, or the margin is not above 0 and at
+                most 1.
         """
         return self.left_bytes(chip, margin) >= 0
 
@@ -76,7 +76,7 @@ class TrainingMemory:
     def __repr__(self) -> str:
         total = bytes_words(self.total_bytes)
         return (
-            f"TrainingMemory({self.what}: {total} a device, most in {self.peak_moment})"
+            f"TrainingMemory({self.what}: {total} a device, most in {self.peak_phase})"
         )
 
     def _repr_html_(self) -> str:
@@ -90,13 +90,14 @@ def training_memory(
     zero: int = 3,
     batch: int,
     seq: int | None = None,
-    params: str = "float32",
-    compute: str = "bfloat16",
-    grads: str | tuple[str, ...] | None = None,
+    param_dtype: str = "float32",
+    compute_dtype: str = "bfloat16",
+    grad_dtype: str | tuple[str, ...] | None = None,
     optimizer: str = "adam",
-    moments: str | None = None,
-    master: bool = False,
-    recompute: str = "none",
+    moment_dtype: str | None = None,
+    mu_dtype: str | None = None,
+    master_weights: bool = False,
+    recompute: str = "everything_saveable",
     attention: str = "plain",
     sequence_parallel: bool = False,
     counting: str = "jax",
@@ -120,9 +121,10 @@ def training_memory(
     >>> cut.params_bytes, cut.optimizer_bytes  # FSDP: half of each
     (262144, 524292)
 
-    Bytes for each parameter, by the names that others count with:
+    Bytes for each parameter, by the names that others count with; the columns are
+    param_dtype, grad_dtype, master_weights and moment_dtype:
 
-    | bytes | who | params | grads | master | moments |
+    | bytes | who | param | grad | master | moment |
     |---|---|---|---|---|---|
     | 4 + 4 + 8 = 16 | optax on float32 | float32 | | | |
     | 2 + 2 + 4 = 8 | optax on bfloat16 | bfloat16 | | | |
@@ -133,44 +135,49 @@ def training_memory(
     | 2 + (2 + 4) + 12 = 20 | DeepSpeed | bfloat16 | both | True | |
 
     At rest means parameters and optimizer, without gradients; 'both' is
-    `grads=("bfloat16", "float32")`.
+    `grad_dtype=("bfloat16", "float32")`.
 
     Args:
-      model: a Transformer, an MLP, or one of MODELS.
-      mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
-        `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must divide
-        them; norms, learned positions and the biases of o and down stay whole.
-      zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
-        3 parameters too (FSDP).
-      batch: sequences a step (of an MLP: rows), over all devices together.
-      seq: tokens of a sequence; the model's own if not given.
-      params: type in which parameters are stored, by name.
-      compute: type of the matrix products and of what flows between the layers. In
-        float32 a TPU's compiler keeps less than is counted here: by default its
-        products take bfloat16.
-      grads: type of the gradients; `params` if not given. Several are added up.
-      optimizer: 'adam', 'adamw' (two numbers for each parameter), 'lion', 'momentum'
-        (one) or 'sgd' (none).
-      moments: type of these numbers; as optax has it, `params` if not given, or
-        float32 with `master`.
-      master: whether the optimizer keeps a copy of the parameters in float32.
-      recompute: 'none' keeps what JAX keeps; 'selective' puts attention's scores under
-        `jax.checkpoint` (Korthikanti et al. 2022); 'full' each layer, so that only
-        its input is kept.
-      attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
-        does not.
-      sequence_parallel: whether `model` also cuts what flows between the layers, along
-        the sequence.
-      counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
-        `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
+        model: a Transformer, an MLP, or one of MODELS.
+        mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
+            `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must
+            divide them; norms, learned positions and the biases of o and down stay
+            whole.
+        zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
+            3 parameters too (FSDP).
+        batch: sequences a step (of an MLP: rows), over all devices together.
+        seq: tokens of a sequence; the model's own if not given.
+        param_dtype: type in which parameters are stored, by name.
+        compute_dtype: type of the matrix products and of what flows between the layers.
+            In float32 a TPU's compiler keeps less than is counted here: by default its
+            products take bfloat16.
+        grad_dtype: type of the gradients; `param_dtype` if not given. Several are
+            added up.
+        optimizer: 'adam', 'adamw' (two numbers for each parameter), 'lion', 'momentum'
+            (one) or 'sgd' (none).
+        moment_dtype: type of these numbers; as optax has it, `param_dtype` if not
+            given, or float32 with `master_weights`.
+        mu_dtype: type of the first moment alone, as optax's adam, adamw and lion take
+            it; `moment_dtype` if not given.
+        master_weights: whether the optimizer keeps a copy of the parameters in float32.
+        recompute: 'everything_saveable' keeps what JAX keeps and recomputes nothing;
+            'nothing_saveable' puts each layer under `jax.checkpoint`, so that only its
+            input is kept; 'selective' only attention's scores (Korthikanti et al.
+            2022). JAX's other policies are not counted.
+        attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
+            does not.
+        sequence_parallel: whether `model` also cuts what flows between the layers,
+            along the sequence.
+        counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
+            `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
 
     Returns:
-      A TrainingMemory.
+        A TrainingMemory.
 
     Raises:
-      NotUnderstood: an argument is not of its kind.
-      UnknownAxis: the mesh has another axis.
-      NotDivisible: the mesh does not divide the model or the batch.
+        NotUnderstood: an argument is not of its kind.
+        UnknownAxis: the mesh has another axis.
+        NotDivisible: the mesh does not divide the model or the batch.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the TPU compiler in
@@ -185,12 +192,13 @@ def training_memory(
             zero=zero,
             batch=batch,
             seq=seq,
-            params=params,
-            compute=compute,
-            grads=grads,
-            moments=moments,
+            param_dtype=param_dtype,
+            compute_dtype=compute_dtype,
+            grad_dtype=grad_dtype,
+            moment_dtype=moment_dtype,
+            mu_dtype=mu_dtype,
             optimizer=optimizer,
-            master=master,
+            master_weights=master_weights,
             recompute=recompute,
             attention=attention,
             sequence_parallel=sequence_parallel,
@@ -208,8 +216,8 @@ def _count(made: Setup) -> TrainingMemory:
     else:
         lines = [*held, _batch(made), *kept(made), *work(made)]
     sums = {
-        moment: sum(line.bytes for line in lines if moment in line.when)
-        for moment in MOMENTS
+        phase: sum(line.bytes for line in lines if phase in line.when)
+        for phase in PHASES
     }
     peak = max(sums, key=sums.get)
     known = params.bytes + optimizer.bytes
@@ -221,8 +229,8 @@ def _count(made: Setup) -> TrainingMemory:
         activations_bytes=sums[peak] - known,
         total_bytes=sums[peak],
         lines=tuple(lines),
-        moments=sums,
-        peak_moment=peak,
+        phases=sums,
+        peak_phase=peak,
         what=_what(made),
         notes=tuple(_notes(made)),
     )

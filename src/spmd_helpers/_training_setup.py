@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ._errors import NotDivisible, NotUnderstood, UnknownAxis
 from ._layout import MeshFacts, itemsize, mesh_words
 from ._text import join_words
-from ._transformer import MLP, RECOMPUTE, Transformer
+from ._transformer import MLP, Transformer, check_recompute
 
 AXES = ("data", "model")
 ATTENTION = ("plain", "flash")
@@ -26,6 +26,8 @@ OPTIMIZERS = {
     "momentum": (1, False),
     "sgd": (0, False),
 }
+# Those whose first moment has an argument of its own in optax, mu_dtype.
+WITH_MU_DTYPE = ("adam", "adamw", "lion")
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,10 @@ class Setup:
     compute_bytes: int
     grad_bytes: int
     moment_bytes: int
+    mu_bytes: int  # of the first of these alone
+    mu_dtype: str | None
     optimizer: str
-    master: bool
+    master_weights: bool
     recompute: str
     attention: str
     sequence_parallel: bool
@@ -75,13 +79,26 @@ class Setup:
         return not self.is_mlp and self.attention == "plain"
 
 
-def setup(model, mesh, *, zero, batch, seq, params, compute, grads, moments, **words):
+def setup(
+    model,
+    mesh,
+    *,
+    zero,
+    batch,
+    seq,
+    param_dtype,
+    compute_dtype,
+    grad_dtype,
+    moment_dtype,
+    mu_dtype,
+    **words,
+):
     """Check every argument and put them in one record.
 
     Raises:
-      NotUnderstood: an argument is not of its kind; the message gives the choices.
-      UnknownAxis: the mesh has another axis than data and model.
-      NotDivisible: the mesh does not divide the model or the batch.
+        NotUnderstood: an argument is not of its kind; the message gives the choices.
+        UnknownAxis: the mesh has another axis than data and model.
+        NotDivisible: the mesh does not divide the model or the batch.
     """
     if not isinstance(model, Transformer | MLP):
         raise NotUnderstood(
@@ -92,15 +109,24 @@ def setup(model, mesh, *, zero, batch, seq, params, compute, grads, moments, **w
     words = _checked_words(model, words)
     zero = _checked_zero(zero)
     batch, seq = _checked_batch(model, batch, seq, axes)
-    if grads == () or grads == []:
+    if grad_dtype == () or grad_dtype == []:
         raise NotUnderstood(
-            f"grads={grads!r} holds no type; give one, such as 'float32', or two that "
-            "are kept beside each other."
+            f"grad_dtype={grad_dtype!r} holds no type; give one, such as 'float32', or "
+            "two that are kept beside each other."
         )
-    if not isinstance(grads, tuple | list):
-        grads = (params if grads is None else grads,)
-    if moments is None:
-        moments = "float32" if words["master"] else params
+    if not isinstance(grad_dtype, tuple | list):
+        grad_dtype = (param_dtype if grad_dtype is None else grad_dtype,)
+    if moment_dtype is None:
+        moment_dtype = "float32" if words["master_weights"] else param_dtype
+    if mu_dtype is not None and words["optimizer"] not in WITH_MU_DTYPE:
+        raise NotUnderstood(
+            f"mu_dtype={mu_dtype!r}: of the optimizers here only "
+            f"{join_words(list(map(repr, WITH_MU_DTYPE)))} take a type for the first "
+            f"moment alone; with optimizer={words['optimizer']!r} leave mu_dtype out."
+        )
+    first = (
+        ("moment_dtype", moment_dtype) if mu_dtype is None else ("mu_dtype", mu_dtype)
+    )
     made = Setup(
         model=model,
         data=axes["data"],
@@ -108,10 +134,12 @@ def setup(model, mesh, *, zero, batch, seq, params, compute, grads, moments, **w
         zero=zero,
         batch=batch,
         seq=seq,
-        param_bytes=_itemsize("params", params),
-        compute_bytes=_itemsize("compute", compute),
-        grad_bytes=sum(_itemsize("grads", name) for name in grads),
-        moment_bytes=_itemsize("moments", moments),
+        param_bytes=_itemsize("param_dtype", param_dtype),
+        compute_bytes=_itemsize("compute_dtype", compute_dtype),
+        grad_bytes=sum(_itemsize("grad_dtype", name) for name in grad_dtype),
+        moment_bytes=_itemsize("moment_dtype", moment_dtype),
+        mu_bytes=_itemsize(*first),
+        mu_dtype=mu_dtype,
         **words,
     )
     if made.counting == "jax":
@@ -122,11 +150,11 @@ def setup(model, mesh, *, zero, batch, seq, params, compute, grads, moments, **w
 def choice(key: str, value, choices) -> str:
     """`value`, if it is one of the choices.
 
-    >>> choice("recompute", "ful", ("none", "selective", "full"))
+    >>> choice("attention", "flsh", ("plain", "flash"))
     Traceback (most recent call last):
     ...
-    spmd_helpers._errors.NotUnderstood: recompute='ful' is not known. Did you mean \
-'full'? Give 'none', 'selective' or 'full'.
+    spmd_helpers._errors.NotUnderstood: attention='flsh' is not known. Did you \
+mean 'flash'? Give 'plain' or 'flash'.
     """
     if isinstance(value, str) and value in choices:
         return value
@@ -159,10 +187,10 @@ def _checked_mesh(mesh) -> dict[str, int]:
 
 def _checked_words(model, words) -> dict:
     choice("optimizer", words["optimizer"], tuple(OPTIMIZERS))
-    choice("recompute", words["recompute"], RECOMPUTE)
+    check_recompute(words["recompute"])
     choice("attention", words["attention"], ATTENTION)
     choice("counting", words["counting"], COUNTING)
-    for key in ("master", "sequence_parallel"):
+    for key in ("master_weights", "sequence_parallel"):
         if not isinstance(words[key], bool):
             raise NotUnderstood(f"{key}={words[key]!r} is neither True nor False.")
     if isinstance(model, MLP):

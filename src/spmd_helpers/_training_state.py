@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ._training_setup import OPTIMIZERS, Setup
 from ._transformer import MLP
 
-MOMENTS = ("forward", "loss", "backward", "update")
-ALWAYS = MOMENTS
+PHASES = ("forward", "loss", "backward", "update")
+ALWAYS = PHASES
 _ZERO = "ZeRO, arXiv:1910.02054, section 5"
 
 
@@ -22,11 +22,11 @@ class Line:
     """One thing that takes memory.
 
     Attributes:
-      name: what it is.
-      formula: how its bytes come about, with the numbers in it.
-      bytes: bytes on each device.
-      when: in which moments of a step it is there, of MOMENTS.
-      source: where the formula comes from.
+        name: what it is.
+        formula: how its bytes come about, with the numbers in it.
+        bytes: bytes on each device.
+        when: in which phases of a step it is there, of PHASES.
+        source: where the formula comes from.
     """
 
     name: str
@@ -57,11 +57,17 @@ def state(made: Setup) -> tuple[Line, Line, Line]:
 
 def _optimizer(made: Setup) -> Line:
     numbers, counts = OPTIMIZERS[made.optimizer]
-    each = numbers * made.moment_bytes + (4 if made.master else 0)
+    each = made.mu_bytes + (numbers - 1) * made.moment_bytes if numbers else 0
+    each += 4 if made.master_weights else 0
     formula, size = _held(made, each, cut=made.zero >= 1)
     if counts and made.counting == "jax":  # optax keeps the number of steps as int32
         formula, size = f"{formula} + 4 B", size + 4
-    name = f"optimizer ({made.optimizer}{', master copy' if made.master else ''})"
+    kinds = [made.optimizer]
+    if made.mu_dtype is not None:
+        kinds.append(f"mu in {made.mu_dtype}")
+    if made.master_weights:
+        kinds.append("master copy")
+    name = f"optimizer ({', '.join(kinds)})"
     return Line(name, formula, size, ALWAYS, f"{_ZERO}; optax's state")
 
 

@@ -2,7 +2,7 @@
 
 from ._tables import Table
 from ._text import bytes_words
-from ._training_state import MOMENTS
+from ._training_state import PHASES
 
 HEAD = ("what", "per device", "when", "how")
 NUMBERS = (1,)
@@ -15,16 +15,14 @@ def shown(found) -> Table:
         for line in found.lines
     ]
     total = bytes_words(found.total_bytes)
-    rows.append(("total", total, found.peak_moment, "what is there in this moment"))
-    most = ", ".join(f"{name} {bytes_words(n)}" for name, n in found.moments.items())
-    notes = (
-        [f"Most in each moment of a step: {most}."] if len(found.moments) > 1 else []
-    )
+    rows.append(("total", total, found.peak_phase, "what is there in this phase"))
+    most = ", ".join(f"{name} {bytes_words(n)}" for name, n in found.phases.items())
+    notes = [f"Most in each phase of a step: {most}."] if len(found.phases) > 1 else []
     heading = f"Training memory of {found.what}: {total} on each device"
     notes += found.notes
     return Table("training", heading, HEAD, rows, notes, NUMBERS, wrapped=(3,))
 
 
-def when(moments) -> str:
-    """'always', or the moments between commas."""
-    return "always" if len(moments) == len(MOMENTS) else ", ".join(moments)
+def when(phases) -> str:
+    """'always', or the phases between commas."""
+    return "always" if len(phases) == len(PHASES) else ", ".join(phases)

@@ -1,6 +1,6 @@
 """What a step needs for a while: the logits, and the inside of one layer.
 
-Read off what the TPU compiler keeps at the peak of each moment, for the programs in
+Read off what the TPU compiler keeps at the peak of each phase, for the programs in
 data/measured: each line names the tensors that stood there.
 """
 
@@ -12,7 +12,7 @@ _SEEN = "TPU compiler's buffers at the peak, data/measured"
 
 
 def work(made: Setup) -> list[Line]:
-    """The lines of what is there in one moment only, on one device."""
+    """The lines of what is there in one phase only, on one device."""
     lines = [*_conversion(made)]
     if not made.is_mlp:
         lines += _loss(made)
@@ -26,8 +26,11 @@ def _line(name, size, formula, *when) -> Line:
 
 
 def _conversion(made: Setup) -> list[Line]:
-    """The compiler converts all layers' weights before the loop over them. Without
-    recompute that loop copies them once more, into what it keeps for the other one."""
+    """All layers' weights, which the compiler converts before the loop over them.
+
+    Without recompute that loop copies them once more, into what it keeps for the other
+    one.
+    """
     if made.param_bytes == made.compute_bytes:
         return []
     model, c = made.model, made.compute_bytes
@@ -36,14 +39,16 @@ def _conversion(made: Setup) -> list[Line]:
     size = model.layers * c * weights // (made.split * data)
     cut = f"{_cut(made, made.split)}{_over('data', data)}"
     formula = f"{model.layers} layers × {c} B × {weights}{cut}"
-    when = KEPT if made.recompute == "full" else ("forward",)
+    when = KEPT if made.recompute == "nothing_saveable" else ("forward",)
     return [_line("weights converted before the loop", size, formula, *when)]
 
 
 def _loss(made: Setup) -> list[Line]:
-    """Logits in float32, and the head in the type of the computation. Where gradients
-    are cut over data, the logits' gradient is written too, and waits: the compiler may
-    compute the head's gradient from it after all else."""
+    """Logits in float32, and the head in the type of the computation.
+
+    Where gradients are cut over data, the logits' gradient is written too, and waits:
+    the compiler may compute the head's gradient from it after all else.
+    """
     c, cut = made.compute_bytes, _cut(made, made.split)
     tokens = f"{made.tokens} tokens"
     logits = made.tokens * made.rows // made.split
@@ -82,9 +87,9 @@ def _forward(made: Setup) -> list[Line]:
 def _backward(made: Setup) -> list[Line]:
     lines, c = [], made.compute_bytes
     if made.scores:
-        each = (c,) if made.recompute == "none" else (4, c)
+        each = (c,) if made.recompute == "everything_saveable" else (4, c)
         lines.append(_scores(made, "backward", *each))
-    full = made.recompute == "full"
+    full = made.recompute == "nothing_saveable"
     tensors = (_INSIDE_MLP if made.is_mlp else _INSIDE)[2 if full else 1]
     lines += [_inside(made, "backward", *tensors), *_whole(made, "backward", 2)]
     return [*lines, *_gathered(made, "backward", 3 if full else 2)]

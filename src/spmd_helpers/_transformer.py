@@ -5,6 +5,7 @@ are: an embedding, `layers` times attention and a feed-forward part, each behind
 norm, a last norm, and a head that gives a score to each word of the vocabulary.
 """
 
+import difflib
 import math
 from dataclasses import dataclass, field
 
@@ -13,7 +14,13 @@ from ._layout import itemsize
 
 POSITIONS = ("learned", "rotary", "none")
 NORMS = ("layer", "rms")
-RECOMPUTE = ("none", "selective", "full")
+# What a step may recompute. Two are policies of jax.checkpoint, for each layer.
+RECOMPUTE = {
+    "everything_saveable": "recompute nothing",
+    "selective": "recompute the scores of attention",
+    "nothing_saveable": "recompute every layer",
+}
+_OTHER_WORDS = {"none": "everything_saveable", "full": "nothing_saveable"}
 
 
 @dataclass(frozen=True)
@@ -37,27 +44,27 @@ class Transformer:
     512
 
     Args:
-      layers: how many layers.
-      d_model: width of what flows between the layers.
-      heads: heads of the queries.
-      kv_heads: heads of the keys and values (grouped-query attention); `heads` if not
-        given. Must divide `heads`.
-      d_ff: width inside the feed-forward part; 4 * d_model if not given.
-      vocab: rows of the embedding. Not given, it is GPT-3's.
-      seq: tokens of a sequence, and rows of learned positions. Not given, GPT-3's.
-      head_dim: width of one head; d_model / heads if not given.
-      gated: whether the feed-forward part has a third matrix, as in SwiGLU.
-      tied: whether the head uses the embedding's matrix again.
-      biases: whether every matrix of attention and feed-forward has a bias.
-      positions: 'learned' (a table of seq * d_model), 'rotary' or 'none' (no
-        parameters).
-      norm: 'layer' (scale and shift, 2 * d_model) or 'rms' (scale alone).
-      name: what it is called.
-      source: where the shapes stand.
+        layers: how many layers.
+        d_model: width of what flows between the layers.
+        heads: heads of the queries.
+        kv_heads: heads of the keys and values (grouped-query attention); `heads` if not
+            given. Must divide `heads`.
+        d_ff: width inside the feed-forward part; 4 * d_model if not given.
+        vocab: rows of the embedding. Not given, it is GPT-3's.
+        seq: tokens of a sequence, and rows of learned positions. Not given, GPT-3's.
+        head_dim: width of one head; d_model / heads if not given.
+        gated: whether the feed-forward part has a third matrix, as in SwiGLU.
+        tied: whether the head uses the embedding's matrix again.
+        biases: whether every matrix of attention and feed-forward has a bias.
+        positions: 'learned' (a table of seq * d_model), 'rotary' or 'none' (no
+            parameters).
+        norm: 'layer' (scale and shift, 2 * d_model) or 'rms' (scale alone).
+        name: what it is called.
+        source: where the shapes stand.
 
     Raises:
-      NotUnderstood: a size is not a whole number of 1 or more, heads do not divide, or
-        `positions` or `norm` is not one of the words above.
+        NotUnderstood: a size is not a whole number of 1 or more, heads do not divide,
+            or `positions` or `norm` is not one of the words above.
 
     Used in chapters 09 and 14, by `training_memory` and the memory calculator.
     """
@@ -133,18 +140,23 @@ class Transformer:
         queries make the cache smaller by heads / kv_heads.
 
         Args:
-          batch: how many sequences.
-          seq: tokens of each, those to come included; the model's own if not given.
-          dtype: the cache's element type, by name.
+            batch: how many sequences.
+            seq: tokens of each, those to come included; the model's own if not given.
+            dtype: the cache's element type, by name.
 
         Raises:
-          NotUnderstood: `batch`, `seq` or `dtype` is none.
+            NotUnderstood: `batch`, `seq` or `dtype` is none.
         """
         tokens = _whole("batch", batch) * _tokens(self, seq)
         vectors = 2 * self.layers * self.kv_heads * self.head_dim
         return tokens * vectors * itemsize(dtype)
 
-    def flops(self, batch: int, seq: int | None = None, recompute: str = "none") -> int:
+    def flops(
+        self,
+        batch: int,
+        seq: int | None = None,
+        recompute: str = "everything_saveable",
+    ) -> int:
         """FLOPs of one training step on all devices: matrix products, exactly.
 
         A product of [m, k] with [k, n] is 2 * m * k * n. The backward pass has two
@@ -155,30 +167,35 @@ class Transformer:
 
         With d_ff = 4 * d_model this is the 72 B s l h^2 (1 + s/6h + V/12lh) of
         Narayanan et al. 2021, arXiv:2104.04473, and their 96 B s l h^2
-        (1 + s/6h + V/16lh) with recompute='full'; per layer it is the scaling book's
-        18 B T D F + 24 B T D N H + 12 B T^2 N H (jax-ml/scaling-book,
-        transformers.md).
+        (1 + s/6h + V/16lh) with recompute='nothing_saveable'; per layer it is the
+        scaling book's 18 B T D F + 24 B T D N H + 12 B T^2 N H
+        (jax-ml/scaling-book, transformers.md).
 
         Args:
-          batch: sequences a step, over all devices.
-          seq: tokens of each; the model's own if not given.
-          recompute: 'none'; 'full' runs the layers' forward pass once more;
-            'selective' only the scores of attention and their product with v. JAX
-            runs a little less again: not the last product of a layer, and of the
-            scores not the product with v, whose results the backward pass has.
+            batch: sequences a step, over all devices.
+            seq: tokens of each; the model's own if not given.
+            recompute: 'everything_saveable' runs nothing again; 'nothing_saveable' runs
+                the layers' forward pass once more; 'selective' only the scores of
+                attention and their product with v. JAX runs a little less again: not
+                the last product of a layer, and of the scores not the product with v,
+                whose results the backward pass has.
 
         Raises:
-          NotUnderstood: an argument is none of these.
+            NotUnderstood: an argument is none of these.
         """
         seq = _tokens(self, seq)
         batch = _whole("batch", batch)
-        _check_choice("recompute", recompute, RECOMPUTE)
+        check_recompute(recompute)
         tokens = batch * seq
         weights = _attention_weights(self) + _mlp_weights(self)
         products = self.layers * 2 * tokens * weights
         scores = self.layers * 4 * tokens * seq * self.heads * self.head_dim
         head = 2 * tokens * self.d_model * self.vocab
-        again = {"none": 0, "selective": scores, "full": products + scores}
+        again = {
+            "everything_saveable": 0,
+            "selective": scores,
+            "nothing_saveable": products + scores,
+        }
         return 3 * (products + scores + head) + again[recompute]
 
 
@@ -195,14 +212,14 @@ class MLP:
     92160
 
     Args:
-      layers: how many layers.
-      d_model: width of h.
-      d_ff: width inside; w1 is [d_model, d_ff] and w2 [d_ff, d_model].
-      name: what it is called.
-      source: where the shapes stand.
+        layers: how many layers.
+        d_model: width of h.
+        d_ff: width inside; w1 is [d_model, d_ff] and w2 [d_ff, d_model].
+        name: what it is called.
+        source: where the shapes stand.
 
     Raises:
-      NotUnderstood: a size is not a whole number of 1 or more.
+        NotUnderstood: a size is not a whole number of 1 or more.
 
     Used in chapters 09 to 11 and 14.
     """
@@ -231,23 +248,24 @@ class MLP:
         """The parameters of one layer."""
         return 2 * self.d_model * self.d_ff
 
-    def flops(self, batch: int, recompute: str = "none") -> int:
+    def flops(self, batch: int, recompute: str = "everything_saveable") -> int:
         """FLOPs of one training step on all devices: matrix products.
 
         Six for each parameter and row: two forward, four backward. The first layer's
         gradient for the rows themselves is counted; a compiler leaves it out.
 
         Args:
-          batch: rows of h a step, over all devices.
-          recompute: 'none', or 'full': the forward pass once more. There is no
-            attention, so 'selective' recomputes nothing.
+            batch: rows of h a step, over all devices.
+            recompute: 'everything_saveable' runs nothing again, 'nothing_saveable' the
+                forward pass once more. There is no attention, so 'selective' recomputes
+                nothing.
 
         Raises:
-          NotUnderstood: an argument is none of these.
+            NotUnderstood: an argument is none of these.
         """
-        _check_choice("recompute", recompute, RECOMPUTE)
+        check_recompute(recompute)
         forward = 2 * _whole("batch", batch) * self.parameters
-        return (4 if recompute == "full" else 3) * forward
+        return (4 if recompute == "nothing_saveable" else 3) * forward
 
 
 # The arithmetic. Small on purpose: the tests break each and see it caught.
@@ -314,6 +332,21 @@ def _whole(key, value) -> int:
             f"{key}={value!r} is not a size; give a whole number, 1 or more."
         )
     return value.__index__()
+
+
+def check_recompute(value):
+    """Refuse what is none of RECOMPUTE, such as another policy of jax.checkpoint."""
+    if isinstance(value, str) and value in RECOMPUTE:
+        return
+    word = value if isinstance(value, str) else getattr(value, "__name__", "")
+    close = difflib.get_close_matches(word.lower(), RECOMPUTE, n=1, cutoff=0.8)
+    close = _OTHER_WORDS.get(word.lower()) or (close[0] if close else "")
+    guess = f" Did you mean {close!r}?" if close else ""
+    *most, last = (f"{name!r} ({what})" for name, what in RECOMPUTE.items())
+    raise NotUnderstood(
+        f"recompute={value!r} is not counted here.{guess} Give {', '.join(most)} or "
+        f"{last}."
+    )
 
 
 def _check_choice(key, value, choices):

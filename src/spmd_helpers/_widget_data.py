@@ -139,14 +139,14 @@ def memory_state(model: MLP | Transformer, *, chip: str, **how) -> dict[str, str
     """Arguments of `training_memory`, and of `fits`, as the calculator's state.
 
     >>> state = memory_state(MLP(2, 8, 32), chip="v5e", mesh={"data": 4}, batch=16)
-    >>> state["model"], state["d_ff"], state["data"], state["zero"], state["master"]
-    ('mlp', '32', '4', '3', 'no')
+    >>> state["model"], state["d_ff"], state["data"], state["zero"], state["mu_dtype"]
+    ('mlp', '32', '4', '3', '')
 
     Args:
-      model: a Transformer, an MLP, or one of MODELS.
-      chip: a name that `chip` finds.
-      **how: arguments that `training_memory` takes by name, mesh and batch at least,
-        and `margin`.
+        model: a Transformer, an MLP, or one of MODELS.
+        chip: a name that `chip` finds.
+        **how: arguments that `training_memory` takes by name, mesh and batch at least,
+            and `margin`.
     """
     arguments = inspect.signature(training_memory).parameters.values()
     usual = {one.name: one.default for one in arguments}

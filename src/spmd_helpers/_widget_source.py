@@ -59,7 +59,7 @@ def module(name: str) -> str:
     """A widget as one ES module, as anywidget takes it.
 
     Args:
-      name: a key of WIDGETS.
+        name: a key of WIDGETS.
     """
     render = f"""
 function render({{ model, el }}) {{
@@ -83,7 +83,7 @@ def page_script(name: str) -> str:
     """A widget as a classic script, which wakes the widget's place on a page.
 
     Args:
-      name: a key of WIDGETS.
+        name: a key of WIDGETS.
     """
     wake = f"""
 const root = document.getElementById("spmd-{name.replace("_", "-")}");

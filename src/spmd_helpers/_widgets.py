@@ -1,8 +1,8 @@
 """The explorers and the calculator as widgets of a notebook."""
 
 from ._errors import MissingLibrary, NotUnderstood, SpecError
-from ._from_jax import layout
-from ._layout import Layout, spec_words
+from ._from_jax import sharding as read_sharding
+from ._layout import ShardingInfo, spec_words
 from ._matmul import matmul
 from ._training_memory import training_memory
 from ._widget_data import memory_state
@@ -38,21 +38,22 @@ class ShardingExplorer(_Widget):
     ("P('data', None)", 'data=2, model=4')
 
     Args:
-      x: what to begin with: whatever `layout` takes. Nothing: an array of 8 × 16.
-      sharding: as for `layout`.
-      mesh: as for `layout`; at most three axes.
-      dtype: as for `layout`.
+        x: what to begin with: whatever `spmd.sharding` takes. Nothing: an array of
+            8 × 16.
+        sharding: as for `spmd.sharding`.
+        mesh: as for `spmd.sharding`; at most three axes.
+        dtype: as for `spmd.sharding`.
 
     Attributes:
-      state: a dict of strings with the keys 'mesh', 'shape', 'spec', 'dtype' and
-        'device', as the controls show them; what is not there has its default. Set it
-        to set the controls.
+        state: a dict of strings with the keys 'mesh', 'shape', 'spec', 'dtype' and
+            'device', as the controls show them; what is not there has its default. Set
+            it to set the controls.
 
     Raises:
-      NotUnderstood: what is given is no array, or has no or more than 4 dimensions, or
-        its mesh more than 3 axes.
-      SpecError: the spec does not fit.
-      MissingLibrary: anywidget is not there.
+        NotUnderstood: what is given is no array, or has no or more than 4 dimensions,
+            or its mesh more than 3 axes.
+        SpecError: the spec does not fit.
+        MissingLibrary: anywidget is not there.
 
     Used from chapter 03 on, and on the book's front page.
     """
@@ -61,8 +62,12 @@ class ShardingExplorer(_Widget):
 
     def __init__(self, x=None, sharding=None, *, mesh=None, dtype="float32"):
         try:
-            lay = None if x is None else layout(x, sharding, mesh=mesh, dtype=dtype)
-            super().__init__(state={} if lay is None else _state(lay))
+            info = (
+                None
+                if x is None
+                else read_sharding(x, sharding, mesh=mesh, dtype=dtype)
+            )
+            super().__init__(state={} if info is None else _state(info))
         except (NotUnderstood, SpecError) as error:
             raise error.with_traceback(None) from None
 
@@ -80,21 +85,21 @@ class MatmulExplorer(_Widget):
     ("P('data', None)", "P(None, 'model')", '')
 
     Args:
-      sizes: what to begin with: (I, J, K) of A [I, J] and B [J, K]. Nothing: a product
-        that needs a sum.
-      a, b: their specs, as for `matmul`.
-      mesh: axis names and sizes, at most three axes.
-      out: the spec that the result is asked to have, or None.
-      dtype: 'float32', 'bfloat16' or 'float16'.
+        sizes: what to begin with: (I, J, K) of A [I, J] and B [J, K]. Nothing: a
+            product that needs a sum.
+        a, b: their specs, as for `matmul`.
+        mesh: axis names and sizes, at most three axes.
+        out: the spec that the result is asked to have, or None.
+        dtype: 'float32', 'bfloat16' or 'float16'.
 
     Attributes:
-      state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
-        'dtype', as the controls show them; what is not there has its default. Set it to
-        set the controls.
+        state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
+            'dtype', as the controls show them; what is not there has its default. Set
+            it to set the controls.
 
     Raises:
-      NotUnderstood, SpecError: as `matmul` does.
-      MissingLibrary: anywidget is not there.
+        NotUnderstood, SpecError: as `matmul` does.
+        MissingLibrary: anywidget is not there.
 
     Used from chapter 04 on.
     """
@@ -114,7 +119,7 @@ def _product(sizes, a, b, mesh, out, dtype) -> dict[str, str]:
     rows, columns = found.a.shape[0], found.b.shape[1]
     wish = ""
     if out is not None:
-        asked = Layout(
+        asked = ShardingInfo(
             (rows, columns), mesh_shape=found.a.mesh_shape, entries=tuple(out)
         )
         wish = spec_words(asked.entries)
@@ -143,21 +148,21 @@ class MemoryCalculator(_Widget):
     ('gpt3-xl', '8', '3')
 
     Args:
-      model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
-        model that does not fit.
-      chip: a name in HARDWARE, or a Chip; with `model`.
-      mesh, batch: as for `training_memory`; with `model`.
-      **how: what else `training_memory` takes, and `margin`, the part of the chip's
-        memory that may be filled.
+        model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
+            model that does not fit.
+        chip: a name in HARDWARE, or a Chip; with `model`.
+        mesh, batch: as for `training_memory`; with `model`.
+        **how: what else `training_memory` takes, and `margin`, the part of the chip's
+            memory that may be filled.
 
     Attributes:
-      state: a dict of strings, as the controls show them; what is not there has its
-        default. Set it to set the controls.
+        state: a dict of strings, as the controls show them; what is not there has its
+            default. Set it to set the controls.
 
     Raises:
-      NotUnderstood, UnknownAxis, NotDivisible: as `training_memory` does; or `chip` is
-        not known.
-      MissingLibrary: anywidget is not there.
+        NotUnderstood, UnknownAxis, NotDivisible: as `training_memory` does; or `chip`
+            is not known.
+        MissingLibrary: anywidget is not there.
 
     Used in chapter 09.
     """
@@ -180,17 +185,17 @@ def _memory(model, chip, mesh, batch, how) -> dict[str, str]:
     return memory_state(model, chip=chip, mesh=mesh, batch=batch, **how, **margin)
 
 
-def _state(lay) -> dict[str, str]:
-    if not 1 <= len(lay.shape) <= 4 or len(lay.axes) > 3:
+def _state(info) -> dict[str, str]:
+    if not 1 <= len(info.shape) <= 4 or len(info.axes) > 3:
         raise NotUnderstood(
-            f"x has shape {lay.shape} on a mesh of {len(lay.axes)} axes; the explorer "
-            "shows arrays of 1 to 4 dimensions on meshes of at most 3 axes. "
+            f"x has shape {info.shape} on a mesh of {len(info.axes)} axes; the "
+            "explorer shows arrays of 1 to 4 dimensions on meshes of at most 3 axes. "
             "spmd.draw(x) draws any."
         )
     return {
-        "mesh": ", ".join(f"{axis}={size}" for axis, size in lay.axes),
-        "shape": ", ".join(map(str, lay.shape)),
-        "spec": spec_words(lay.entries),
-        "dtype": lay.dtype,
+        "mesh": ", ".join(f"{axis}={size}" for axis, size in info.axes),
+        "shape": ", ".join(map(str, info.shape)),
+        "spec": spec_words(info.entries),
+        "dtype": info.dtype,
         "device": "0",
     }

@@ -18,8 +18,8 @@ from ._jax_version import require_jax
 from ._leaves import input_leaves, output_leaves, pairs, varying
 from ._program_layouts import (
     find_mesh,
-    layouts_like,
     shardings_in,
+    shardings_like,
     shardings_of_args,
 )
 
@@ -34,7 +34,7 @@ class XRay:
         flops_per_device: floating point operations of the matrix products and
             convolutions that one device does, loops multiplied, 2 for each
             multiply and add; of a conditional the branch with the most, see
-            `at_most`. None where a loop's trips are unknown.
+            `upper_bound`. None where a loop's trips are unknown.
         redundancy: devices × flops_per_device over the FLOPs of the products that
             are different: 1.0 if no product is computed twice, 8.0 if eight devices
             all compute the same. None if there is no matrix product.
@@ -45,13 +45,13 @@ class XRay:
         peak_memory: bytes that one device needs at once: arguments, results and
             what lies between. None where the backend doesn't say.
         lowered_for: the platform it was compiled for: 'cpu', 'gpu', 'tpu'.
-        input_layouts: a tree of Layouts for each positional argument, and last,
+        input_shardings: a tree of ShardingInfos for each positional argument, and last,
             if there are any, a dict of the keyword arguments. None for an
             argument that the program does not use.
-        output_layouts: a tree like the result, of Layouts.
+        output_shardings: a tree like the result, of ShardingInfos.
         mesh_shape: axis name → size, in mesh order; {} for one device.
         hlo: the compiled program's text.
-        at_most: whether a conditional may do fewer FLOPs than are counted.
+        upper_bound: whether a conditional may do fewer FLOPs than are counted.
     """
 
     name: str
@@ -62,11 +62,11 @@ class XRay:
     findings: tuple[Finding, ...]
     peak_memory: int | None
     lowered_for: str
-    input_layouts: tuple[Any, ...]
-    output_layouts: Any
+    input_shardings: tuple[Any, ...]
+    output_shardings: Any
     mesh_shape: Mapping[str, int]
     hlo: str = field(repr=False)
-    at_most: bool = False
+    upper_bound: bool = False
 
     def _shown(self) -> view.Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
@@ -82,7 +82,7 @@ class XRay:
                     self.redundancy,
                     idle,
                     self.peak_memory,
-                    self.at_most,
+                    self.upper_bound,
                 ),
                 *(f"finding: {finding}" for finding in self.findings),
             ],
@@ -130,7 +130,7 @@ def xray(
             nor the program tell.
         jit: options for `jax.jit` if f is plain: {'donate_argnums': 0}.
         carry: which outputs are the arguments of the next step, to find those whose
-            layout drifts, so that the second step compiles again: {0: 0, 1: 1} says
+            sharding drifts, so that the second step compiles again: {0: 0, 1: 1} says
             that result[0] becomes the first argument and result[1] the second; 2
             says the same.
         kwargs: f's keyword arguments, likewise.
@@ -160,7 +160,7 @@ def xray(
     given = [*shardings_of_args(jax, args, kwargs), *known]
     found = find_mesh(jax, program.text, mesh, given)
     platform = next((d.platform for s in known for d in s.device_set), None)
-    positional, named = layouts_like(
+    positional, named = shardings_like(
         jax, compiled.in_avals, compiled.input_shardings, found
     )
     seen = _Seen(
@@ -170,7 +170,9 @@ def xray(
         mesh_shape=dict(read_mesh(found).shape) if found is not None else {},
         platform=platform or jax.default_backend(),
         inputs=(positional, named),
-        outputs=layouts_like(jax, compiled.out_info, compiled.output_shardings, found),
+        outputs=shardings_like(
+            jax, compiled.out_info, compiled.output_shardings, found
+        ),
     )
     return _report(jax, seen, carry)
 
@@ -182,7 +184,7 @@ class _Seen:
     kwargs: dict
     mesh_shape: dict[str, int]
     platform: str
-    inputs: tuple[Any, Any]  # layouts of the positional and of the named arguments
+    inputs: tuple[Any, Any]  # shardings of the positional and of the named arguments
     outputs: Any
 
 
@@ -216,11 +218,11 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
         findings=find(evidence, _place),
         peak_memory=_peak(memory, seen.platform),
         lowered_for=seen.platform,
-        input_layouts=(*positional, named) if named else tuple(positional),
-        output_layouts=seen.outputs,
+        input_shardings=(*positional, named) if named else tuple(positional),
+        output_shardings=seen.outputs,
         mesh_shape=shape,
         hlo=program.text,
-        at_most=done.at_most,
+        upper_bound=done.upper_bound,
     )
 
 

@@ -28,7 +28,7 @@ def rows(collectives: Iterable[Collective]) -> list[tuple[str, ...]]:
         (
             c.kind + ("*" if c.lowered_as else ""),
             ", ".join(c.axes) or "(no axis)",
-            "?" if c.count is None else f"{'≤' if c.at_most else ''}{c.count}",
+            "?" if c.count is None else f"{'≤' if c.upper_bound else ''}{c.count}",
             c.dtype,
             bytes_words(c.result_bytes),
             bytes_words(c.wire_bytes),
@@ -45,7 +45,7 @@ def notes(collectives: tuple[Collective, ...], half_on_cpu: bool) -> list[str]:
         found.append(f"* written by the compiler as {how}")
     if any(c.count is None for c in collectives):
         found.append("? unknown: in a loop that runs as often as the data say")
-    if any(c.at_most for c in collectives):
+    if any(c.upper_bound for c in collectives):
         found.append("≤ at most: in a branch that may not be taken")
     if any(not c.axes for c in collectives):
         found.append("(no axis) its groups follow no axis of this mesh: see .groups")
@@ -59,13 +59,13 @@ def work_notes(
     redundancy: float | None,
     idle: Mapping[str, int],
     peak_memory: int | None,
-    at_most: bool = False,
+    upper_bound: bool = False,
 ) -> list[str]:
     """What one device computes and holds, a sentence each."""
     found = []
     if redundancy is not None:
         many = "an unknown number of FLOPs" if flops is None else flops_words(flops)
-        many = f"at most {many}" if at_most else many
+        many = f"at most {many}" if upper_bound else many
         found.append(f"matrix products: {many} per device, {_repeats(redundancy)}")
     for axis, size in idle.items():
         found.append(f"idle axis: {axis} ({size}), along it all compute the same")

@@ -141,8 +141,9 @@ def _require_one_learner(submissions: list[Path], releases: list[Path]) -> None:
 
 
 def find_releases(named: Path | None) -> list[Path]:
-    """The release notebooks: those named, else `notebooks/` here or above, or beside
-    the package in a clone.
+    """The release notebooks: those named, else those of a folder `notebooks/`.
+
+    The folder is here or above, or beside the package in a clone.
 
     Raises:
         CannotGrade: when there is none.

@@ -90,7 +90,7 @@ ANSWERS = {
             ('holders = "57"', "give a set"),
             ('holders = {"5", "7"}', "give a set"),
             (  # the devices of a block as one thing
-                "seen = spmd.layout((16,), P(('c', 'a')),"
+                "seen = spmd.sharding((16,), P(('c', 'a')),"
                 " mesh={'a': 2, 'b': 2, 'c': 2})\n"
                 "holders = [who for block, who in seen.owners.items()"
                 " if block == (3,)]",
@@ -137,7 +137,7 @@ ANSWERS = {
             RULE + "    for d in sorted(range(len(shape)), key=lambda d: -shape[d]):\n"
             "        spec = jax.P(*[None] * d, axis)\n"
             "        try:\n"
-            "            spmd.layout(shape, spec, mesh=mesh)\n"
+            "            spmd.sharding(shape, spec, mesh=mesh)\n"
             "            return spec\n"
             "        except spmd.NotDivisible:\n"
             "            continue\n"

@@ -10,7 +10,8 @@ ANSWERS = {
         right=[
             "gathered_bytes, flops = 40960, 2 * 24 * 160 * 64",
             "gathered_bytes, flops = np.int64(40960), jnp.float32(491520)",
-            "gathered_bytes = spmd.layout((160, 64), P(), mesh=mesh).bytes_per_device\n"
+            "gathered = spmd.sharding((160, 64), P(), mesh=mesh)\n"
+            "gathered_bytes = gathered.bytes_per_device\n"
             "flops = 491520",
         ],
         wrong=[
@@ -135,7 +136,7 @@ a, b, c, d = word(), word("data", "model"), word("data"), word("model")
         right=[
             'step_specs = {"w1": P("data", "model"), "w2": P(("model",), ("data",))}',
             'step_specs = dict(w2=P("model", "data"), w1=P("data", "model"))',
-            "step_specs = jax.tree.map(lambda s: s.spec, layouts['placed'])",
+            "step_specs = jax.tree.map(lambda s: s.spec, placements['placed'])",
             # the hidden layer cut in eight
             "both = ('data', 'model')\n"
             "step_specs = {'w1': P(None, both), 'w2': P(both, None)}",
@@ -161,7 +162,7 @@ a, b, c, d = word(), word("data", "model"), word("data"), word("model")
             ),
             ('step_specs = {"w1": P("data", "model")}', "is not a dict with a spec"),
             ('step_specs = [P("data", "model"), P("model", "data")]', "is not a dict"),
-            ('step_specs = layouts["placed"]', "is not a P(...)"),
+            ('step_specs = placements["placed"]', "is not a P(...)"),
             (
                 'step_specs = {"w1": P("data", "hidden"), "w2": P("hidden", "data")}',
                 "the mesh has no axis 'hidden'",

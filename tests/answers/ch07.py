@@ -104,7 +104,7 @@ ANSWERS = {
                 "result",
             ),
             (THRIFTY + "    return jnp.tanh(x @ w1) @ w2 * jnp.nan", "not finite"),
-            (  # the right share, and another layout of the result
+            (  # the right share, and another sharding of the result
                 THRIFTY + ON + "    y = jnp.tanh(x @ w1) @ w2\n"
                 '    return lax.with_sharding_constraint(y, on("data", "model"))',
                 "reduce-scatter",

@@ -173,7 +173,7 @@ ANSWERS = {
                 "            (new, moments), (places, places))\n",
             )
             + "    return params, moments, step",
-            # on this model the compiler finds the layouts by itself
+            # on this model the compiler finds the shardings by itself
             MAKE
             + PLACES
             + PUT

@@ -51,7 +51,7 @@ ANSWERS = {
             "embed_bytes, stack_bytes, norm_bytes, head_bytes = 96e3, 13824, 1152, 24e3"
             "\ntree_bytes = 134_976",
             "def each(shape, spec, dtype='float32'):\n"
-            "    return spmd.layout(\n"
+            "    return spmd.sharding(\n"
             "        shape, spec, mesh=mesh, dtype=dtype).bytes_per_device\n"
             "embed_bytes = each((1000, 48), P('model'))\n"
             "stack_bytes = each((6, 48, 192), P(None, 'data', 'model'), 'bfloat16')\n"
@@ -242,22 +242,22 @@ ANSWERS = {
             "        n += data\n"
             f"        if not {COUNT}.fits(chip):\n"
             "            return np.int64(n - data)",
-            # memory grows by the same bytes for each sequence, in each moment
+            # memory grows by the same bytes for each sequence, in each phase
             LARGEST + "    data = mesh.get('data', 1)\n"
-            "    def moments(each):\n"
+            "    def counted(each):\n"
             "        return spmd.training_memory(\n"
             "            model, mesh=mesh, batch=each * data, **how)\n"
-            "    one, two = moments(1), moments(2)\n"
+            "    one, two = counted(1), counted(2)\n"
             "    left = one.left_bytes(chip)\n"
             "    if left < 0:\n"
             "        return 0\n"
             "    room = left + one.total_bytes\n"
-            "    most = min((room - first) // (two.moments[when] - first)\n"
-            "               for when, first in one.moments.items()\n"
-            "               if two.moments[when] > first)\n"
-            "    while moments(1 + most).fits(chip):\n"
+            "    most = min((room - first) // (two.phases[when] - first)\n"
+            "               for when, first in one.phases.items()\n"
+            "               if two.phases[when] > first)\n"
+            "    while counted(1 + most).fits(chip):\n"
             "        most += 1\n"
-            "    while most and not moments(1 + most).fits(chip):\n"
+            "    while most and not counted(1 + most).fits(chip):\n"
             "        most -= 1\n"
             "    return (1 + most) * data",
         ],

@@ -161,7 +161,7 @@ ANSWERS = {
                 "        jax.grad(loss)(p, x), places)",
                 "that is not jitted, and a jitted function is wanted",
             ),
-            (  # the right layout of nothing
+            (  # the right sharding of nothing
                 GRADS + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return jax.jit(lambda p, x: jax.tree.map(\n"
                 "        lambda leaf: leaf * jnp.nan, p), out_shardings=places)",

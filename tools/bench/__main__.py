@@ -6,7 +6,7 @@ this machine, now. What is compared:
     drawing    draw, as text and SVG, and jax.debug.visualize_array_sharding
     memory     training_memory, and what other calculators printed
     reading    read_hlo of GPT-3's TPU text, and one pass of a regular expression
-    starting   import spmd_helpers, to the first layout, and import jax
+    starting   import spmd_helpers, to the first sharding, and import jax
     x-raying   xray of a step, and only compiling it
 
 Give one of these words to run that part alone.

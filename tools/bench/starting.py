@@ -17,7 +17,7 @@ CODES = {
     "... and training_memory of GPT-3": f"{PACKAGE}; spmd.training_memory("
     "spmd.MODELS['gpt3-175b'], mesh={'data': 8, 'model': 8}, batch=64)",
     "import PartitionSpec": SPEC,
-    "... and the first layout": f"{SPEC}; {PACKAGE}; spmd.layout({SHAPE})",
+    "... and the first sharding": f"{SPEC}; {PACKAGE}; spmd.sharding({SHAPE})",
     "... and the first drawing": f"{SPEC}; {PACKAGE}; str(spmd.draw({SHAPE}))",
     "import numpy": "import numpy",
     "import jax": "import jax",

@@ -77,8 +77,10 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Words as Markdown shows them: what looks like markup, or like an address, is
-    not, and dotted names are code."""
+    """Words as Markdown shows them.
+
+    What looks like markup, or like an address, is not, and dotted names are code.
+    """
     parts = re.split(r"(\b[a-z]\w*(?:\.\w+)+(?:\(\))?)", text)
     marks = re.compile(r"([\\`*_<>\[\]{}$])")
     return "".join(

@@ -30,7 +30,7 @@ from tools import ROOT
 
 DATA = ROOT / "tests" / "data" / "hlo"
 MEASURED = ROOT / "src" / "spmd_helpers" / "data" / "measured"
-# Of the steps that were measured: the six layouts, and the lines of the log that
+# Of the steps that were measured: the six strategies, and the lines of the log that
 # differ in kind. The compiler gave "layers one after another" and "pipelined
 # collectives" the very text of "latency hiding scheduler".
 STEPS = {

@@ -33,7 +33,9 @@ def stepper(step, kept: list, times=1):
     """A function that makes so many steps and waits, and returns the last loss.
 
     Args:
-      kept: [state, rows]. Nothing else may hold the state: it would be there twice.
+        step: takes state and rows, and returns a new state and the loss.
+        kept: [state, rows]. Nothing else may hold the state: it would be there twice.
+        times: how many steps.
     """
     rows = kept.pop()
 

@@ -288,7 +288,7 @@ def main() -> None:
         moved = collectives(one_axis(), sizes, about)
         write(out / "collectives_gpu.json", moved)
     else:
-        print("1 device: collectives and layouts need two, they are left out")
+        print("1 device: collectives and strategies need two, they are left out")
     moved += products(shapes, about)
     write(out / "collectives_gpu.json", moved)
     if len(devices) > 1:

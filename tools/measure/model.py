@@ -1,4 +1,4 @@
-"""The transformer of chapter 13 in plain JAX, and the ways to lay out its step.
+"""The transformer of chapter 13 in plain JAX, and the strategies for its step.
 
 As there: learned positions, RMSNorm, no biases, a GELU, a head of its own. Left out is
 dropout, and Adam has neither bias correction nor weight decay, as in gpu.py.
@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 BF16, F32 = jnp.bfloat16, jnp.float32
 PARTS = ("params", "m", "v")
-LAYOUTS = (
+STRATEGIES = (
     *("pmap", "replicated", "fsdp plain", "fsdp constrained", "fsdp explicit"),
     "tensor parallel",
 )
@@ -26,8 +26,8 @@ LAYOUTS = (
 _POLICIES = jax.checkpoint_policies
 POLICIES = {
     # name: what a layer keeps
-    "full": _POLICIES.nothing_saveable,
-    "dots": _POLICIES.save_from_both_policies(
+    "nothing_saveable": _POLICIES.nothing_saveable,
+    "dots_saveable": _POLICIES.save_from_both_policies(
         _POLICIES.dots_with_no_batch_dims_saveable,
         _POLICIES.save_only_these_names("attention"),
     ),
@@ -36,7 +36,7 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One training step: its shapes, and how it is written and laid out."""
+    """One training step: its shapes, its strategy, and how it is written."""
 
     layers: int = 6
     d_model: int = 4096
@@ -45,11 +45,11 @@ class Setting:
     vocab: int = 32768
     seq: int = 2048
     batch: int = 2  # sequences, on all devices together
-    layout: str = "replicated"
+    strategy: str = "replicated"
     compute: str = "float32"  # of the products; parameters and Adam are float32
     attention: str = "plain"  # "xla", "cudnn", "cudnn mapped"
     donate: bool = False
-    recompute: str = "none"  # "cheap", "dots", "full"
+    recompute: str = "everything_saveable"  # or "cheap", or one of POLICIES
     scan: bool = True  # else the layers stand one after another in the program
     loss: str = "float32"  # of the logits: "float32", "bfloat16", "chunked"
     flags: str = ""  # XLA's, for the process
@@ -67,13 +67,13 @@ class Setting:
 
 
 def is_explicit(s: Setting) -> bool:
-    return s.layout == "fsdp explicit"
+    return s.strategy == "fsdp explicit"
 
 
 def mesh_of(s: Setting, devices):
     """Two axes, as everywhere in the book: one of them has all devices."""
     count = len(devices)
-    shape = (1, count) if s.layout == "tensor parallel" else (count, 1)
+    shape = (1, count) if s.strategy == "tensor parallel" else (count, 1)
     kind = AxisType.Explicit if is_explicit(s) else AxisType.Auto
     return jax.make_mesh(
         shape, ("data", "model"), axis_types=(kind,) * 2, devices=devices
@@ -84,7 +84,7 @@ OUTSIDE = ("embed", "place", "head", "norm")
 
 
 def named(s: Setting, layer: dict) -> dict:
-    """What each layer has: stacked for a scan, else one by one, "q.0", "q.1", …"""
+    """What each layer has: stacked for a scan, else "q.0", "q.1" and so on."""
     if s.scan:
         return layer
     return {f"{name}.{i}": x for name, x in layer.items() for i in range(s.layers)}
@@ -103,10 +103,10 @@ def shapes_of(s: Setting) -> dict:
 def specs_of(s: Setting) -> dict:
     """Where each parameter is cut."""
     cut = {}
-    if s.layout == "tensor parallel":
+    if s.strategy == "tensor parallel":
         cut = {name: (None, "model") for name in ("q", "k", "v", "up", "head")}
         cut |= {name: ("model",) for name in ("out", "down", "embed")}
-    elif s.layout.startswith("fsdp"):
+    elif s.strategy.startswith("fsdp"):
         every = ("q", "k", "v", "out", "up", "down", "embed", "place", "head")
         cut = dict.fromkeys(every, ("data",))
 
@@ -183,13 +183,13 @@ def attention(name, mesh=None, cut=None):
 
 
 class Held:
-    """What a layout says of the values between the products."""
+    """What a strategy says of the values between the products."""
 
     def __init__(self, s: Setting, mesh=None):
         self.mesh = mesh
         self.explicit = is_explicit(s)
-        self.asks = s.layout in ("fsdp constrained", "tensor parallel", "replicated")
-        split = s.layout == "tensor parallel"
+        self.asks = s.strategy in ("fsdp constrained", "tensor parallel", "replicated")
+        split = s.strategy == "tensor parallel"
         self.rows = P() if split else P("data")
         self.wide = P(None, None, "model") if split else P("data")
 
@@ -199,7 +199,7 @@ class Held:
         return lax.with_sharding_constraint(x, NamedSharding(self.mesh, spec))
 
     def stream(self, x):
-        """[b, s, d]"""
+        """Hold [b, s, d]."""
         return self._hold(x, self.rows)
 
     def inside(self, x):
@@ -312,7 +312,7 @@ def adam(state, grads, rate=1e-5):
 
 def one_step(s: Setting, devices):
     """(jitted step, a function that makes its state and rows, their shapes, mesh)."""
-    mesh = None if s.layout == "pmap" else mesh_of(s, devices)
+    mesh = None if s.strategy == "pmap" else mesh_of(s, devices)
     held = Held(s, mesh)
 
     def train(state, rows):
@@ -321,7 +321,7 @@ def one_step(s: Setting, devices):
             return loss_of(x, params["head"], rows[:, 1:], s, held)
 
         found = jax.value_and_grad(loss_fn)(state["params"])
-        if s.layout == "pmap":
+        if s.strategy == "pmap":
             found = lax.pmean(found, "data")
         loss, grads = found
         return adam(state, grads), loss
@@ -329,7 +329,7 @@ def one_step(s: Setting, devices):
     train.__name__ = "step"
     key = jax.random.key(7)
     donated = {"donate_argnums": 0} if s.donate else {}
-    if s.layout == "pmap":
+    if s.strategy == "pmap":
         each = s.batch // len(devices)
 
         def begin(i):

@@ -29,8 +29,10 @@ def share_words(row: dict, digits: int = 1) -> str:
 
 
 def predicted_s(row: dict, by: str) -> float | None:
-    """Seconds: by the data "sheet" or by measured "speeds", if nothing overlaps, or
-    of the program's "kernels" one by one."""
+    """Seconds by the data "sheet" or by measured "speeds", if nothing overlaps.
+
+    Or those of the program's "kernels", one by one.
+    """
     parts = row.get("predicted", {}).get(by)
     return sum(parts.values()) if parts else None
 

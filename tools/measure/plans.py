@@ -1,8 +1,8 @@
-"""What tools/measure/transformer.py measures: attention, six layouts, the log."""
+"""What tools/measure/transformer.py measures: attention, six strategies, the log."""
 
 from dataclasses import dataclass, field
 
-from tools.measure.model import LAYOUTS, Setting
+from tools.measure.model import STRATEGIES, Setting
 
 TINY = {
     **{"layers": 2, "d_model": 32, "heads": 4, "d_ff": 96, "vocab": 64, "seq": 16},
@@ -15,7 +15,7 @@ ATTENTION = ("plain", "xla", "cudnn")
 ATTENTION_SHAPES = tuple((2, seq, 32, 128) for seq in (1024, 2048, 4096, 8192))
 TINY_ATTENTION = ((2, 16, 4, 8), (2, 32, 4, 8))
 
-# --- The same transformer, laid out in six ways --------------------------------------
+# --- The same transformer, by six strategies --------------------------------------
 
 WAY = Setting(
     **{"batch": 16, "compute": "bfloat16", "attention": "cudnn", "donate": True},
@@ -25,7 +25,7 @@ WAY = Setting(
 
 def ways(tiny=False) -> dict[str, Setting]:
     base = WAY.but(**TINY) if tiny else WAY
-    found = {name: base.but(layout=name) for name in LAYOUTS}
+    found = {name: base.but(strategy=name) for name in STRATEGIES}
     # cuDNN's attention has no rule for Explicit axes (jax-ml/jax pull request 36539).
     name = "fsdp explicit"
     return found | {name: found[name].but(attention="cudnn mapped")}
@@ -96,21 +96,21 @@ LOG = (
         "fsdp plain",
         "half of the state on each card; the compiler decides the rest",
         10,
-        {"layout": "fsdp plain"},
+        {"strategy": "fsdp plain"},
     ),
     Change(
         "fsdp constrained",
         "the batch stays where it is, so that weights are gathered; half of the state"
         " makes room",
         10,
-        {"layout": "fsdp constrained"},
+        {"strategy": "fsdp constrained"},
         keep="always",
     ),
     Change(
         "tensor parallel",
         "activations are exchanged in place of weights",
         11,
-        {"layout": "tensor parallel"},
+        {"strategy": "tensor parallel"},
     ),
     Change(
         "recompute cheap parts",
@@ -145,7 +145,7 @@ LOG = (
         "recompute everything",
         "what if: a layer keeps its input only, and its forward pass runs again",
         9,
-        {"recompute": "full"},
+        {"recompute": "nothing_saveable"},
         keep="never",
     ),
     Change(

@@ -22,11 +22,11 @@ def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
     """Seconds by what the card is busy with, for each way to predict.
 
     Args:
-      row: `flops_per_device`, `held_bytes` (each argument read, each result written
-        once: the least there can be), `collectives`, and the `setting`'s compute.
-      sheet: the card in `spmd_helpers.HARDWARE`, or None if it has none.
-      speeds: what `speeds_gpu.json` has, or {}.
-      text: the compiled program, if it is there.
+        row: `flops_per_device`, `held_bytes` (each argument read, each result written
+            once: the least there can be), `collectives`, and the `setting`'s compute.
+        sheet: the card in `spmd_helpers.HARDWARE`, or None if it has none.
+        speeds: what `speeds_gpu.json` has, or {}.
+        text: the compiled program, if it is there.
     """
     is_wide = row["setting"]["compute"] == "float32"
     moved = row["collectives"]
@@ -63,12 +63,12 @@ def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:
     """The predictions of the stored steps, by the stored speeds and the kept texts.
 
     Args:
-      folder: where the rows are.
-      texts: what `tools.measure.transformer --hlo` kept; of a name the last counts.
-      files: the names of the files of "speeds", "ways" and "log".
+        folder: where the rows are.
+        texts: what `tools.measure.transformer --hlo` kept; of a name the last counts.
+        files: the names of the files of "speeds", "ways" and "log".
 
     Returns:
-      What was predicted of each row, in words.
+        What was predicted of each row, in words.
     """
     (speeds,) = stored(folder / files["speeds"])
     kept, said = {}, []

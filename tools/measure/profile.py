@@ -11,9 +11,9 @@ def profile(run, steps: int = 2, most: int = 40) -> list[dict]:
     """Milliseconds a step of the first device, by stream and by kernel.
 
     Args:
-      run: one step, and it waits for its end.
-      steps: how many are looked at.
-      most: kernels that are named of each stream, longest first.
+        run: one step, and it waits for its end.
+        steps: how many are looked at.
+        most: kernels that are named of each stream, longest first.
     """
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):

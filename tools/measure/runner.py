@@ -106,11 +106,12 @@ def run_child(
     breaks no other row shall feel: so each runs in a process of its own.
 
     Args:
-      module: it is given `words` and the name of a file, for its JSON.
-      flags: XLA's, after those that are set; {folder} is the folder of that file.
-      settings: more environment variables.
-      longest: after so many seconds it is stopped.
-      quiet: what it prints is not shown.
+        module: its name; it is given `words` and the name of a file, for its JSON.
+        *words: what stands on its command line.
+        flags: XLA's, after those that are set; {folder} is the folder of that file.
+        settings: more environment variables.
+        longest: after so many seconds it is stopped.
+        quiet: what it prints is not shown.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "row.json"
@@ -163,8 +164,10 @@ def driver() -> str:
 
 
 def machine() -> str:
-    """A short name of the cards of this machine, "" where no card is: rows with the
-    same one ran on the same cards."""
+    """A short name of the cards of this machine, "" where no card is.
+
+    Rows with the same one ran on the same cards.
+    """
     cards = _asked_of_cards("uuid")
     return hashlib.sha256(" ".join(cards).encode()).hexdigest()[:8] if cards else ""
 
@@ -186,8 +189,11 @@ def stored(path: Path) -> list[dict]:
 
 
 def write(path: Path, rows: list[dict], aside: bool = True) -> None:
-    """One row a line. A file of another card or JAX is not written over: it stays
-    beside the new one, with a number in its name. (The book's own are in git.)"""
+    """Write one row a line.
+
+    A file of another card or JAX is not written over: it stays beside the new one,
+    with a number in its name. (The book's own are in git.)
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     before = stored(path)
     mine = aside and path.parent.resolve() != BOOKS

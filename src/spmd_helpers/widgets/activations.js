@@ -4,7 +4,7 @@ import { refuse } from "./words.js";
 
 // What the forward pass keeps for the backward pass: mirrors _activations.py.
 
-export const keptMoments = ["forward", "loss", "backward"];
+export const keptPhases = ["forward", "loss", "backward"];
 const keptNorm = 3n;
 const keptInside = 6n;
 const keptJax = "print_saved_residuals of jax 0.10.2";
@@ -12,20 +12,20 @@ const keptPaper = "Korthikanti et al. 2022, arXiv:2205.05198, Table 2";
 
 // The lines of what is kept, for all layers, on one device.
 export function kept(made) {
-  if (made.recompute === "full") return [keptStream(made, "inputs of layers", 1n)];
+  if (made.recompute === "nothing_saveable") return [keptStream(made, "inputs of layers", 1n)];
   if (made.isMlp) {
     return [...keptCopies(made), keptStream(made, "inputs of layers", 1n), keptRelu(made)];
   }
   const lines = [...keptCopies(made), keptNorms(made)];
   lines.push(keptStream(made, "inputs of matrices", 2n), keptHeads(made));
   if (!made.scores) lines.push(keptSums(made));
-  else if (made.recompute === "none") lines.push(keptScores(made));
+  else if (made.recompute === "everything_saveable") lines.push(keptScores(made));
   return [...lines, keptHidden(made)];
 }
 
 function keptLine(made, name, bytes, factors, source = keptJax) {
   const formula = [`${made.model.layers} layers`, ...factors].join(" × ");
-  return { part: "kept", name, formula, bytes, when: keptMoments, source };
+  return { part: "kept", name, formula, bytes, when: keptPhases, source };
 }
 
 function keptTokens(made) {
@@ -114,7 +114,7 @@ export function published(made) {
   }
   const tensor = made.tokens * model.d_model;
   const times = [`${made.tokens} tokens`, model.d_model];
-  if (made.recompute === "full") {
+  if (made.recompute === "nothing_saveable") {
     const bytes = (2n * model.layers * tensor) / stream;
     const factors = [...times, `2 B${over("model", stream)}`];
     return [keptLine(made, "inputs of layers", bytes, factors, keptPaper)];
@@ -122,7 +122,7 @@ export function published(made) {
   const [whole, cut] = made.sequenceParallel || split === 1n ? [0n, 34n] : [10n, 24n];
   let bytes = whole * tensor + (cut * tensor) / split;
   let inside = `${whole ? `${whole} B + ` : ""}${cut} B${over("model", split)}`;
-  if (made.scores && made.recompute === "none") {
+  if (made.scores && made.recompute === "everything_saveable") {
     bytes += (5n * made.tokens * model.heads * made.seq) / split;
     inside += ` + 5 B × ${model.heads} × ${made.seq} / ${model.d_model}${over("model", split)}`;
   }

@@ -8,8 +8,8 @@ import {
 /** Bytes of one element. */
 export const ITEM_BYTES = { float32: 4, bfloat16: 2, float16: 2, float8_e4m3fn: 1, int32: 4, int8: 1, bool: 1 };
 
-/** How one array is cut: a mirror of Layout. `mesh` is [[axis, size], ...]. */
-export function layoutOf(shape, mesh, given, itemBytes) {
+/** How one array is cut: a mirror of ShardingInfo. `mesh` is [[axis, size], ...]. */
+export function shardingOf(shape, mesh, given, itemBytes) {
   const sizes = Object.fromEntries(mesh);
   checkAxes(shape, mesh, given);
   const entries = [...given, ...shape.slice(given.length).map(() => [])];
@@ -43,26 +43,26 @@ export function coordinates(position, mesh) {
 }
 
 /** The block that a device holds: its number along each dimension. */
-export function blockOf(position, layout) {
-  const where = coordinates(position, layout.mesh);
-  const sizes = Object.fromEntries(layout.mesh);
-  return layout.entries.map((entry) =>
+export function blockOf(position, sharding) {
+  const where = coordinates(position, sharding.mesh);
+  const sizes = Object.fromEntries(sharding.mesh);
+  return sharding.entries.map((entry) =>
     entry.reduce((number, axis) => number * sizes[axis] + where[axis], 0),
   );
 }
 
 /** The positions of the devices that hold a block, in their order. */
-export function holdersOf(block, layout) {
-  const sizes = Object.fromEntries(layout.mesh);
+export function holdersOf(block, sharding) {
+  const sizes = Object.fromEntries(sharding.mesh);
   const where = {};
-  layout.entries.forEach((entry, dim) => {
+  sharding.entries.forEach((entry, dim) => {
     let number = block[dim];
     for (const axis of [...entry].reverse()) {
       where[axis] = number % sizes[axis];
       number = Math.floor(number / sizes[axis]);
     }
   });
-  return layout.mesh.reduce(
+  return sharding.mesh.reduce(
     (found, [axis, size]) => {
       const along = Object.hasOwn(where, axis) ? [where[axis]] : [...Array(size).keys()];
       return found.flatMap((position) => along.map((i) => position * size + i));
@@ -72,26 +72,26 @@ export function holdersOf(block, layout) {
 }
 
 /** The first so many blocks and their devices, in the order of the blocks. */
-export function ownersOf(layout, most) {
-  const count = Math.min(most, blocksOf(layout));
+export function ownersOf(sharding, most) {
+  const count = Math.min(most, blocksOf(sharding));
   return [...Array(count).keys()].map((n) => {
     const block = [];
-    for (const size of [...layout.grid].reverse()) {
+    for (const size of [...sharding.grid].reverse()) {
       block.unshift(n % size);
       n = Math.floor(n / size);
     }
-    return { block, devices: holdersOf(block, layout) };
+    return { block, devices: holdersOf(block, sharding) };
   });
 }
 
 /** How many different blocks there are. */
-export function blocksOf(layout) {
-  return layout.grid.reduce((all, n) => all * n, 1);
+export function blocksOf(sharding) {
+  return sharding.grid.reduce((all, n) => all * n, 1);
 }
 
 /** First and one-past-last index of a block, as words: "0:4, 4:8". */
-export function sliceWords(block, layout) {
-  const step = layout.shard;
+export function sliceWords(block, sharding) {
+  const step = sharding.shard;
   return block.map((n, i) => `${n * step[i]}:${(n + 1) * step[i]}`).join(", ");
 }
 
@@ -153,19 +153,19 @@ function checkDivision(shape, sizes, entries) {
   });
 }
 
-// What is said of a layout.
+// What is said of a sharding.
 
-/** {title, facts, sentence}, as say_layout has them; no device ids are known here. */
-export function sayLayout(layout, dtype) {
-  const { mesh, entries, shard, grid, replicatedOver } = layout;
+/** {title, facts, sentence}, as say_sharding has them; no device ids are known here. */
+export function saySharding(sharding, dtype) {
+  const { mesh, entries, shard, grid, replicatedOver } = sharding;
   const sizes = Object.fromEntries(mesh);
-  const total = bytesWords(layout.totalBytes);
+  const total = bytesWords(sharding.totalBytes);
   const how = mesh.length ? `as ${specWords(entries)}` : "on one device";
-  const title = `${dtype}[${layout.shape.join(", ")}] ${how}`;
+  const title = `${dtype}[${sharding.shape.join(", ")}] ${how}`;
   if (!mesh.length) return { title, facts: [`all on one device: ${total}`] };
   const facts = [
     `mesh ${meshWords(mesh)}`,
-    `each device holds ${tupleWords(shard)}: ${bytesWords(layout.bytesPerDevice)} of ${total}`,
+    `each device holds ${tupleWords(shard)}: ${bytesWords(sharding.bytesPerDevice)} of ${total}`,
   ];
   const what = grid.every((n) => n === 1) ? "the whole array" : "each block";
   const copies = replicatedOver.reduce((n, axis) => n * sizes[axis], 1);

@@ -1,5 +1,5 @@
 import { gridTable } from "./grid.js";
-import { ITEM_BYTES, blocksOf, holdersOf, layoutOf, ownersOf } from "./layout.js";
+import { ITEM_BYTES, blocksOf, holdersOf, ownersOf, shardingOf } from "./layout.js";
 import { matmulPlan } from "./matmul.js";
 import {
   MATMUL_KINDS, matmulChoice, matmulExplicit, matmulFlops, matmulPitfalls, matmulResult, matmulSteps, matmulTitle,
@@ -22,10 +22,10 @@ function mmSize(text, name) {
   return Number(words);
 }
 
-/** A matrix's layout; what is wrong with it names the matrix. */
-function mmLayout(name, shape, mesh, text, itemBytes) {
+/** A matrix's sharding; what is wrong with it names the matrix. */
+function mmSharding(name, shape, mesh, text, itemBytes) {
   const entries = parseSpec(text, name);
-  const found = attempt(() => layoutOf(shape, mesh, entries, itemBytes));
+  const found = attempt(() => shardingOf(shape, mesh, entries, itemBytes));
   if (found.error) refuse(`${name}: ${found.error}`);
   return found;
 }
@@ -37,12 +37,12 @@ function mmRead(state) {
     refuse(`dtype: “${state.dtype}” is not known here; give one of ${joinWords(MM_DTYPES)}.`);
   }
   const itemBytes = ITEM_BYTES[state.dtype];
-  const a = mmLayout("A", [sizes.I, sizes.J], mesh, state.a, itemBytes);
-  const b = mmLayout("B", [sizes.J, sizes.K], mesh, state.b, itemBytes);
+  const a = mmSharding("A", [sizes.I, sizes.J], mesh, state.a, itemBytes);
+  const b = mmSharding("B", [sizes.J, sizes.K], mesh, state.b, itemBytes);
   const asked = state.c.trim() !== "";
-  const wish = asked ? mmLayout("C", [sizes.I, sizes.K], mesh, state.c, itemBytes) : null;
+  const wish = asked ? mmSharding("C", [sizes.I, sizes.K], mesh, state.c, itemBytes) : null;
   const plan = matmulPlan(mesh, a.entries, b.entries, sizes, itemBytes, wish?.entries);
-  const c = plan.whyNot ? null : wish || layoutOf([sizes.I, sizes.K], mesh, plan.natural, itemBytes);
+  const c = plan.whyNot ? null : wish || shardingOf([sizes.I, sizes.K], mesh, plan.natural, itemBytes);
   return { mesh, a, b, c, wish, plan, itemBytes };
 }
 

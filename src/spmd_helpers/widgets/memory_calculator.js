@@ -3,7 +3,7 @@ import { countMemory, memoryCode, memoryDefaults } from "./memory_state.js";
 import { memoryView } from "./memory_view.js";
 import { parameterCount, recomputeChoices } from "./transformer.js";
 import { optimizerChoices } from "./training_setup.js";
-import { stepMoments } from "./training_state.js";
+import { stepPhases } from "./training_state.js";
 import { attempt, bytesWords } from "./words.js";
 
 // Model, mesh and options → what a training step takes on each device, and does it fit.
@@ -12,19 +12,19 @@ const MEMORY_PARTS = ["parameters", "optimizer", "gradients", "kept", "work", "b
 const MEMORY_OWN = "Change it yourself";
 const MEMORY_DTYPES = ["float32", "bfloat16", "float16"];
 
-/** In each moment: the parts, and their shares of the bar in hundredths of a percent. */
+/** In each phase: the parts, and their shares of the bar in hundredths of a percent. */
 function memoryBars(found, scale) {
-  return stepMoments.map((moment) => {
+  return stepPhases.map((phase) => {
     const parts = MEMORY_PARTS.map((part) => {
-      const there = found.lines.filter((line) => line.part === part && line.when.includes(moment));
+      const there = found.lines.filter((line) => line.part === part && line.when.includes(phase));
       const bytes = there.reduce((n, line) => n + line.bytes, 0n);
       return { part, bytes: `${bytes}`, words: bytesWords(bytes), share: memoryShare(bytes, scale) };
     });
     return {
-      moment,
-      bytes: `${found.moments[moment]}`,
-      words: bytesWords(found.moments[moment]),
-      most: moment === found.peak_moment,
+      phase,
+      bytes: `${found.phases[phase]}`,
+      words: bytesWords(found.phases[phase]),
+      most: phase === found.peak_phase,
       parts: parts.filter(({ bytes }) => bytes !== "0"),
     };
   });
@@ -51,10 +51,10 @@ function memoryShort({ found, chip, left, how }) {
 function memorySentence(counted, changes) {
   const { found, chip, left } = counted;
   const short = memoryShort(counted);
-  const peak = found.lines.filter((line) => line.when.includes(found.peak_moment));
+  const peak = found.lines.filter((line) => line.when.includes(found.peak_phase));
   const most = peak.reduce((a, b) => (b.bytes > a.bytes ? b : a));
   const said = [
-    `${found.what}: ${bytesWords(found.total_bytes)} on each device, most in ${found.peak_moment}`,
+    `${found.what}: ${bytesWords(found.total_bytes)} on each device, most in ${found.peak_phase}`,
     `${memoryVerdict(left, short)}: a program on ${chip.name} can use ${bytesWords(chip.usable)}, of which ` +
       `${bytesWords(chip.allowed)} may be filled`,
     `The largest part is ${most.name}, ${bytesWords(most.bytes)}`,
@@ -98,9 +98,9 @@ export const memoryCalculator = {
         model_axis: "8",
         batch: "64",
         zero: "1",
-        params: "bfloat16",
-        grads: "float32",
-        master: "yes",
+        param_dtype: "bfloat16",
+        grad_dtype: "float32",
+        master_weights: "yes",
         recompute: "selective",
         sequence_parallel: "yes",
         counting: "megatron",
@@ -135,6 +135,7 @@ export const memoryCalculator = {
       select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
       check("sequence_parallel", "model cuts the sequence between the layers (sequence_parallel)", MEMORY_OWN),
     ];
+    const recomputed = Object.entries(recomputeChoices).map(([name, what]) => [name, `${name}: ${what}`]);
     const own = [["custom", "your own"], ["mlp", "your own MLP"]];
     const chips = Object.keys(spmdHardware).map((name) => [name, `${name}, ${spmdHardware[name].kind.toUpperCase()}`]);
     return [
@@ -151,20 +152,27 @@ export const memoryCalculator = {
         undefined,
         "ZeRO's stage; 3 is FSDP",
       ),
-      select("recompute", "Recompute", same(recomputeChoices), undefined, "selective: the scores, full: layers"),
+      select("recompute", "Recompute", recomputed, undefined, "JAX's policies for a layer, and selective"),
       ...(isMlp ? [] : attention),
-      select("params", "Type of the parameters (params)", same(MEMORY_DTYPES), MEMORY_OWN),
-      select("compute", "Type of the computation (compute)", same(MEMORY_DTYPES), MEMORY_OWN),
+      select("param_dtype", "Type of the parameters (param_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
+      select("compute_dtype", "Type of the computation (compute_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
       select(
-        "grads",
-        "Type of the gradients (grads)",
-        [["", "as params"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "both of these"]],
+        "grad_dtype",
+        "Type of the gradients (grad_dtype)",
+        [["", "as the parameters"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "both of these"]],
         MEMORY_OWN,
         "both: bfloat16 and float32",
       ),
       select("optimizer", "Optimizer", same(Object.keys(optimizerChoices)), MEMORY_OWN),
-      select("moments", "Type of its numbers (moments)", [["", "as optax"], ...same(MEMORY_DTYPES)], MEMORY_OWN),
-      check("master", "Keeps a copy of the parameters in float32 (master)", MEMORY_OWN),
+      select("moment_dtype", "Type of its numbers (moment_dtype)", [["", "as optax"], ...same(MEMORY_DTYPES)], MEMORY_OWN),
+      select(
+        "mu_dtype",
+        "Type of its first moment (mu_dtype)",
+        [["", "as its other numbers"], ...same(MEMORY_DTYPES)],
+        MEMORY_OWN,
+        "for adam, adamw and lion",
+      ),
+      check("master_weights", "Keeps a copy of the parameters in float32 (master_weights)", MEMORY_OWN),
       select("counting", "Counting as", [["jax", "JAX"], ["megatron", "Megatron-LM"]], MEMORY_OWN),
       { key: "margin", label: "Part of the memory that may be filled (margin)", kind: "text", group: MEMORY_OWN },
     ];
@@ -193,10 +201,10 @@ export const memoryCalculator = {
           ...line,
           bytes: `${line.bytes}`,
           words: bytesWords(line.bytes),
-          shown: line.when.length === stepMoments.length ? "always" : line.when.join(", "),
+          shown: line.when.length === stepPhases.length ? "always" : line.when.join(", "),
         })),
         bars: memoryBars(found, scale),
-        peak_moment: found.peak_moment,
+        peak_phase: found.peak_phase,
         notes: found.notes,
         chip: chip.name,
         usable_bytes: `${chip.usable}`,

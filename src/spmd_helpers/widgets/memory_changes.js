@@ -1,5 +1,6 @@
 import { countMemory } from "./memory_state.js";
 import { divisors } from "./python_words.js";
+import { recomputeChoices } from "./transformer.js";
 import { attempt, bytesWords, meshWords } from "./words.js";
 
 // Which small changes make a step fit: each is tried by the same arithmetic.
@@ -44,7 +45,7 @@ function changedZero({ how }) {
 }
 
 function changedRecompute({ how }) {
-  const choices = ["none", "selective", "full"];
+  const choices = Object.keys(recomputeChoices);
   return choices.slice(choices.indexOf(how.recompute) + 1).map((recompute) => ({ recompute }));
 }
 
@@ -108,7 +109,7 @@ function changedSeveral({ model, how }) {
   const steps = [];
   if (how.zero < 3n) steps.push({ zero: "3" });
   if (model.kind !== "MLP" && how.attention === "plain") steps.push({ attention: "flash" });
-  if (how.recompute !== "full") steps.push({ recompute: "full" });
+  if (how.recompute !== "nothing_saveable") steps.push({ recompute: "nothing_saveable" });
   if (model.kind !== "MLP" && !how.sequence_parallel) steps.push({ sequence_parallel: "yes" });
   const made = steps.map(() => []);
   for (let chosen = 1; chosen < 1 << steps.length; chosen++) {

@@ -32,15 +32,16 @@ export const memoryDefaults = {
   model_axis: "1",
   batch: "8",
   zero: "0",
-  recompute: "full",
+  recompute: "nothing_saveable",
   attention: "flash",
   sequence_parallel: "no",
-  params: "float32",
-  compute: "bfloat16",
-  grads: "",
+  param_dtype: "float32",
+  compute_dtype: "bfloat16",
+  grad_dtype: "",
   optimizer: "adam",
-  moments: "",
-  master: "no",
+  moment_dtype: "",
+  mu_dtype: "",
+  master_weights: "no",
   counting: "jax",
   margin: "0.9",
 };
@@ -69,7 +70,7 @@ export function readMemoryState(state) {
   const yes = (key) => (text(key) === "yes" ? true : text(key) === "no" ? false : text(key));
   const model = memoryModel(text, whole, orNone, yes);
   const isOwn = ["custom", "mlp"].includes(text("model"));
-  const grads = orNone(text, "grads");
+  const grads = orNone(text, "grad_dtype");
   return {
     model,
     mesh: { data: whole("data"), model: whole("model_axis") },
@@ -77,12 +78,13 @@ export function readMemoryState(state) {
       zero: whole("zero"),
       batch: whole("batch"),
       seq: isOwn ? null : orNone(whole, "seq"),
-      params: text("params"),
-      compute: text("compute"),
-      grads: grads?.includes(",") ? grads.split(",").map((name) => name.trim()) : grads,
+      param_dtype: text("param_dtype"),
+      compute_dtype: text("compute_dtype"),
+      grad_dtype: grads?.includes(",") ? grads.split(",").map((name) => name.trim()) : grads,
       optimizer: text("optimizer"),
-      moments: orNone(text, "moments"),
-      master: yes("master"),
+      moment_dtype: orNone(text, "moment_dtype"),
+      mu_dtype: orNone(text, "mu_dtype"),
+      master_weights: yes("master_weights"),
       recompute: text("recompute"),
       attention: model.kind === "MLP" ? "plain" : text("attention"),
       sequence_parallel: model.kind === "MLP" ? false : yes("sequence_parallel"),
@@ -175,8 +177,8 @@ export function memoryCode(state, { model, mesh, how, chip }) {
   };
   const [first, ...rest] = model.name ? [`spmd.MODELS[${written(model.name)}]`] : own();
   const usual = {
-    zero: 3n, params: "float32", compute: "bfloat16", optimizer: "adam", master: false, recompute: "none",
-    attention: "plain", sequence_parallel: false, counting: "jax",
+    zero: 3n, param_dtype: "float32", compute_dtype: "bfloat16", optimizer: "adam", master_weights: false,
+    recompute: "everything_saveable", attention: "plain", sequence_parallel: false, counting: "jax",
   };
   return [
     "import spmd_helpers as spmd",

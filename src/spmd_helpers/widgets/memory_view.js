@@ -1,6 +1,6 @@
 import { memoryCompared, memoryNear } from "./memory_compared.js";
 
-// The calculator's picture: a bar for each moment of a step, then tables.
+// The calculator's picture: a bar for each phase of a step, then tables.
 
 const MEMORY_WORDS = {
   parameters: "parameters",
@@ -24,7 +24,7 @@ export function memoryView(answer, ui) {
     ...answer.notes.map((note) => ui.h("p", {}, note)),
     ui.h("p", {}, answer.counting === "jax" ? `${MEMORY_NOT_COUNTED} ${memoryNear()}` : MEMORY_NOT_COUNTED),
     memoryLines(answer, ui),
-    memoryMoments(answer, ui),
+    memoryPhases(answer, ui),
     memoryMeasured(ui),
     ui.h("p", { class: "spmd-w-hint spmd-mc-sources" }, answer.sources),
   ];
@@ -63,10 +63,10 @@ function memoryChanges(answer, ui) {
 /** The bars, drawn to one scale, and the line of the chip's memory across all of them. */
 function memoryPicture(answer, ui) {
   const { h } = ui;
-  const title = ({ moment, words, most }) =>
-    most ? h("b", {}, `${moment} ${words}, the most`) : [h("b", {}, moment), ` ${words}`];
+  const title = ({ phase, words, most }) =>
+    most ? h("b", {}, `${phase} ${words}, the most`) : [h("b", {}, phase), ` ${words}`];
   const bar = ({ parts, ...head }) => [
-    h("div", { class: "spmd-mc-moment" }, title(head)),
+    h("div", { class: "spmd-mc-phase" }, title(head)),
     h(
       "div",
       { class: "spmd-mc-bar" },
@@ -124,20 +124,20 @@ function memoryLines(answer, ui) {
   const rows = answer.lines.map(({ part, name, words, shown, formula, source }) => [
     [memorySwatch(ui.h, part), name], words, shown, memoryFormula(ui.h, formula), source,
   ]);
-  rows.push(["total", answer.total, answer.peak_moment, "what is there in this moment", ""]);
+  rows.push(["total", answer.total, answer.peak_phase, "what is there in this phase", ""]);
   const parameters = answer.parameters.replace(/\B(?=(\d{3})+$)/g, ",");
   const caption = `What each device holds of ${parameters} parameters: ${answer.what}`;
   return ui.wordTable(caption, ["part", "bytes", "when", "formula", "source"], rows, [1]);
 }
 
-function memoryMoments(answer, ui) {
+function memoryPhases(answer, ui) {
   const names = Object.keys(MEMORY_WORDS);
   const of = (bar, part) => bar.parts.find((one) => one.part === part)?.words || "–";
   const rows = names.map((part) => [MEMORY_WORDS[part], ...answer.bars.map((bar) => of(bar, part))]);
   rows.push(["together", ...answer.bars.map(({ words }) => words)]);
-  const head = ["part", ...answer.bars.map(({ moment }) => moment)];
-  const table = ui.wordTable("Bytes of each device in each moment of a step", head, rows, [1, 2, 3, 4]);
-  return memoryDetails(ui, "moments", "The bars as a table", table);
+  const head = ["part", ...answer.bars.map(({ phase }) => phase)];
+  const table = ui.wordTable("Bytes of each device in each phase of a step", head, rows, [1, 2, 3, 4]);
+  return memoryDetails(ui, "phases", "The bars as a table", table);
 }
 
 function memoryMeasured(ui) {

@@ -1,5 +1,5 @@
 import { DRAWN_LINES, gridPanels, gridTable } from "./grid.js";
-import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, layoutOf, ownersOf, sayLayout, sliceWords } from "./layout.js";
+import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, ownersOf, saySharding, shardingOf, sliceWords } from "./layout.js";
 import { roving } from "./page.js";
 import { parseMesh, parseShape, parseSpec } from "./typed.js";
 import { attempt, bytesWords, countWords, deviceList, meshDict, refuse, sentences, specWords, tupleWords } from "./words.js";
@@ -14,7 +14,7 @@ function seRead(state) {
   const entries = parseSpec(state.spec);
   const itemBytes = ITEM_BYTES[state.dtype];
   if (!Object.hasOwn(ITEM_BYTES, state.dtype)) refuse(`dtype: “${state.dtype}” is not known; give one such as float32.`);
-  return { mesh, shape, entries, layout: layoutOf(shape, mesh, entries, itemBytes) };
+  return { mesh, shape, entries, sharding: shardingOf(shape, mesh, entries, itemBytes) };
 }
 
 function seDevice(text, devices) {
@@ -34,16 +34,16 @@ export function dimensionChoices(mesh) {
 }
 
 /** The chosen block, as the device and those that share it. */
-function seChosen(layout, device) {
-  const block = blockOf(device, layout);
-  const where = coordinates(device, layout.mesh);
-  const holders = holdersOf(block, layout);
-  const place = layout.mesh.map(([axis]) => `${axis} ${where[axis]}`).join(", ");
+function seChosen(sharding, device) {
+  const block = blockOf(device, sharding);
+  const where = coordinates(device, sharding.mesh);
+  const holders = holdersOf(block, sharding);
+  const place = sharding.mesh.map(([axis]) => `${axis} ${where[axis]}`).join(", ");
   const others = holders.filter((d) => d !== device);
   const shared = others.length
     ? `the same block is on ${others.length > 1 ? "devices" : "device"} ${deviceList(others)}`
     : "no other device holds it";
-  const held = layout.shape.length ? `[${sliceWords(block, layout)}]` : "all of it";
+  const held = sharding.shape.length ? `[${sliceWords(block, sharding)}]` : "all of it";
   const sentence = `Device ${device}${place && ` (${place})`} holds ${held}; ${shared}.`;
   return { device, block, holders, where, sentence };
 }
@@ -136,32 +136,32 @@ export const shardingExplorer = {
   answer(state) {
     return attempt(() => {
       const read = seRead(state);
-      const { layout } = read;
-      const device = attempt(() => seDevice(state.device, layout.devices));
-      const chosen = seChosen(layout, device.error ? 0 : device);
-      const said = sayLayout(layout, state.dtype);
-      const times = layout.replicas > 1 ? `, ${layout.replicas} times one copy` : "";
-      const all = layout.bytesPerDevice * BigInt(layout.devices);
+      const { sharding } = read;
+      const device = attempt(() => seDevice(state.device, sharding.devices));
+      const chosen = seChosen(sharding, device.error ? 0 : device);
+      const said = saySharding(sharding, state.dtype);
+      const times = sharding.replicas > 1 ? `, ${sharding.replicas} times one copy` : "";
+      const all = sharding.bytesPerDevice * BigInt(sharding.devices);
       const facts = [...said.facts];
-      if (layout.devices > 1) facts.push(`all devices together hold ${bytesWords(all)}${times}`);
+      if (sharding.devices > 1) facts.push(`all devices together hold ${bytesWords(all)}${times}`);
       return {
         title: said.title,
         facts,
         sentence: `${said.title}: ${facts.join("; ")}.`,
-        mesh: layout.mesh,
-        entries: layout.entries,
-        grid: layout.grid,
-        shape: layout.shape,
-        shard: layout.shard,
-        replicas: layout.replicas,
-        replicatedOver: layout.replicatedOver,
-        devices: layout.devices,
-        bytesPerDevice: `${layout.bytesPerDevice}`,
-        totalBytes: `${layout.totalBytes}`,
-        blocks: blocksOf(layout),
-        owners: ownersOf(layout, SE_LISTED).map(({ block, devices }) => ({
+        mesh: sharding.mesh,
+        entries: sharding.entries,
+        grid: sharding.grid,
+        shape: sharding.shape,
+        shard: sharding.shard,
+        replicas: sharding.replicas,
+        replicatedOver: sharding.replicatedOver,
+        devices: sharding.devices,
+        bytesPerDevice: `${sharding.bytesPerDevice}`,
+        totalBytes: `${sharding.totalBytes}`,
+        blocks: blocksOf(sharding),
+        owners: ownersOf(sharding, SE_LISTED).map(({ block, devices }) => ({
           block,
-          slices: sliceWords(block, layout),
+          slices: sliceWords(block, sharding),
           devices,
         })),
         chosen,

@@ -1,6 +1,6 @@
 import { kept, published } from "./activations.js";
 import { trainingSetup } from "./training_setup.js";
-import { stateLines, stepMoments } from "./training_state.js";
+import { stateLines, stepPhases } from "./training_state.js";
 import { workLines } from "./training_work.js";
 import { meshWords } from "./words.js";
 
@@ -16,22 +16,22 @@ export function trainingMemory(model, mesh, how) {
     made.counting === "megatron"
       ? [...held, ...published(made)]
       : [...held, trainingBatch(made), ...kept(made), ...workLines(made)];
-  const moments = {};
-  let peak = stepMoments[0];
-  for (const moment of stepMoments) {
-    moments[moment] = lines.reduce((n, line) => n + (line.when.includes(moment) ? line.bytes : 0n), 0n);
-    if (moments[moment] > moments[peak]) peak = moment;
+  const phases = {};
+  let peak = stepPhases[0];
+  for (const phase of stepPhases) {
+    phases[phase] = lines.reduce((n, line) => n + (line.when.includes(phase) ? line.bytes : 0n), 0n);
+    if (phases[phase] > phases[peak]) peak = phase;
   }
   const known = params.bytes + optimizer.bytes + (grads.when.includes(peak) ? grads.bytes : 0n);
   return {
     params_bytes: params.bytes,
     grads_bytes: grads.bytes,
     optimizer_bytes: optimizer.bytes,
-    activations_bytes: moments[peak] - known,
-    total_bytes: moments[peak],
+    activations_bytes: phases[peak] - known,
+    total_bytes: phases[peak],
     lines,
-    moments,
-    peak_moment: peak,
+    phases,
+    peak_phase: peak,
     what: trainingWhat(made),
     notes: trainingNotes(made),
   };
@@ -39,7 +39,7 @@ export function trainingMemory(model, mesh, how) {
 
 function trainingBatch(made) {
   const { model, tokens } = made;
-  const rows = { part: "batch", name: "batch", when: stepMoments, source: "the step's arguments" };
+  const rows = { part: "batch", name: "batch", when: stepPhases, source: "the step's arguments" };
   if (made.isMlp) {
     const formula = `2 × 4 B × ${tokens} rows × ${model.d_model}`;
     return { ...rows, bytes: 8n * tokens * model.d_model, formula };

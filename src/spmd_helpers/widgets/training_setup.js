@@ -1,5 +1,5 @@
 import { divisors, gcd, pyRepr } from "./python_words.js";
-import { recomputeChoices, wholeSize } from "./transformer.js";
+import { checkRecompute, wholeSize } from "./transformer.js";
 import { closeName, joinWords, meshWords, refuse } from "./words.js";
 
 // The arguments of a training step, checked, as numbers of one device: _training_setup.py.
@@ -12,6 +12,8 @@ export const optimizerChoices = {
   momentum: [1n, false],
   sgd: [0n, false],
 };
+// Those whose first moment has an argument of its own in optax, mu_dtype.
+const withMuDtype = ["adam", "adamw", "lion"];
 
 export function trainingSetup(model, mesh, how) {
   setupMesh(mesh);
@@ -19,8 +21,16 @@ export function trainingSetup(model, mesh, how) {
   setupZero(how.zero);
   const isMlp = model.kind === "MLP";
   const [batch, seq] = setupBatch(model, how, mesh);
-  const grads = Array.isArray(how.grads) ? how.grads : [how.grads ?? how.params];
-  const moments = how.moments ?? (how.master ? "float32" : how.params);
+  const grads = Array.isArray(how.grad_dtype) ? how.grad_dtype : [how.grad_dtype ?? how.param_dtype];
+  const moments = how.moment_dtype ?? (how.master_weights ? "float32" : how.param_dtype);
+  if (how.mu_dtype !== null && !withMuDtype.includes(how.optimizer)) {
+    refuse(
+      `mu_dtype=${pyRepr(how.mu_dtype)}: of the optimizers here only ` +
+        `${joinWords(withMuDtype.map(pyRepr))} take a type for the first moment alone; with ` +
+        `optimizer=${pyRepr(how.optimizer)} leave mu_dtype out.`,
+    );
+  }
+  const first = how.mu_dtype === null ? ["moment_dtype", moments] : ["mu_dtype", how.mu_dtype];
   const made = {
     model,
     isMlp,
@@ -30,12 +40,14 @@ export function trainingSetup(model, mesh, how) {
     batch,
     seq,
     tokens: batch * seq,
-    paramBytes: setupBytes("params", how.params),
-    computeBytes: setupBytes("compute", how.compute),
-    gradBytes: grads.map((name) => setupBytes("grads", name)).reduce((a, b) => a + b),
-    momentBytes: setupBytes("moments", moments),
+    paramBytes: setupBytes("param_dtype", how.param_dtype),
+    computeBytes: setupBytes("compute_dtype", how.compute_dtype),
+    gradBytes: grads.map((name) => setupBytes("grad_dtype", name)).reduce((a, b) => a + b),
+    momentBytes: setupBytes("moment_dtype", moments),
+    muBytes: setupBytes(...first),
+    muDtype: how.mu_dtype,
     optimizer: how.optimizer,
-    master: how.master,
+    masterWeights: how.master_weights,
     recompute: how.recompute,
     sequenceParallel: how.sequence_parallel,
     counting: how.counting,
@@ -67,10 +79,10 @@ function setupMesh(mesh) {
 
 function setupWords(how) {
   setupChoice("optimizer", how.optimizer, Object.keys(optimizerChoices));
-  setupChoice("recompute", how.recompute, recomputeChoices);
+  checkRecompute(how.recompute);
   setupChoice("attention", how.attention, ["plain", "flash"]);
   setupChoice("counting", how.counting, ["jax", "megatron"]);
-  for (const key of ["master", "sequence_parallel"]) {
+  for (const key of ["master_weights", "sequence_parallel"]) {
     if (typeof how[key] !== "boolean") refuse(`${key}=${pyRepr(how[key])} is neither True nor False.`);
   }
 }

@@ -3,13 +3,17 @@ import { parameterCount, parameterParts } from "./transformer.js";
 
 // Parameters, gradients and optimizer state of one device: mirrors _training_state.py.
 
-export const stepMoments = ["forward", "loss", "backward", "update"];
+export const stepPhases = ["forward", "loss", "backward", "update"];
 const stateZero = "ZeRO, arXiv:1910.02054, section 5";
 
 export function stateLines(made) {
   const [numbers, counts] = optimizerChoices[made.optimizer];
-  const each = numbers * made.momentBytes + (made.master ? 4n : 0n);
+  let each = numbers ? made.muBytes + (numbers - 1n) * made.momentBytes : 0n;
+  if (made.masterWeights) each += 4n;
   const optimizer = stateHeld(made, each, made.zero >= 1);
+  const kinds = [made.optimizer];
+  if (made.muDtype !== null) kinds.push(`mu in ${made.muDtype}`);
+  if (made.masterWeights) kinds.push("master copy");
   if (counts && made.counting === "jax") {
     optimizer.formula += " + 4 B";
     optimizer.bytes += 4n;
@@ -19,7 +23,7 @@ export function stateLines(made) {
       part: "parameters",
       name: "parameters",
       ...stateHeld(made, made.paramBytes, made.zero >= 3),
-      when: stepMoments,
+      when: stepPhases,
       source: stateZero,
     },
     {
@@ -31,9 +35,9 @@ export function stateLines(made) {
     },
     {
       part: "optimizer",
-      name: `optimizer (${made.optimizer}${made.master ? ", master copy" : ""})`,
+      name: `optimizer (${kinds.join(", ")})`,
       ...optimizer,
-      when: stepMoments,
+      when: stepPhases,
       source: `${stateZero}; optax's state`,
     },
   ];

@@ -1,4 +1,4 @@
-import { keptMoments } from "./activations.js";
+import { keptPhases } from "./activations.js";
 import { over } from "./training_setup.js";
 import { layerWeights } from "./training_state.js";
 
@@ -28,7 +28,7 @@ function workConversion(made) {
   const bytes = (model.layers * c * weights) / (made.split * data);
   const cut = `${over("model", made.split)}${over("data", data)}`;
   const formula = `${model.layers} layers × ${c} B × ${weights}${cut}`;
-  const when = made.recompute === "full" ? keptMoments : ["forward"];
+  const when = made.recompute === "nothing_saveable" ? keptPhases : ["forward"];
   return [workLine("weights converted before the loop", bytes, formula, ...when)];
 }
 
@@ -62,9 +62,9 @@ function workBackward(made) {
   const lines = [];
   const c = made.computeBytes;
   if (made.scores) {
-    lines.push(workScores(made, "backward", ...(made.recompute === "none" ? [c] : [4n, c])));
+    lines.push(workScores(made, "backward", ...(made.recompute === "everything_saveable" ? [c] : [4n, c])));
   }
-  const full = made.recompute === "full";
+  const full = made.recompute === "nothing_saveable";
   const tensors = (made.isMlp ? workInsideMlp : workInside)[full ? 2 : 1];
   lines.push(workLayer(made, "backward", ...tensors), ...workWhole(made, "backward", 2n));
   return [...lines, ...workGathered(made, "backward", full ? 3n : 2n)];

@@ -1,9 +1,25 @@
 import { divisors, pyRepr } from "./python_words.js";
-import { refuse } from "./words.js";
+import { closeName, refuse } from "./words.js";
 
 // The shapes of a model and how many parameters follow: mirrors _transformer.py.
 
-export const recomputeChoices = ["none", "selective", "full"];
+// What a step may recompute. Two are policies of jax.checkpoint, for each layer.
+export const recomputeChoices = {
+  everything_saveable: "recompute nothing",
+  selective: "recompute the scores of attention",
+  nothing_saveable: "recompute every layer",
+};
+const recomputeOtherWords = new Map([["none", "everything_saveable"], ["full", "nothing_saveable"]]);
+
+export function checkRecompute(value) {
+  if (Object.hasOwn(recomputeChoices, value)) return;
+  const word = value.toLowerCase();
+  const close = recomputeOtherWords.get(word) ?? closeName(word, Object.keys(recomputeChoices), 0.8);
+  const guess = close ? ` Did you mean ${pyRepr(close)}?` : "";
+  const words = Object.entries(recomputeChoices).map(([name, what]) => `${pyRepr(name)} (${what})`);
+  const last = words.pop();
+  refuse(`recompute=${pyRepr(value)} is not counted here.${guess} Give ${words.join(", ")} or ${last}.`);
+}
 
 export function wholeSize(key, value) {
   if (typeof value !== "bigint" || value < 1n) {

@@ -1,5 +1,7 @@
-"""Two steps of `nbgrader autograde` after the cells ran: what counts as an error, and
-what has no score."""
+"""Two steps of `nbgrader autograde` after the cells ran.
+
+They decide what counts as an error, and what has no score.
+"""
 
 from nbgrader import utils
 from nbgrader.api import Gradebook
@@ -9,8 +11,11 @@ from .find_answers import NOT_FOUND
 
 
 class WarningsAreNoErrors(NbGraderPreprocessor):
-    """nbgrader takes any text on stderr for a failed check, so a mere warning of JAX
-    would cost all points. An exception is still an error."""
+    """Leaves stderr out of what counts as an error.
+
+    nbgrader takes any text on it for a failed check, so a mere warning of JAX would
+    cost all points. An exception is still an error.
+    """
 
     def preprocess_cell(self, cell, resources, index):
         if utils.is_grade(cell) and cell.cell_type == "code":

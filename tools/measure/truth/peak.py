@@ -13,11 +13,11 @@ _VALUE = re.compile(
     r" value: <\d+ (\S+?)(\{[\d,]*\})? (?:\(phi\) )?@0> "
     r"\(size=(\d+),offset=(\d+)\): (\w+\[[\d,]*\])?"
 )
-MOMENTS = ("forward", "loss", "backward", "update")
+PHASES = ("forward", "loss", "backward", "update")
 
 
 def read(folder: str | Path) -> dict:
-    """The dump of a step in a folder, as {'reserved_bytes', 'moments', 'largest'}."""
+    """The dump of a step in a folder, as {'reserved_bytes', 'phases', 'largest'}."""
     found = Path(folder).glob("*jit_step*after_optimizations-buffer-assignment.txt")
     newest = max(found, key=lambda path: path.stat().st_mtime)
     base = str(newest).removesuffix("-buffer-assignment.txt")
@@ -25,17 +25,17 @@ def read(folder: str | Path) -> dict:
     sources = _sources(Path(base + "-buffer-assignment-values.txt").read_text())
     buffers, temporary, other = _buffers(newest.read_text(), ranges)
     live = [_occupied(_at(buffers, t)) for t in range(len(order))]
-    when = _moments(order, Path(base + ".txt").read_text())
-    moments = {}
-    for moment in MOMENTS:
-        times = [t for t, m in enumerate(when) if m == moment]
+    when = _phases(order, Path(base + ".txt").read_text())
+    phases = {}
+    for phase in PHASES:
+        times = [t for t, p in enumerate(when) if p == phase]
         if times:
-            moments[moment] = other + max(live[t] for t in times)
+            phases[phase] = other + max(live[t] for t in times)
     peak = max(range(len(order)), key=lambda t: live[t])
     return {
         "reserved_bytes": other + temporary,
-        "peak_moment": when[peak],
-        "moments": moments,
+        "peak_phase": when[peak],
+        "phases": phases,
         "largest": _largest(_at(buffers, peak), sources),
     }
 
@@ -98,8 +98,8 @@ def _largest(buffers, sources, count=12):
     return [[size, shape, where] for (size, _), (shape, where) in ordered]
 
 
-def _moments(order, text):
-    """Which moment of the step each instruction belongs to.
+def _phases(order, text):
+    """Which phase of the step each instruction belongs to.
 
     A loop's body stands in the order before the loop itself; the loops over the layers
     are those that the program's entry has from a forward and from a backward pass.

@@ -22,11 +22,11 @@ class Program:
     data: int = 1
     model_axis: int = 1
     zero: int = 3
-    params: str = "float32"
-    compute: str = "bfloat16"
+    param_dtype: str = "float32"
+    compute_dtype: str = "bfloat16"
     optimizer: str = "adam"
-    master: bool = False
-    recompute: str = "none"
+    master_weights: bool = False
+    recompute: str = "everything_saveable"
     attention: str = "plain"
     sequence_parallel: bool = False
 
@@ -54,9 +54,10 @@ OWN = {"mlp": STACK, "llama8": LLAMA, "tiny": TINY}
 DEEP, WIDE = {"model": MLP(32, 2048, 8192)}, {"model": MLP(16, 3072, 12288)}
 V5E, POD = {"topology": "v5e:2x4"}, {"topology": "v5p:4x4x4"}
 REPLICATED, ZERO1, ZERO2 = ({"zero": zero} for zero in (0, 1, 2))
-FULL, SELECTIVE = {"recompute": "full"}, {"recompute": "selective"}
+FULL, SELECTIVE = {"recompute": "nothing_saveable"}, {"recompute": "selective"}
 FLASH, SP = {"attention": "flash"}, {"sequence_parallel": True}
-BF16, MASTER = {"params": "bfloat16"}, {"params": "bfloat16", "master": True}
+BF16 = {"param_dtype": "bfloat16"}
+MASTER = {**BF16, "master_weights": True}
 SGD, MOMENTUM = {"optimizer": "sgd"}, {"optimizer": "momentum"}
 
 
@@ -100,7 +101,7 @@ _TPU = _by_name(
     ("llama8 2d", 16, (4, 2)),
     ("llama8 tp sp flash", 16, (2, 4), FLASH, SP),
     ("llama8 bfloat16", 16, (8, 1), BF16, FLASH),
-    ("llama8 float32", 16, (8, 1), {"compute": "float32"}, SELECTIVE),
+    ("llama8 float32", 16, (8, 1), {"compute_dtype": "float32"}, SELECTIVE),
     ("llama-2-7b fsdp full flash", 16, (8, 1), FLASH, FULL),
     ("llama-3-8b tp full flash", 4, (1, 8), FLASH, FULL, SP),
     ("llama-3-8b fsdp full flash", 8, (8, 1), FLASH, FULL),

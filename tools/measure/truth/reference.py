@@ -105,7 +105,7 @@ class Net:
 
     def __init__(self, program, mesh):
         self.program, self.mesh, self.model = program, mesh, program.model
-        self.dtype = jnp.dtype(program.compute)
+        self.dtype = jnp.dtype(program.compute_dtype)
         self.param_specs, self.grad_specs, _ = specs(program)
         self.stream = P("data", "model" if program.sequence_parallel else None)
 
@@ -244,7 +244,7 @@ class Net:
         def body(x, weights):
             return self.layer(x, weights), None
 
-        if self.program.recompute == "full":
+        if self.program.recompute == "nothing_saveable":
             body = jax.checkpoint(body, policy=jax.checkpoint_policies.nothing_saveable)
         return jax.lax.scan(body, x, params["layers"])[0]
 
@@ -281,7 +281,7 @@ def moments(program):
 def update(program, state, grads):
     """The next state. With a master copy, all of it happens in float32."""
     tree = jax.tree.map
-    wide = state["master"] if program.master else state["params"]
+    wide = state["master"] if program.master_weights else state["params"]
     grads = tree(lambda g, w: g.astype(w.dtype), grads, wide)
     new = dict(state)
     if program.optimizer == "adam":
@@ -303,7 +303,7 @@ def update(program, state, grads):
         new |= {"m": m}
     else:
         wide = tree(lambda w, g: w - 1e-4 * g, wide, grads)
-    if program.master:
+    if program.master_weights:
         new |= {"master": wide}
         new["params"] = tree(lambda w, p: w.astype(p.dtype), wide, state["params"])
     else:
@@ -329,11 +329,11 @@ def state_shapes(program, mesh):
             }
         )
 
-    state = {"params": tree(program.params, param_specs)}
-    wide = "float32" if program.master else program.params
+    state = {"params": tree(program.param_dtype, param_specs)}
+    wide = "float32" if program.master_weights else program.param_dtype
     for name in moments(program):
         state[name] = tree(wide, optimizer_specs)
-    if program.master:
+    if program.master_weights:
         state["master"] = tree("float32", optimizer_specs)
     if program.optimizer == "adam":
         state["step"] = jax.ShapeDtypeStruct(
@@ -349,7 +349,7 @@ def grad_shapes(program, mesh):
     return nest(
         {
             name: jax.ShapeDtypeStruct(
-                shape, program.params, sharding=NamedSharding(mesh, where[name])
+                shape, program.param_dtype, sharding=NamedSharding(mesh, where[name])
             )
             for name, (shape, _) in table.items()
         }

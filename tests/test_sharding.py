@@ -1,4 +1,4 @@
-"""Layout by example: what it reads, what it says, what it refuses and how."""
+"""ShardingInfo by example: what it reads, what it says, what it refuses and how."""
 
 import subprocess
 import sys
@@ -13,9 +13,11 @@ from flax import nnx
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import spmd_helpers
 from spmd_helpers import _errors as errors
-from spmd_helpers._from_jax import layout, read_mesh
-from spmd_helpers._layout import Layout
+from spmd_helpers._from_jax import read_mesh
+from spmd_helpers._from_jax import sharding as read_sharding
+from spmd_helpers._layout import ShardingInfo
 from spmd_helpers._text import bytes_words, device_list, table
 
 from .stand_ins import guarded
@@ -36,35 +38,35 @@ def put(shape, mesh, *spec, dtype=jnp.float32):
 
 
 def test_an_array(mesh):
-    lay = layout(put((8, 10), mesh, "data"))
-    assert lay.shape == (8, 10)
-    assert lay.dtype == "float32"
-    assert lay.mesh_shape == {"data": 4, "model": 2}
-    assert lay.spec == P("data")
-    assert lay.entries == (("data",), ())
-    assert lay.shard_shape == (2, 10)
-    assert lay.grid == (4, 1)
-    assert lay.replicas == 2
-    assert lay.replicated_over == ("model",)
-    assert lay.bytes_per_device == 80
-    assert lay.total_bytes == 320
-    assert lay.owners == {
+    info = read_sharding(put((8, 10), mesh, "data"))
+    assert info.shape == (8, 10)
+    assert info.dtype == "float32"
+    assert info.mesh_shape == {"data": 4, "model": 2}
+    assert info.spec == P("data")
+    assert info.entries == (("data",), ())
+    assert info.shard_shape == (2, 10)
+    assert info.grid == (4, 1)
+    assert info.replicas == 2
+    assert info.replicated_over == ("model",)
+    assert info.bytes_per_device == 80
+    assert info.total_bytes == 320
+    assert info.owners == {
         (0, 0): (0, 1),
         (1, 0): (2, 3),
         (2, 0): (4, 5),
         (3, 0): (6, 7),
     }
-    assert lay.device_ids == tuple(range(8))
-    assert lay.platform == "8 × cpu"
-    assert repr(lay) == (
-        "Layout(float32[8, 10] as P('data', None) over data=4 × model=2: "
+    assert info.device_ids == tuple(range(8))
+    assert info.platform == "8 × cpu"
+    assert repr(info) == (
+        "ShardingInfo(float32[8, 10] as P('data', None) over data=4 × model=2: "
         "(2, 10) a device, 80 B, 2 copies)"
     )
 
 
 def test_the_first_axis_of_a_tuple_is_the_slowest(mesh):
-    there = layout((8,), NamedSharding(mesh, P(("data", "model"))))
-    back = layout((8,), NamedSharding(mesh, P(("model", "data"))))
+    there = read_sharding((8,), NamedSharding(mesh, P(("data", "model"))))
+    back = read_sharding((8,), NamedSharding(mesh, P(("model", "data"))))
     assert [there.owners[i,] for i in range(8)] == [(i,) for i in range(8)]
     assert [back.owners[i,] for i in range(8)] == [
         (i,) for i in (0, 2, 4, 6, 1, 3, 5, 7)
@@ -72,88 +74,98 @@ def test_the_first_axis_of_a_tuple_is_the_slowest(mesh):
 
 
 def test_an_axis_of_one_device_is_no_replication(mesh):
-    lay = layout((4, 6), P(None, "model"), mesh={"data": 1, "model": 2})
-    assert lay.replicas == 1
-    assert lay.replicated_over == ()
+    info = read_sharding((4, 6), P(None, "model"), mesh={"data": 1, "model": 2})
+    assert info.replicas == 1
+    assert info.replicated_over == ()
 
 
 def test_a_permuted_mesh_keeps_positions_and_ids_apart():
     order = [0, 4, 1, 5, 2, 6, 3, 7]
     mesh = Mesh(np.array(jax.devices())[order].reshape(2, 4), ("data", "model"))
-    lay = layout(put((6, 12), mesh, "data"))
-    assert lay.owners[1, 0] == (4, 5, 6, 7)
-    assert lay.devices((1, 0)) == (2, 6, 3, 7)
+    info = read_sharding(put((6, 12), mesh, "data"))
+    assert info.owners[1, 0] == (4, 5, 6, 7)
+    assert info.devices((1, 0)) == (2, 6, 3, 7)
 
 
 def test_one_device():
-    lay = layout(jnp.zeros((6, 10)))
-    assert lay.mesh_shape == {}
-    assert lay.spec is None
-    assert lay.device_ids == (0,)
-    assert lay.owners == {(0, 0): (0,)}
-    assert lay.shard_shape == (6, 10)
-    assert repr(lay) == "Layout(float32[6, 10] on one device: (6, 10) a device, 240 B)"
-    assert layout(jax.device_put(jnp.zeros(3), jax.devices()[5])).device_ids == (5,)
+    info = read_sharding(jnp.zeros((6, 10)))
+    assert info.mesh_shape == {}
+    assert info.spec is None
+    assert info.device_ids == (0,)
+    assert info.owners == {(0, 0): (0,)}
+    assert info.shard_shape == (6, 10)
+    assert (
+        repr(info)
+        == "ShardingInfo(float32[6, 10] on one device: (6, 10) a device, 240 B)"
+    )
+    assert read_sharding(jax.device_put(jnp.zeros(3), jax.devices()[5])).device_ids == (
+        5,
+    )
 
 
 def test_a_shape_on_one_device():
     device = jax.sharding.SingleDeviceSharding(jax.devices()[2])
-    assert layout((6, 10), device).device_ids == (2,)
+    assert read_sharding((6, 10), device).device_ids == (2,)
 
 
 def test_pmap_shows_no_private_name():
-    lay = layout(jax.pmap(lambda x: x)(jnp.zeros((8, 3))))
-    assert lay.mesh_shape == {"(pmap axis)": 8}
-    assert lay.entries == (("(pmap axis)",), ())
-    assert "internal" not in repr(lay) + str(lay.spec)
-    assert lay.shard_shape == (1, 3)
-    assert lay.replicas == 1
+    info = read_sharding(jax.pmap(lambda x: x)(jnp.zeros((8, 3))))
+    assert info.mesh_shape == {"(pmap axis)": 8}
+    assert info.entries == (("(pmap axis)",), ())
+    assert "internal" not in repr(info) + str(info.spec)
+    assert info.shard_shape == (1, 3)
+    assert info.replicas == 1
 
 
 def test_a_terabyte_of_nothing(mesh):
     x = jax.ShapeDtypeStruct(
         (2**20, 2**19), jnp.bfloat16, sharding=NamedSharding(mesh, P("data", "model"))
     )
-    lay = layout(x)
-    assert lay.total_bytes == 2**40
-    assert lay.bytes_per_device == 2**37
+    info = read_sharding(x)
+    assert info.total_bytes == 2**40
+    assert info.bytes_per_device == 2**37
 
 
 def test_many_devices():
     mesh = AbstractMesh((64, 128), ("data", "model"))
-    lay = layout((8192, 8192), NamedSharding(mesh, P("model", "data")))
-    assert len(lay.owners) == 8192
-    assert lay.owners[1, 0] == (1,)
+    info = read_sharding((8192, 8192), NamedSharding(mesh, P("model", "data")))
+    assert len(info.owners) == 8192
+    assert info.owners[1, 0] == (1,)
 
 
 def test_data_is_never_touched(mesh):
-    assert layout(guarded(mesh)).shard_shape == (2, 4)
+    assert read_sharding(guarded(mesh)).shard_shape == (2, 4)
 
 
 def test_a_donated_array_still_tells(mesh):
     x = put((8, 2), mesh, "data")
     x.delete()
-    assert layout(x).shard_shape == (2, 2)
+    assert read_sharding(x).shard_shape == (2, 2)
 
 
 def test_flax_variables_without_warnings(mesh):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         kernel = nnx.Linear(2, 3, rngs=nnx.Rngs(0)).kernel
-        assert layout(kernel).shape == (2, 3)
-        assert layout(nnx.Param(put((8, 2), mesh, "data"))).shard_shape == (2, 2)
-        assert layout(linen.Partitioned(put((8,), mesh, "data"), ("a",))).grid == (4,)
+        assert read_sharding(kernel).shape == (2, 3)
+        assert read_sharding(nnx.Param(put((8, 2), mesh, "data"))).shard_shape == (2, 2)
+        assert read_sharding(
+            linen.Partitioned(put((8,), mesh, "data"), ("a",))
+        ).grid == (4,)
 
 
-def test_a_layout_comes_back_and_can_be_laid_anew(mesh):
-    lay = layout(put((8, 2), mesh, "data"))
-    assert layout(lay) is lay
-    assert layout(lay, NamedSharding(mesh, P(None, "model"))).shard_shape == (8, 1)
+def test_an_info_comes_back_and_takes_another_sharding(mesh):
+    info = read_sharding(put((8, 2), mesh, "data"))
+    assert read_sharding(info) is info
+    assert read_sharding(info, NamedSharding(mesh, P(None, "model"))).shard_shape == (
+        8,
+        1,
+    )
 
 
 def test_an_array_can_be_laid_anew(mesh):
     x = put((8, 2), mesh, "data", dtype=jnp.int8)
-    assert layout(x, P(None, "model"), mesh=mesh).bytes_per_device == 8
+    assert read_sharding(x, P(None, "model"), mesh=mesh).bytes_per_device == 8
 
 
 def test_the_type_of_an_explicit_array_inside_jit():
@@ -162,7 +174,7 @@ def test_the_type_of_an_explicit_array_inside_jit():
 
     @jax.jit
     def f(x):
-        seen.append(layout(jax.typeof(x)))
+        seen.append(read_sharding(jax.typeof(x)))
         return x
 
     f(put((8, 2), mesh, "data"))
@@ -184,41 +196,43 @@ def test_the_type_of_an_explicit_array_inside_jit():
     ],
 )
 def test_dtypes(dtype, name, size):
-    lay = layout((4,), P("a"), mesh={"a": 2}, dtype=dtype)
-    assert (lay.dtype, lay.itemsize, lay.bytes_per_device) == (name, size, 2 * size)
+    info = read_sharding((4,), P("a"), mesh={"a": 2}, dtype=dtype)
+    assert (info.dtype, info.itemsize, info.bytes_per_device) == (name, size, 2 * size)
 
 
 @pytest.mark.parametrize("name", ["bool", "int4", "bfloat16", "float8_e5m2", "uint32"])
 def test_dtypes_by_name_have_the_bytes_that_jax_counts(name):
-    assert layout((), P(), mesh={}, dtype=name).itemsize == jnp.dtype(name).itemsize
+    assert (
+        read_sharding((), P(), mesh={}, dtype=name).itemsize == jnp.dtype(name).itemsize
+    )
 
 
 def test_prng_keys(mesh):
     keys = jax.random.split(jax.random.key(0), 8)
-    lay = layout(jax.device_put(keys, NamedSharding(mesh, P("data"))))
-    assert lay.dtype == "key<fry>"
-    assert lay.bytes_per_device == 16
+    info = read_sharding(jax.device_put(keys, NamedSharding(mesh, P("data"))))
+    assert info.dtype == "key<fry>"
+    assert info.bytes_per_device == 16
 
 
 def test_partial_sums_are_not_copies():
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
     sharding = NamedSharding(mesh, P("data", unreduced={"model"}))
-    assert layout((8, 2), sharding).unreduced == ("model",)
+    assert read_sharding((8, 2), sharding).unreduced == ("model",)
 
 
 def test_equality_and_order_of_mesh_axes():
-    one = Layout((8,), mesh_shape={"a": 2, "b": 4}, entries=("a",))
-    assert one == Layout((8,), mesh_shape={"a": 2, "b": 4}, entries=(("a",),))
-    assert one != Layout((8,), mesh_shape={"b": 4, "a": 2}, entries=("a",))
-    assert len({one, layout(one)}) == 1
+    one = ShardingInfo((8,), mesh_shape={"a": 2, "b": 4}, entries=("a",))
+    assert one == ShardingInfo((8,), mesh_shape={"a": 2, "b": 4}, entries=(("a",),))
+    assert one != ShardingInfo((8,), mesh_shape={"b": 4, "a": 2}, entries=("a",))
+    assert len({one, read_sharding(one)}) == 1
 
 
-def test_neither_layout_nor_its_drawing_needs_jax():
+def test_neither_a_sharding_nor_its_drawing_needs_jax():
     code = (
         "import sys\n"
         "from spmd_helpers._draw import draw, draw_mesh\n"
-        "from spmd_helpers._layout import Layout\n"
-        "d = draw(Layout((8, 2), mesh_shape={'data': 4}, entries=('data',)))\n"
+        "from spmd_helpers._layout import ShardingInfo\n"
+        "d = draw(ShardingInfo((8, 2), mesh_shape={'data': 4}, entries=('data',)))\n"
         "str(d), d.svg, d._repr_mimebundle_(), str(draw_mesh({'a': 2}))\n"
         "found = {'jax', 'numpy', 'matplotlib'} & set(sys.modules)\n"
         "assert not found, found\n"
@@ -300,14 +314,14 @@ SIZES = {"data": 4, "model": 2}
     ],
 )
 def test_a_spec_that_does_not_fit(kind, shape, spec, words):
-    assert refused(kind, lambda: layout(shape, spec, mesh=SIZES)) == words
+    assert refused(kind, lambda: read_sharding(shape, spec, mesh=SIZES)) == words
 
 
 def test_an_axis_used_twice():
     """JAX refuses such a NamedSharding itself; a dict of sizes comes this far."""
     words = refused(
         errors.AxisUsedTwice,
-        lambda: layout((8, 8), P("data", ("model", "data")), mesh=SIZES),
+        lambda: read_sharding((8, 8), P("data", ("model", "data")), mesh=SIZES),
     )
     assert words == (
         "sharding=P('data', ('model', 'data')) uses the mesh axis 'data' for dimension "
@@ -318,7 +332,8 @@ def test_an_axis_used_twice():
 
 def test_an_axis_twice_in_one_place():
     words = refused(
-        errors.AxisUsedTwice, lambda: layout((8,), P(("data", "data")), mesh=SIZES)
+        errors.AxisUsedTwice,
+        lambda: read_sharding((8,), P(("data", "data")), mesh=SIZES),
     )
     assert words == (
         "sharding=P(('data', 'data')) uses the mesh axis 'data' twice for dimension 0; "
@@ -327,7 +342,9 @@ def test_an_axis_twice_in_one_place():
 
 
 def test_the_only_axis_is_named_as_one():
-    words = refused(errors.UnknownAxis, lambda: layout((8,), P("q"), mesh={"x": 8}))
+    words = refused(
+        errors.UnknownAxis, lambda: read_sharding((8,), P("q"), mesh={"x": 8})
+    )
     assert words == (
         "sharding=P('q'): the mesh has no axis 'q'; its only axis is 'x' (8). Use it, "
         "or None to leave the dimension whole."
@@ -336,16 +353,16 @@ def test_the_only_axis_is_named_as_one():
 
 def test_a_list_is_a_tuple_and_none_in_quotes_is_an_axis():
     """As JAX has it, on every version that is held here."""
-    listed = layout((8,), P(["data", "model"]), mesh=SIZES)
+    listed = read_sharding((8,), P(["data", "model"]), mesh=SIZES)
     assert listed.entries == (("data", "model"),)
     mesh = jax.make_mesh(
         (2,), ("None",), devices=jax.devices()[:2], axis_types=(AxisType.Auto,)
     )
     for spec, shard in ((P("None"), (4,)), (P(None), (8,))):
         assert NamedSharding(mesh, spec).shard_shape((8,)) == shard
-        assert layout((8,), spec, mesh=mesh).shard_shape == shard
-        assert layout((8,), spec, mesh={"None": 2}).shard_shape == shard
-    refused(errors.UnknownAxis, lambda: layout((8,), P("None"), mesh=SIZES))
+        assert read_sharding((8,), spec, mesh=mesh).shard_shape == shard
+        assert read_sharding((8,), spec, mesh={"None": 2}).shard_shape == shard
+    refused(errors.UnknownAxis, lambda: read_sharding((8,), P("None"), mesh=SIZES))
 
 
 @pytest.mark.parametrize(
@@ -375,32 +392,37 @@ def test_a_list_is_a_tuple_and_none_in_quotes_is_an_axis():
     ],
 )
 def test_a_mesh_that_is_none(mesh, words):
-    assert refused(errors.NotUnderstood, lambda: layout((8,), P(), mesh=mesh)) == words
+    assert (
+        refused(errors.NotUnderstood, lambda: read_sharding((8,), P(), mesh=mesh))
+        == words
+    )
 
 
 def test_another_mesh_than_the_array_s(mesh):
     x = put((8, 2), mesh, "data")
-    assert layout(x, mesh=mesh) == layout(x, mesh=SIZES) == layout(x)
-    assert refused(errors.MeshMismatch, lambda: layout(x, mesh={"data": 8})) == (
+    assert (
+        read_sharding(x, mesh=mesh) == read_sharding(x, mesh=SIZES) == read_sharding(x)
+    )
+    assert refused(errors.MeshMismatch, lambda: read_sharding(x, mesh={"data": 8})) == (
         "mesh={'data': 8} is not where x is: x is on the mesh data=4 × model=2. Leave "
         "mesh= out, or move the array first with "
         "jax.device_put(x, NamedSharding(mesh, P()))."
     )
     turned = Mesh(mesh.devices[::-1], mesh.axis_names)
-    assert refused(errors.MeshMismatch, lambda: layout(x, mesh=turned)) == (
+    assert refused(errors.MeshMismatch, lambda: read_sharding(x, mesh=turned)) == (
         "mesh={'data': 4, 'model': 2} has the same devices in another order than x: "
         "[6, 7, 4, 5, 2, 3, 0, 1] against [0, 1, 2, 3, 4, 5, 6, 7]. Leave mesh= out, "
         "or move the array first with jax.device_put(x, NamedSharding(mesh, P()))."
     )
     sharding = NamedSharding(mesh, P("data"))
     words = refused(
-        errors.MeshMismatch, lambda: layout((8,), sharding, mesh={"model": 2})
+        errors.MeshMismatch, lambda: read_sharding((8,), sharding, mesh={"model": 2})
     )
     assert words.startswith(
         "mesh={'model': 2} is not where sharding is: sharding is on the mesh data=4"
     )
     alone = jax.device_put(jnp.zeros(3), jax.devices()[3])
-    words = refused(errors.MeshMismatch, lambda: layout(alone, mesh=mesh))
+    words = refused(errors.MeshMismatch, lambda: read_sharding(alone, mesh=mesh))
     assert words.startswith(
         "mesh={'data': 4, 'model': 2} is not where x is: x is on dev"
     )
@@ -415,7 +437,7 @@ def test_another_mesh_than_the_array_s(mesh):
             "x is a NumPy array of shape (6, 10), which has no sharding yet; put it on "
             "devices first, x = jax.device_put(x, NamedSharding(mesh, P())), or give "
             "its shape and the sharding that you have in mind, "
-            "layout(x.shape, NamedSharding(mesh, P())).",
+            "spmd.sharding(x.shape, NamedSharding(mesh, P())).",
         ),
         (
             3.5,
@@ -426,18 +448,19 @@ def test_another_mesh_than_the_array_s(mesh):
             jax.ShapeDtypeStruct((8,), jnp.int8),
             "x is a ShapeDtypeStruct of shape (8,), which has no sharding yet; make it "
             "with one, jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, "
-            "P())), or give one here, layout(x, NamedSharding(mesh, P())).",
+            "P())), or give one here, spmd.sharding(x, NamedSharding(mesh, P())).",
         ),
         (
             {"w": 1},
-            "x is a dict, not one array; for a tree of arrays use jax.tree.map(layout, "
-            "x), and write a shape as a tuple of whole numbers.",
+            "x is a dict, not one array; for a tree of arrays use "
+            "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of whole "
+            "numbers.",
         ),
         (
             (6, 10),
             "x=(6, 10) is a bare shape, which lies nowhere; say how it is cut, such as "
-            "layout(x, NamedSharding(mesh, P('data'))) or layout(x, P('data'), "
-            "mesh=mesh).",
+            "spmd.sharding(x, NamedSharding(mesh, P('data'))) or "
+            "spmd.sharding(x, P('data'), mesh=mesh).",
         ),
         (
             None,
@@ -447,7 +470,7 @@ def test_another_mesh_than_the_array_s(mesh):
     ],
 )
 def test_what_lies_nowhere(x, words):
-    assert refused(errors.NotUnderstood, lambda: layout(x)) == words
+    assert refused(errors.NotUnderstood, lambda: read_sharding(x)) == words
 
 
 @pytest.mark.parametrize(
@@ -456,7 +479,7 @@ def test_what_lies_nowhere(x, words):
         (
             P("data"),
             "sharding=P('data') comes without a mesh; give the mesh too, as in "
-            "layout((6, 10), P('data'), mesh=mesh).",
+            "spmd.sharding((6, 10), P('data'), mesh=mesh).",
         ),
         (
             ("data", None),
@@ -471,16 +494,18 @@ def test_what_lies_nowhere(x, words):
     ],
 )
 def test_what_is_no_sharding(sharding, words):
-    assert refused(errors.NotUnderstood, lambda: layout((6, 10), sharding)) == words
+    assert (
+        refused(errors.NotUnderstood, lambda: read_sharding((6, 10), sharding)) == words
+    )
 
 
 def test_a_mesh_or_a_sharding_in_the_place_of_an_array(mesh):
-    assert refused(errors.NotUnderstood, lambda: layout(mesh)) == (
+    assert refused(errors.NotUnderstood, lambda: read_sharding(mesh)) == (
         "x is a mesh, not an array; use draw_mesh(x)."
     )
     sharding = NamedSharding(mesh, P("data"))
-    assert refused(errors.NotUnderstood, lambda: layout(sharding)) == (
-        "x is a sharding; give the shape of an array first, layout((6, 10), x)."
+    assert refused(errors.NotUnderstood, lambda: read_sharding(sharding)) == (
+        "x is a sharding; give the shape of an array first, spmd.sharding((6, 10), x)."
     )
 
 
@@ -488,7 +513,7 @@ def test_a_sharding_without_axes():
     class Odd:
         shape, dtype, sharding = (8,), np.dtype("float32"), object()
 
-    assert refused(errors.NotUnderstood, lambda: layout(Odd())) == (
+    assert refused(errors.NotUnderstood, lambda: read_sharding(Odd())) == (
         "x has a sharding of the kind object, which names no mesh axes; move the array "
         "first with jax.device_put(x, NamedSharding(mesh, P()))."
     )
@@ -497,7 +522,8 @@ def test_a_sharding_without_axes():
 def test_shapes_and_dtypes_that_are_none():
     def call(shape, dtype="float32"):
         return refused(
-            errors.NotUnderstood, lambda: layout(shape, P(), mesh=SIZES, dtype=dtype)
+            errors.NotUnderstood,
+            lambda: read_sharding(shape, P(), mesh=SIZES, dtype=dtype),
         )
 
     assert call((-8,)) == (
@@ -519,8 +545,8 @@ def test_tracers_are_told_where_to_look(mesh):
 
     @jax.jit
     def f(x):
-        said.append(refused(errors.NotUnderstood, lambda: layout(x)))
-        said.append(refused(errors.NotUnderstood, lambda: layout(jax.typeof(x))))
+        said.append(refused(errors.NotUnderstood, lambda: read_sharding(x)))
+        said.append(refused(errors.NotUnderstood, lambda: read_sharding(jax.typeof(x))))
         return x
 
     f(put((8, 2), mesh, "data"))
@@ -590,3 +616,10 @@ def test_device_list(ids, words):
 def test_table_of_uneven_rows():
     assert table([("a", "bb"), ("ccc",), ()], gap=1) == "a   bb\nccc\n"
     assert table([]) == ""
+
+
+@pytest.mark.parametrize("name", ["layout", "Layout"])
+def test_a_name_that_meant_memory_order_is_not_there(name):
+    """In JAX a Layout is the order in memory inside one device."""
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'"):
+        getattr(spmd_helpers, name)

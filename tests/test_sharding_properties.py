@@ -1,4 +1,4 @@
-"""Layout against JAX's own index maps, on random meshes, specs and shapes."""
+"""ShardingInfo against JAX's own index maps, on random meshes, specs and shapes."""
 
 import math
 
@@ -11,7 +11,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _layout
-from spmd_helpers._from_jax import layout
+from spmd_helpers._from_jax import sharding as read_sharding
 
 NAMES = ("data", "model", "pod")
 
@@ -56,30 +56,30 @@ def spellings(entries):
 
 
 def check(mesh, entries, shape):
-    """All that must hold of one layout."""
+    """All that must hold of one sharding."""
     sharding = NamedSharding(mesh, P(*entries))
-    lay = layout(shape, sharding)
+    info = read_sharding(shape, sharding)
     devices = list(mesh.devices.flat)
-    held = {place: block for block, places in lay.owners.items() for place in places}
+    held = {place: block for block, places in info.owners.items() for place in places}
     assert sorted(held) == list(range(len(devices))), "each device holds one block"
     for place, (device, index) in enumerate(
         (device, sharding.devices_indices_map(shape)[device]) for device in devices
     ):
-        ours = lay.slices(held[place])
+        ours = info.slices(held[place])
         theirs = tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
         assert ours == theirs, f"device at position {place}"
-        assert device.id in lay.devices(held[place]), "ids are those of the mesh"
+        assert device.id in info.devices(held[place]), "ids are those of the mesh"
 
-    blocks = math.prod(lay.grid)
-    assert lay.shard_shape == sharding.shard_shape(shape)
-    assert len(lay.owners) == blocks
-    assert lay.replicas * blocks == len(devices) == lay.device_count
-    assert all(len(places) == lay.replicas for places in lay.owners.values())
-    assert math.prod(mesh.shape[axis] for axis in lay.replicated_over) == lay.replicas
-    assert lay.bytes_per_device * blocks == lay.total_bytes == 4 * math.prod(shape)
+    blocks = math.prod(info.grid)
+    assert info.shard_shape == sharding.shard_shape(shape)
+    assert len(info.owners) == blocks
+    assert info.replicas * blocks == len(devices) == info.device_count
+    assert all(len(places) == info.replicas for places in info.owners.values())
+    assert math.prod(mesh.shape[axis] for axis in info.replicated_over) == info.replicas
+    assert info.bytes_per_device * blocks == info.total_bytes == 4 * math.prod(shape)
     seen = np.zeros(shape, np.int8)
-    for block in lay.owners:
-        seen[tuple(slice(*pair) for pair in lay.slices(block))] += 1
+    for block in info.owners:
+        seen[tuple(slice(*pair) for pair in info.slices(block))] += 1
     assert (seen == 1).all(), "the blocks tile the array"
 
 
@@ -102,10 +102,12 @@ def test_owners_and_slices_are_those_of_jax(case):
 
 @options(300)
 @given(cases())
-def test_specs_that_mean_the_same_give_the_same_layout(case):
+def test_specs_that_mean_the_same_give_the_same_info(case):
     mesh, entries, shape = case
-    layouts = {layout(shape, NamedSharding(mesh, spec)) for spec in spellings(entries)}
-    assert len(layouts) == 1
+    infos = {
+        read_sharding(shape, NamedSharding(mesh, spec)) for spec in spellings(entries)
+    }
+    assert len(infos) == 1
 
 
 @options(200)
@@ -114,9 +116,9 @@ def test_mesh_abstract_mesh_and_dict_agree(case):
     mesh, entries, shape = case
     spec = P(*entries)
     abstract = AbstractMesh(tuple(mesh.shape.values()), mesh.axis_names)
-    one = layout(shape, NamedSharding(mesh, spec))
-    two = layout(shape, NamedSharding(abstract, spec))
-    three = layout(shape, spec, mesh=dict(mesh.shape))
+    one = read_sharding(shape, NamedSharding(mesh, spec))
+    two = read_sharding(shape, NamedSharding(abstract, spec))
+    three = read_sharding(shape, spec, mesh=dict(mesh.shape))
     assert two == three
     assert one.owners == two.owners
     assert one.shard_shape == two.shard_shape
@@ -185,7 +187,7 @@ def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
 
 
 def test_the_property_catches_positions_taken_for_ids(monkeypatch):
-    monkeypatch.setattr(_layout.Layout, "devices", lambda lay, b: lay.owners[b])
+    monkeypatch.setattr(_layout.ShardingInfo, "devices", lambda info, b: info.owners[b])
 
     @options(400, phases=[Phase.generate], report_multiple_bugs=False)
     @given(cases())
