@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
+.PHONY: help book test test-all lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -9,13 +9,16 @@ BIN := $(VENV)/bin
 
 help: ## list these commands
 	@echo "make ... (PYTHON=python3.12 make ... uses another Python for a new .venv)"
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 book: environment ## build the site, and offline.zip of it, into _build/html
 	@$(BIN)/python -m tools.book.build_site
 
 test: environment ## prove everything that the book says (ONLY_FIRST=1: one Python)
 	@$(BIN)/python -m tools.check.run_tests
+
+test-all: environment ## the same, and every notebook on Colab and Kaggle as they are
+	@$(BIN)/python -m tools.check.run_tests --all
 
 lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
 	@bash tools/env/lab.sh $(BIN) $(LAB)

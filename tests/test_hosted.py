@@ -20,6 +20,8 @@ from tests.bare_kernels import cells, errors, printed, require_one_sentence, run
 from tools.book.book import read_book
 from tools.book.setup_cell import preamble
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = read_book(ROOT)
 NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
@@ -55,7 +57,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def session(wheel, tmp_path):
-    """What starts a fresh runtime by its name: (Python, folder with the wheel in it)."""
+    """What starts a fresh runtime: (its Python, a folder with the wheel in it)."""
 
     def start(name: str, made: Path | None = None) -> tuple[Path, Path]:
         made = made or runtimes.environment(name)

@@ -326,9 +326,9 @@ def test_the_wheel_does_not_ask_for_jax():
 
 def test_make_help_lists_every_command():
     makefile = (ROOT / "Makefile").read_text("utf8")
-    commands = set(re.findall(r"^([a-z]+):", makefile, re.M)) - {"environment"}
+    commands = set(re.findall(r"^([a-z-]+):", makefile, re.M)) - {"environment"}
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True)
-    listed = set(re.findall(r"^  ([a-z]+) ", shown.stdout, re.M))
+    listed = set(re.findall(r"^  ([a-z-]+) ", shown.stdout, re.M))
     assert listed == commands
     assert {"book", "test", "lab", "notebooks", "help"} <= listed
 

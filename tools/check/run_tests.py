@@ -5,6 +5,9 @@ outputs, they are compared; on another, cells only have to run. The second
 environment, .venv-next, is any Python of 3.12 or newer that runs here; there
 the package is tested and the notebooks run, outputs not compared.
 
+With --all, `make test-all`, also the long tier: tests marked `long`, which make the
+environments of Colab and Kaggle and run every notebook in them.
+
 ONLY_FIRST=1 leaves the second out. Two steps run at a time; what a step says is
 shown when it ends. The last line of all says how many tests passed.
 """
@@ -26,6 +29,7 @@ SITE = tuple(sorted(p.stem[5:] for p in (ROOT / "tests").glob("test_site*.py")))
 HOUSE, COLAB = ("notebooks", "house"), ("colab",)
 COURSE = ("course", "grade")
 EXERCISES, LAB = ("exercises",), ("lab",)
+HOSTED = ("hosted",)  # the long tier
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 HALF_THE_WORK = (1, 3, 5, 6, 11, 13, 14, 15)  # by what their exercise tests took
 WIDGETS = tuple(sorted(p.stem[5:] for p in (ROOT / "tests").glob("test_*_explorer.py")))
@@ -91,7 +95,7 @@ def _last_count(text: str) -> str:
 
 
 def package_tests(python: Path) -> list[object]:
-    apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES, *LAB, *WIDGETS)
+    apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES, *LAB, *WIDGETS, *HOSTED)
     left_out = [f"--ignore=tests/test_{name}.py" for name in apart]
     pytest = [python, "-m", "pytest", "-q"]
     return [*pytest, "--doctest-modules", "src", "tests", *left_out]
@@ -119,6 +123,19 @@ def exercise_tests(python: Path, where: str = "") -> dict[str, list[object]]:
     }
 
 
+def hosted_tests(python: Path) -> dict[str, list[object]]:
+    """Each environment is made by one step only."""
+    command = [*tests_of(python, HOSTED), "-k"]
+    return {
+        "Colab as it is: every notebook": [*command, "on_a_fresh_colab"],
+        "Kaggle as it is: every notebook": [*command, "on_kaggle"],
+        "Colab and Kaggle: what can go wrong": [
+            *command,
+            "not on_a_fresh_colab and not on_kaggle",
+        ],
+    }
+
+
 def answers_said(answers: dict[str, set[str]]) -> list[str]:
     """What was counted of a chapter (once more for Pythons that disagree), and all."""
     lines, total = [], {}
@@ -131,8 +148,8 @@ def answers_said(answers: dict[str, set[str]]) -> list[str]:
     return [f"answers to exercises: {words}", *lines] if lines else []
 
 
-def first(steps: Steps) -> None:
-    """.venv: all of it."""
+def first(steps: Steps, long: bool) -> None:
+    """.venv: all of it, and the long tier if it is asked for."""
     python = Path(sys.executable)
     ruff = python.parent / "ruff"
     steps.run("format", ruff, "format", "--check", ".")
@@ -156,6 +173,7 @@ def first(steps: Steps) -> None:
         "JupyterLab in a browser": tests_of(python, LAB),
         "widgets in a browser": tests_of(python, WIDGETS),
         "courses, graded": tests_of(python, COURSE),
+        **(hosted_tests(python) if long else {}),
     }
     print()
     steps.run_together(together)
@@ -201,7 +219,7 @@ def _version(python: str) -> str:
 def main() -> int:
     begun = time.monotonic()
     steps = Steps()
-    first(steps)
+    first(steps, long="--all" in sys.argv[1:])
     took = time.monotonic() - begun
     words = second(steps)
     total = time.monotonic() - begun
