@@ -178,7 +178,7 @@ def test_a_link_holds_the_state(context):
     query = opened.query()
     state = {
         "zero": "1", "model": "gpt3-175b", "data": "16", "model_axis": "4",
-        "batch": "64", "grads": "bfloat16, float32", "sequence_parallel": "yes",
+        "batch": "64", "grad_dtype": "bfloat16, float32", "sequence_parallel": "yes",
     }  # fmt: skip
     assert query == {"se.mesh": "x=2"} | {f"mc.{k}": v for k, v in state.items()}
     assert page.evaluate("history.length") == length

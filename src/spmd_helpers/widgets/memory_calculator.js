@@ -135,7 +135,6 @@ export const memoryCalculator = {
       select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
       check("sequence_parallel", "model cuts the sequence between the layers (sequence_parallel)", MEMORY_OWN),
     ];
-    const recomputed = Object.entries(recomputeChoices).map(([name, what]) => [name, `${name}: ${what}`]);
     const own = [["custom", "your own"], ["mlp", "your own MLP"]];
     const chips = Object.keys(spmdHardware).map((name) => [name, `${name}, ${spmdHardware[name].kind.toUpperCase()}`]);
     return [
@@ -152,14 +151,14 @@ export const memoryCalculator = {
         undefined,
         "ZeRO's stage; 3 is FSDP",
       ),
-      select("recompute", "Recompute", recomputed, undefined, "JAX's policies for a layer, and selective"),
+      select("recompute", "Recompute", same(Object.keys(recomputeChoices)), undefined, "what runs again; selective: the scores of attention"),
       ...(isMlp ? [] : attention),
       select("param_dtype", "Type of the parameters (param_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
       select("compute_dtype", "Type of the computation (compute_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
       select(
         "grad_dtype",
         "Type of the gradients (grad_dtype)",
-        [["", "as the parameters"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "both of these"]],
+        [["", "as parameters"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "both of these"]],
         MEMORY_OWN,
         "both: bfloat16 and float32",
       ),
@@ -168,7 +167,7 @@ export const memoryCalculator = {
       select(
         "mu_dtype",
         "Type of its first moment (mu_dtype)",
-        [["", "as its other numbers"], ...same(MEMORY_DTYPES)],
+        [["", "as the others"], ...same(MEMORY_DTYPES)],
         MEMORY_OWN,
         "for adam, adamw and lion",
       ),
