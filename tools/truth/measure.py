@@ -107,7 +107,7 @@ def refusal(program, mesh, seconds, error, shapes):
     """What is known of a program that does not fit; None for another error."""
     import jax
 
-    from spmd_helpers._tpu import does_not_fit
+    from spmd_helpers._tpu_memory import does_not_fit
 
     said = does_not_fit(jax, error, shapes)
     if said is None:
