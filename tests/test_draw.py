@@ -19,9 +19,10 @@ from jax.sharding import PartitionSpec as P
 from spmd_helpers import _errors as errors
 from spmd_helpers._draw import draw, draw_mesh
 from spmd_helpers._layout import ShardingInfo
+from spmd_helpers._palette import DARK, INK, LIGHT, PAPER
 from spmd_helpers._picture import sharding_picture
 from spmd_helpers._scene import WIDE, Rect, Text, scene, text_width
-from spmd_helpers._svg import DARK, INK, LIGHT, PAPER, PHONE, tint_opacity
+from spmd_helpers._svg import PHONE, tint_opacity
 
 from .stand_ins import guarded
 

@@ -364,7 +364,7 @@ MUTANTS = [
     ("_hlo", 'sent = "all-reduce" if lowered_as', 'sent = "all-gather" if lowered_as'),
     ("_hlo", "sum(s.nbytes for s in results)", "results[0].nbytes"),
     ("_hlo", "axes_of_pairs(groups, mesh) if permute", "axes_of_groups(groups, mesh) if permute"),
-    ("_hlo_labels", "_FOREIGN.search(file", "None and (file"),
+    ("_source_lines", "_FOREIGN.search(file", "None and (file"),
     ("_hlo_labels", '"transpose(" in name', '"jvp(" in name'),
     ("_hlo_labels", "_NEAR = 4", "_NEAR = 0"),
     ("_hlo_labels", "|/remat2$", ""),

@@ -233,7 +233,10 @@ source_file="/home/reader/a (b)/train.py" source_line=12}
         ("/usr/lib/python3.12/functools.py", "outer.py:9"),
         ("/v/lib/python3.12/site-packages/flax/nnx/module.py", "outer.py:9"),
         ("/usr/local/lib/python3.12/dist-packages/jax/a.py", "outer.py:9"),
-        ("/content/spmd_helpers/_draw.py", "outer.py:9"),
+        ("/content/spmd_helpers/_errors.py", "outer.py:9"),
+        ("/content/spmd_helpers/_hlo/parser.py", "outer.py:9"),
+        ("/content/spmd_helpers/_explain/rules/names.py", "outer.py:9"),
+        ("/content/spmd_helpers/train.py", "train.py:3"),
     ],
 )
 def test_source_is_the_readers_own_line(file, source):

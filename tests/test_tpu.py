@@ -455,7 +455,7 @@ def test_too_much_by_less_than_the_numbers_tell():
 def test_other_errors_are_none_of_its_business(text):
     assert explain_compile_error(text, log=log_of("0.10.2")) is None
     assert explain_compile_error(RuntimeError(text)) is None
-    assert _tpu.does_not_fit(jax, RuntimeError(text)) is None
+    assert _tpu_memory.does_not_fit(jax, RuntimeError(text)) is None
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 6000), st.integers(0, 50_000))
@@ -485,7 +485,7 @@ def test_dtypes_as_the_compiler_spells_them(dtype, word):
 
 
 def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
-    monkeypatch.setattr(_tpu, "error_log", lambda: log_of("0.10.2"))
+    monkeypatch.setattr(_tpu_memory, "error_log", lambda: log_of("0.10.2"))
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
     whole = NamedSharding(mesh, P())
     cut = NamedSharding(mesh, P(None, "data"))
@@ -497,12 +497,12 @@ def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
 
     args, kwargs = ({"up": up, "down": down},), {"scale": np.float32(1)}
     error = RuntimeError(read("replicated_v5e", "0.10.2"))
-    found = _tpu.does_not_fit(jax, error, args, kwargs)
+    found = _tpu_memory.does_not_fit(jax, error, args, kwargs)
     names = {what: shape for _, what, shape in rows(found) if "[" in what}
     assert names == {"args[0]['up']": UP, "args[0]['down']": DOWN}
     assert found.chip == "cpu"
     # JAX knows what the function itself calls them.
-    found = _tpu.does_not_fit(
+    found = _tpu_memory.does_not_fit(
         jax, error, args, kwargs, jax.jit(f).trace(*args, **kwargs)
     )
     names = {what: shape for _, what, shape in rows(found) if "[" in what}
@@ -513,7 +513,7 @@ def test_chips_are_named_as_in_the_hardware_table():
     for name in ("v4", "v5e", "v5p", "v6e", "7x"):
         device = SimpleNamespace(device_kind=HARDWARE[name].device_kind)
         leaf = SimpleNamespace(sharding=SimpleNamespace(device_set=[device]))
-        assert _tpu._kind(leaf) == name
+        assert _tpu_memory._kind(leaf) == name
 
 
 # --- Without the compiler ---------------------------------------------------------

@@ -20,8 +20,8 @@ from jax.sharding import PartitionSpec as P
 import spmd_helpers as spmd
 from spmd_helpers import _libtpu, _tpu, _tpu_topology
 from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._tpu import does_not_fit, tpu_mesh
-from spmd_helpers._tpu_memory import DoesNotFit
+from spmd_helpers._tpu import tpu_mesh
+from spmd_helpers._tpu_memory import DoesNotFit, does_not_fit
 from spmd_helpers._tpu_topology import read_topology, shapes_on
 
 pytest.importorskip("libtpu", reason="needs the TPU compiler: make tpu")
@@ -353,7 +353,7 @@ def test_a_search_for_devices_can_be_quiet_too():
 def test_a_notebook_shows_nothing_of_it(tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     too_large = """\
-from spmd_helpers._tpu import does_not_fit
+from spmd_helpers._tpu_memory import does_not_fit
 big = jax.ShapeDtypeStruct((2**20, 2**13), jnp.float32, sharding=sharding)
 try:
     jax.jit(lambda x: x * 2).lower(big).compile()

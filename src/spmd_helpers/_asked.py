@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from ._finding import Cuts
+from ._cuts import Cuts, cuts_of
 from ._traced import Around, Tracing, equations, own_line
 
 # What is computed for each element by itself.
@@ -227,17 +227,6 @@ def request(
         explicit=_has_explicit(mesh),
         leaves=leaves,
     )
-
-
-def cuts_of(spec: Any, mesh: Any, rank: int) -> Cuts | None:
-    """For each dimension the axes longer than 1 that a spec cuts it with."""
-    cuts = []
-    for part in tuple(getattr(spec, "partitions", spec)):
-        if part is not None and not isinstance(part, (str, tuple)):
-            return None  # left to the compiler
-        names = (part,) if isinstance(part, str) else tuple(part or ())
-        cuts.append(tuple(str(axis) for axis in names if mesh.shape[axis] > 1))
-    return (*cuts, *((),) * (rank - len(cuts)))
 
 
 def is_asked(

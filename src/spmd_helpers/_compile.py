@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._errors import NotUnderstood
-from ._tpu import does_not_fit
+from ._tpu_memory import does_not_fit
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import importlib.resources
 import ipaddress
 import os
 import pathlib
@@ -107,7 +106,7 @@ def load_mnist(full=False, *, cache=None, base_url=None):
 def _embedded():
     import numpy as np
 
-    file = importlib.resources.files(__package__) / "data" / "mnist-10k.npz"
+    file = pathlib.Path(__file__).parent / "data" / "mnist-10k.npz"
     with file.open("rb") as stream, np.load(stream) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     return _mnist(images[:_TRAIN], labels[:_TRAIN], images[_TRAIN:], labels[_TRAIN:])

@@ -6,9 +6,10 @@ from functools import cached_property
 from ._errors import MeshMismatch, NotUnderstood, SpecError
 from ._from_jax import read_mesh
 from ._from_jax import sharding as read_sharding
+from ._palette import INK, LIGHT
 from ._picture import Panel, Picture, Strip, Word, mesh_picture, sharding_picture
 from ._scene import MONO, SIZES, Rect, scene
-from ._svg import INK, LIGHT, MARGIN, html, svg, tint_opacity
+from ._svg import MARGIN, html, svg, tint_opacity
 from ._text import table
 
 _BOLD = {"title", "caption"}

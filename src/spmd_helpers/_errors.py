@@ -1,7 +1,7 @@
 """One exception type for each kind of mistake a reader can make."""
 
 
-class _OneSentence:
+class OneSentence:
     """Shown in a notebook as its message alone: the way there teaches nothing."""
 
     def _render_traceback_(self) -> list[str]:  # IPython looks for this name
@@ -44,47 +44,47 @@ class NotUnderstood(ValueError):
     """An argument that is not of a kind the function can read."""
 
 
-class NoJax(_OneSentence, RuntimeError):
+class NoJax(OneSentence, RuntimeError):
     """JAX is needed and is not installed."""
 
 
-class NoTpuCompiler(_OneSentence, RuntimeError):
+class NoTpuCompiler(OneSentence, RuntimeError):
     """The TPU compiler, libtpu, is not installed or does not start."""
 
 
-class OldJax(_OneSentence, RuntimeError):
+class OldJax(OneSentence, RuntimeError):
     """The installed JAX is older than the oldest one this package supports."""
 
 
-class MissingLibrary(_OneSentence, ModuleNotFoundError):
+class MissingLibrary(OneSentence, ModuleNotFoundError):
     """A library that the notebook imports is not installed."""
 
 
-class RestartNeeded(_OneSentence, RuntimeError):
+class RestartNeeded(OneSentence, RuntimeError):
     """An imported package has to be replaced, so the kernel must start anew."""
 
 
-class InstallFailed(_OneSentence, RuntimeError):
+class InstallFailed(OneSentence, RuntimeError):
     """pip could not install what a notebook needs, on Colab or Kaggle."""
 
 
-class BackendStarted(_OneSentence, RuntimeError):
+class BackendStarted(OneSentence, RuntimeError):
     """JAX already runs on fewer devices than were asked for."""
 
 
-class LaunchFailed(_OneSentence, RuntimeError):
+class LaunchFailed(OneSentence, RuntimeError):
     """One of the processes that `launch` started raised, or died."""
 
 
-class LaunchTimedOut(_OneSentence, TimeoutError):
+class LaunchTimedOut(OneSentence, TimeoutError):
     """The processes that `launch` started had not all ended in time."""
 
 
-class DownloadFailed(_OneSentence, RuntimeError):
+class DownloadFailed(OneSentence, RuntimeError):
     """A download did not arrive whole; nothing of it was kept."""
 
 
-class CheckFailed(_OneSentence, AssertionError):
+class CheckFailed(OneSentence, AssertionError):
     """An exercise's answer, or an asserted sharding, is not what it must be."""
 
 

@@ -58,7 +58,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
     def __enter__(self) -> "exercise":
         caller = sys._getframe(1)
         self._globals, self._code = caller.f_globals, caller.f_code
-        own = _names(self._code, "STORE_NAME", "STORE_GLOBAL")
+        own = global_names(self._code, "STORE_NAME", "STORE_GLOBAL")
         self._before = {name: self._globals.get(name, _NOTHING) for name in own}
         return self
 
@@ -111,7 +111,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
 
     def _open_stub(self, error, traceback) -> str | None:
         """What is still to be written: a name, `` for a function, None if done."""
-        for name in _names(self._code, "LOAD_NAME", "LOAD_GLOBAL"):
+        for name in global_names(self._code, "LOAD_NAME", "LOAD_GLOBAL"):
             if self._globals.get(name) is ...:
                 return name
         if isinstance(error, NotImplementedError) and not error.args:
@@ -129,14 +129,14 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         return error is not None
 
 
-def _names(code: CodeType, *operations: str) -> list[str]:
+def global_names(code: CodeType, *operations: str) -> list[str]:
     """The global names of these operations in code and in its inner functions."""
     names = [
         one.argval for one in dis.get_instructions(code) if one.opname in operations
     ]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names += _names(constant, *operations)
+            names += global_names(constant, *operations)
     return names
 
 

@@ -13,6 +13,7 @@ from ._explain_rules import ANY_MESSAGE, RULES, Rule
 from ._explain_text import OWN, Raised, frame_line, one_line, read_text
 from ._text import table
 
+OWN_PACKAGE = __name__.partition(".")[0]
 FRAMES = 200  # of a traceback, the innermost
 _CELL = "padding: 0.1em 0.7em 0.1em 0; text-align: left; vertical-align: top"
 
@@ -164,7 +165,7 @@ def _explain_exception(error: BaseException) -> Explanation:
 
 def is_own(error: BaseException) -> bool:
     """Whether an error is of this package, and so explains itself."""
-    return type(error).__module__.split(".")[0] == __package__
+    return type(error).__module__.partition(".")[0] == OWN_PACKAGE
 
 
 def _own_words(kind: str, message: str) -> Explanation:

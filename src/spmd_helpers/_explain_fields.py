@@ -5,8 +5,14 @@ import re
 import string
 from collections.abc import Mapping
 
-from ._layout import PMAP_AXIS
-from ._text import bytes_words, count_words, device_list, join_words
+from ._text import (
+    JAX_PMAP_AXIS,
+    PMAP_AXIS,
+    bytes_words,
+    count_words,
+    device_list,
+    join_words,
+)
 
 _QUOTED = re.compile(r"'([^']*)'")
 _KNOWN = {
@@ -57,7 +63,7 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
         `one_leaf` from `argument`.
     """
     raw = {
-        name: (text or "").replace("'_internal_pmap_axis_name'", PMAP_AXIS)
+        name: (text or "").replace(repr(JAX_PMAP_AXIS), PMAP_AXIS)
         for name, text in groups.items()
     }
     found = {name: _words(name, text) for name, text in raw.items()}

@@ -12,7 +12,7 @@ LONGEST_TEXT = 200_000  # of a pasted traceback, up to its end
 OWN = frozenset(
     name
     for name, kind in vars(_errors).items()
-    if isinstance(kind, type) and not name.startswith("_")
+    if isinstance(kind, type) and issubclass(kind, Exception)
 ) | {"DoesNotFit"}
 
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")

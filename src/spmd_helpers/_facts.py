@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ._layout import PMAP_AXIS, MeshFacts, ShardingInfo, mesh_words, spec_words
-from ._text import bytes_words, count_words, device_list, join_words
+from ._layout import MeshFacts, ShardingInfo, mesh_words, spec_words
+from ._text import PMAP_AXIS, bytes_words, count_words, device_list, join_words
 
 _IDS, _POSITIONS = "cells: device ids", "cells: positions in the mesh (no devices yet)"
 

@@ -1,6 +1,6 @@
 """A mistake that runs without an error, as it is told to a reader."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ._text import count_words, join_words
@@ -10,7 +10,6 @@ from ._text import count_words, join_words
 SMALL_BYTES = 1024
 _MOST_PATHS = 4
 
-Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that cut it
 Named = Callable[[str, int], str]  # how a (file, line) is written
 
 
@@ -38,26 +37,6 @@ class Finding:
     def __str__(self) -> str:
         number = self.chapter.partition("_")[0]
         return f"{self.code}: {self.sentence} {self.remedy} (chapter {number})"
-
-
-def spec_words(cuts: Cuts) -> str:
-    """A spec as a reader writes it.
-
-    >>> spec_words((("data",), (), ("model", "pipe"), ()))
-    "P('data', None, ('model', 'pipe'))"
-    """
-    words = [
-        repr(axes[0]) if len(axes) == 1 else repr(axes) if axes else "None"
-        for axes in cuts
-    ]
-    while words and words[-1] == "None":
-        words.pop()
-    return f"P({', '.join(words)})"
-
-
-def array_words(shape: Sequence[int], dtype: str) -> str:
-    """'float32[6, 10]', as drawings and shardings say it."""
-    return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
 def few(names: Iterable[str]) -> str:

@@ -13,10 +13,11 @@ from . import _findings_hlo as hlo
 from . import _findings_layouts as shardings
 from . import _findings_whole as gathered
 from ._asked import asked_by
+from ._cuts import array_words
 from ._evidence import Evidence, Leaf
-from ._finding import Finding, Named, array_words, axes_words
-from ._hlo_labels import place_name
+from ._finding import Finding, Named, axes_words
 from ._mapped import Drawn, Sum, Unchecked, mapped_by
+from ._source_lines import place_name
 
 __all__ = ["Finding", "find"]
 

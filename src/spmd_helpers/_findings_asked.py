@@ -3,16 +3,9 @@
 from collections.abc import Iterator
 
 from ._asked import Asked, Key, Request, padding
+from ._cuts import Cuts, array_words, spec_words
 from ._evidence import Evidence
-from ._finding import (
-    SMALL_BYTES,
-    Cuts,
-    Finding,
-    Named,
-    array_words,
-    axes_words,
-    spec_words,
-)
+from ._finding import SMALL_BYTES, Finding, Named, axes_words
 from ._findings_layouts import cuts, partners
 from ._text import bytes_words, count_words
 

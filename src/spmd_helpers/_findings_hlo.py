@@ -5,16 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from ._cuts import array_words, spec_words
 from ._evidence import Evidence, Leaf
-from ._finding import (
-    SMALL_BYTES,
-    Finding,
-    Named,
-    array_words,
-    axes_words,
-    few,
-    spec_words,
-)
+from ._finding import SMALL_BYTES, Finding, Named, axes_words, few
 from ._hlo_labels import source
 from ._hlo_text import Instruction, Shape, dtype_word
 from ._hlo_uses import CALLS, Use, elements, parameter, places, uses

@@ -9,17 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from ._asked import Asked, Held, cuts_of, is_asked
+from ._asked import Asked, Held, is_asked
+from ._cuts import Cuts, array_words, cuts_of, spec_words
 from ._evidence import Evidence, Leaf
-from ._finding import (
-    SMALL_BYTES,
-    Cuts,
-    Finding,
-    array_words,
-    axes_words,
-    few,
-    spec_words,
-)
+from ._finding import SMALL_BYTES, Finding, axes_words, few
 from ._text import bytes_words, count_words, join_words
 
 _KEYS = re.compile(r"\[[^\]]*\]|\.\w+")

@@ -4,16 +4,9 @@ from collections.abc import Iterator
 from math import prod
 
 from ._asked import Asked, Request, Reshape, is_asked
+from ._cuts import array_words, spec_words
 from ._evidence import Evidence, Leaf
-from ._finding import (
-    SMALL_BYTES,
-    Finding,
-    Named,
-    array_words,
-    axes_words,
-    few,
-    spec_words,
-)
+from ._finding import SMALL_BYTES, Finding, Named, axes_words, few
 from ._findings_hlo import Gathered, array_of, source_of, whole_axis
 from ._findings_layouts import cuts, strays
 from ._hlo_text import Instruction, Module

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ._errors import MeshMismatch, NotUnderstood, SpecError
-from ._layout import PMAP_AXIS, MeshFacts, ShardingInfo, itemsize, mesh_words
-
-_JAX_PMAP_AXIS = "_internal_pmap_axis_name"
+from ._layout import MeshFacts, ShardingInfo, itemsize, mesh_words
+from ._text import JAX_PMAP_AXIS, PMAP_AXIS
 
 
 def sharding(x, sharding=None, *, mesh=None, dtype="float32") -> ShardingInfo:
@@ -63,14 +62,14 @@ def read_mesh(mesh) -> MeshFacts:
         return mesh
     if isinstance(mesh, Mapping):
         return MeshFacts(mesh)
-    if not isinstance(mesh, _jax_types("Mesh", "AbstractMesh")):
+    if not isinstance(mesh, jax_types("Mesh", "AbstractMesh")):
         raise NotUnderstood(
-            f"mesh={_short(mesh)} is not a mesh; give a jax.sharding.Mesh, an "
+            f"mesh={short(mesh)} is not a mesh; give a jax.sharding.Mesh, an "
             "AbstractMesh, or a dict from axis name to number of devices, such as "
             "{'data': 4, 'model': 2}."
         )
     shape = {_axis(name): size for name, size in mesh.shape.items()}
-    if isinstance(mesh, _jax_types("AbstractMesh")):
+    if isinstance(mesh, jax_types("AbstractMesh")):
         return MeshFacts(shape)
     return _devices(shape, mesh.devices.flat)
 
@@ -83,14 +82,14 @@ def _devices(shape, devices) -> MeshFacts:
 
 
 def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
-    x = _unwrap(x)
+    x = unwrap(x)
     given = None if mesh is None else read_mesh(mesh)
     if isinstance(x, ShardingInfo):
         if sharding is not None:
             return _lay(x.shape, x.dtype, x.itemsize, sharding, given)
         _same_mesh(given, MeshFacts(x.mesh_shape, x.device_ids), "x")
         return x
-    if _is_tracer(x):
+    if is_tracer(x):
         raise NotUnderstood(
             "x is a tracer: while JAX traces a function there is no array yet, and on "
             "Auto axes no sharding either. Look at jax.typeof(x) there, or call this "
@@ -103,7 +102,7 @@ def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
                 "such as spmd.sharding(x, NamedSharding(mesh, P('data'))) or "
                 "spmd.sharding(x, P('data'), mesh=mesh)."
             )
-        return _lay(x, *_read_dtype(dtype), sharding, given)
+        return _lay(x, *read_dtype(dtype), sharding, given)
     shape, kind = getattr(x, "shape", None), getattr(x, "dtype", None)
     if not isinstance(shape, tuple) or kind is None:
         raise NotUnderstood(_no_array(x))
@@ -116,7 +115,7 @@ def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
             "spmd.sharding(x.shape, NamedSharding(mesh, P()))."
         )
     if sharding is not None:
-        return _lay(shape, *_read_dtype(kind), sharding, given)
+        return _lay(shape, *read_dtype(kind), sharding, given)
     if own is None:
         raise NotUnderstood(
             f"x is {_kind(x)} of shape {shape}, which has no sharding yet; make it "
@@ -125,18 +124,18 @@ def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
         )
     if type(x).__name__ == "ShapedArray":
         _check_type(x, own)
-    return _lay(shape, *_read_dtype(kind), own, given, "x")
+    return _lay(shape, *read_dtype(kind), own, given, "x")
 
 
 def _lay(shape, dtype, size, sharding, given, name="sharding") -> ShardingInfo:
     spec = sharding
-    if isinstance(sharding, _jax_types("NamedSharding")):
+    if isinstance(sharding, jax_types("NamedSharding")):
         own, spec = read_mesh(sharding.mesh), sharding.spec
         _same_mesh(given, own, name)
-    elif isinstance(sharding, _jax_types("SingleDeviceSharding")):
+    elif isinstance(sharding, jax_types("SingleDeviceSharding")):
         own, spec = _devices({}, sharding.device_set), None
         _same_mesh(given, own, name)
-    elif isinstance(sharding, _jax_types("PartitionSpec")):
+    elif isinstance(sharding, jax_types("PartitionSpec")):
         if given is None:
             words = str(sharding).replace(",)", ")")
             raise NotUnderstood(
@@ -185,7 +184,7 @@ def _read_spec(spec):
 
 
 def _axis(name) -> str:
-    return PMAP_AXIS if name == _JAX_PMAP_AXIS else str(name)
+    return PMAP_AXIS if name == JAX_PMAP_AXIS else str(name)
 
 
 def _same_mesh(given: MeshFacts | None, own: MeshFacts, name: str):
@@ -223,7 +222,7 @@ def _few(ids) -> str:
     return f"[{', '.join(map(str, ids[:8]))}{', …' if len(ids) > 8 else ''}]"
 
 
-def _unwrap(x):
+def unwrap(x):
     """What a Flax variable, or a box with a value, holds."""
     for _ in range(4):
         if callable(get := getattr(x, "get_value", None)) and not isinstance(x, type):
@@ -237,7 +236,7 @@ def _unwrap(x):
     return x
 
 
-def _read_dtype(dtype) -> tuple[str, int]:
+def read_dtype(dtype) -> tuple[str, int]:
     """An element type's name and its bytes."""
     if isinstance(dtype, str):
         return dtype, itemsize(dtype)
@@ -248,7 +247,7 @@ def _read_dtype(dtype) -> tuple[str, int]:
             dtype = numpy.dtype("" if dtype is None else dtype)
         except TypeError:
             raise NotUnderstood(
-                f"dtype={_short(dtype)} is not an element type; give one such as "
+                f"dtype={short(dtype)} is not an element type; give one such as "
                 "'float32', 'bfloat16' or jnp.int8."
             ) from None
     return dtype.name, int(dtype.itemsize)
@@ -276,15 +275,15 @@ def _no_array(x) -> str:
             "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of whole "
             "numbers."
         )
-    if isinstance(x, _jax_types("Mesh", "AbstractMesh")):
+    if isinstance(x, jax_types("Mesh", "AbstractMesh")):
         return "x is a mesh, not an array; use draw_mesh(x)."
-    if isinstance(x, _jax_types("Sharding")):
+    if isinstance(x, jax_types("Sharding")):
         return (
             "x is a sharding; give the shape of an array first, "
             "spmd.sharding((6, 10), x)."
         )
     return (
-        f"x={_short(x)} is not an array; give a jax.Array, a jax.ShapeDtypeStruct with "
+        f"x={short(x)} is not an array; give a jax.Array, a jax.ShapeDtypeStruct with "
         "a sharding, one Flax variable, or a shape and a sharding."
     )
 
@@ -309,7 +308,7 @@ def _kind(x) -> str:
     return "a NumPy array" if module == "numpy" else f"a {name}"
 
 
-def _short(x) -> str:
+def short(x) -> str:
     words = " ".join(repr(x).split())
     return words if len(words) <= 60 else words[:57] + "…"
 
@@ -318,11 +317,11 @@ def _is_number(x) -> bool:
     return hasattr(x, "__index__") and not hasattr(x, "sharding")
 
 
-def _is_tracer(x) -> bool:
+def is_tracer(x) -> bool:
     core = getattr(sys.modules.get("jax"), "core", None)
     return core is not None and isinstance(x, core.Tracer)
 
 
-def _jax_types(*names) -> tuple[type, ...]:
+def jax_types(*names) -> tuple[type, ...]:
     module = sys.modules.get("jax.sharding")
     return tuple(getattr(module, name) for name in names if hasattr(module, name))

@@ -16,8 +16,10 @@ import sys
 import threading
 import traceback
 
+import spmd_helpers
+
 from ._errors import CheckFailed
-from ._exercise import _names, exercise
+from ._exercise import exercise, global_names
 from ._grade_seal import GivenNames, Seal
 
 WORDS = 2000  # the longest message of a check that is kept
@@ -114,7 +116,7 @@ class _Grader:
         from IPython.core.interactiveshell import InteractiveShell
         from traitlets.config import Config
 
-        package = sys.modules[__package__]
+        package = spmd_helpers
         for name in package.__all__:  # all of it, before a cell can change it
             getattr(package, name)
         config = Config()
@@ -171,7 +173,9 @@ class _Grader:
     def do_check(self, order: dict) -> dict:
         changed = self._seal.restore()
         code = _compiled(order["source"], order["title"])
-        before, renamed = self._given.put_back(_names(code, "LOAD_NAME", "LOAD_GLOBAL"))
+        before, renamed = self._given.put_back(
+            global_names(code, "LOAD_NAME", "LOAD_GLOBAL")
+        )
         changed = [name for name in (*changed, *renamed) if name not in self._said]
         self._said.update(changed)
         sys.settrace(None)

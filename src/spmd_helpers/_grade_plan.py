@@ -54,7 +54,7 @@ def make_plan(submission: Path, releases: list[Path]) -> Plan:
     own = read_cells(submission)
     release, given = _release_of(submission, own, releases)
     exercises = exercises_of(given, release)
-    match = _match(own, given, exercises)
+    match = match_cells(own, given, exercises)
     return _Merge(own, given, exercises, match).plan(release)
 
 
@@ -92,7 +92,7 @@ def _listed(releases: list[Path]) -> str:
     return ", ".join(names) if len(names) < 4 else f"{names[0]} ... {names[-1]}"
 
 
-def _match(own, given, exercises) -> dict[int, int]:
+def match_cells(own, given, exercises) -> dict[int, int]:
     """Index of a submission's cell -> index of the given cell that it was."""
     match: dict[int, int] = {}
     number_of = {e.check.grade_id: e.number for e in exercises}

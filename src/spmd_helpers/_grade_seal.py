@@ -8,7 +8,7 @@ import builtins
 import sys
 import types
 
-from ._exercise import _names
+from ._exercise import global_names
 
 _PUBLIC = ("jax", "numpy", "flax", "optax")
 _NOTHING = object()
@@ -122,7 +122,7 @@ class GivenNames:
                     if code_of(value) != code:
                         before.setdefault(name, value)
                         put_code(value, code)
-                    todo += _names(value.__code__, "LOAD_NAME", "LOAD_GLOBAL")
+                    todo += global_names(value.__code__, "LOAD_NAME", "LOAD_GLOBAL")
             elif name in vars(builtins) and now is not _NOTHING:
                 before[name] = now
                 del self._names[name]

@@ -8,7 +8,7 @@ from typing import Any
 from ._errors import MeshMismatch, NotUnderstood
 from ._hlo_gather import is_gathered
 from ._hlo_input import check_cover, check_size, read_mesh_shape, read_module
-from ._hlo_labels import phase, place_name, source
+from ._hlo_labels import phase, source
 from ._hlo_scatter import is_scattered
 from ._hlo_text import Instruction, Module, dtype_word, shapes
 from ._hlo_values import Place, Unknown, trips
@@ -19,6 +19,7 @@ from ._replica_groups import (
     parse_groups,
     parse_pairs,
 )
+from ._source_lines import place_name
 
 # What each kind sends per device, as a multiple of the bytes V named with it, for
 # a group of n devices: ring algorithms, as in Patarasuk and Yuan, "Bandwidth

@@ -2,31 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import PurePosixPath
 
 from ._hlo_text import Instruction, Module
 from ._hlo_values import Place
+from ._source_lines import is_foreign
 
-# Not the reader's own code: installed packages, Python itself, this package.
-_FOREIGN = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d[\d.]*/|/spmd_helpers/_\w+\.py$|^<frozen "
-)
-_NOTEBOOK = re.compile(r"(?:^|/)ipykernel_\d+/|^<ipython-input-")
 _UNLABELED = ("parameter", "tuple", "while")  # their labels are of something else
 _FUSED = ("fusion", "fusion-start")
 _NEAR = 4  # how many instructions away a label is still taken to belong
-
-
-def is_foreign(file: str) -> bool:
-    """Whether a file is not the reader's own: a library, Python, this package."""
-    return bool(_FOREIGN.search(file.replace("\\", "/")))
-
-
-def place_name(file: str, line: int) -> str:
-    """'train.py:12', or 'notebook cell, line 3' for a file of a notebook kernel."""
-    if _NOTEBOOK.search(file.replace("\\", "/")):
-        return f"notebook cell, line {line}"
-    return f"{PurePosixPath(file.replace(chr(92), '/')).name}:{line}"
 
 
 def _labels(module: Module, place: Place, i: Instruction) -> Iterator[Instruction]:

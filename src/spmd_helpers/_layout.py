@@ -22,7 +22,6 @@ from ._errors import (
 )
 from ._text import bytes_words, count_words, join_words
 
-PMAP_AXIS = "(pmap axis)"
 Block = tuple[int, ...]
 
 _KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}

@@ -2,14 +2,13 @@
 
 import copy
 import functools
-import importlib.resources
 import json
 import pathlib
 
 from ._by_name import ByName
 from ._errors import NotUnderstood
 
-_FOLDER = importlib.resources.files(__package__) / "data" / "measured"
+_FOLDER = pathlib.Path(__file__).parent / "data" / "measured"
 _FILES = {
     "tpu-memory": ("memory_tpu.json", "memory_tpu_newest.json"),
     "tpu-refused": ("memory_tpu_refused.json", "memory_tpu_newest_refused.json"),
@@ -64,5 +63,5 @@ def load_measured(kind: str) -> list[dict]:
 
 @functools.cache
 def _stored(name: str) -> list[dict]:
-    path = pathlib.Path(str(_FOLDER / name))
+    path = _FOLDER / name
     return json.loads(path.read_text("utf8")) if path.exists() else []

@@ -9,12 +9,12 @@ from typing import Any
 from . import _memory_view as view
 from ._errors import MeshMismatch, NotUnderstood, SpecError
 from ._from_jax import (
-    _is_tracer,
-    _jax_types,
-    _read_dtype,
-    _short,
-    _unwrap,
+    is_tracer,
+    jax_types,
+    read_dtype,
     read_mesh,
+    short,
+    unwrap,
 )
 from ._from_jax import sharding as read_sharding
 from ._jax_version import require_jax
@@ -154,7 +154,7 @@ def _memory(jax, tree, shardings, mesh) -> Memory:
     found: list[tuple[MemoryLine, MeshFacts | None]] = []
     seen: dict[int, tuple[str, Any]] = {}  # holding what it names: ids are reused
     for path, node, sharding in _leaves(jax, tree, shardings):
-        leaf = _unwrap(node)
+        leaf = unwrap(node)
         try:
             line, place = _line(path, leaf, sharding, given)
         except (SpecError, MeshMismatch, NotUnderstood) as error:
@@ -183,7 +183,7 @@ def _leaves(jax, tree, shardings) -> list[tuple[str, Any, Any]]:
         return jax.tree_util.keystr((key,), simple=True)
 
     asked = flatten(shardings, lambda node: node is None or _holds_one(node))
-    wanted = {keys: _unwrap(sharding) for keys, sharding in asked}
+    wanted = {keys: unwrap(sharding) for keys, sharding in asked}
     for keys, sharding in wanted.items():
         _check_wanted(shardings, "/".join(keys), sharding)
     used, found = set(), []
@@ -191,7 +191,7 @@ def _leaves(jax, tree, shardings) -> list[tuple[str, Any, Any]]:
         above = [keys[:n] for n in range(len(keys) + 1) if keys[:n] in wanted]
         if not above:
             raise NotUnderstood(
-                f"shardings={_short(shardings)} says nothing of the leaf "
+                f"shardings={short(shardings)} says nothing of the leaf "
                 f"{'/'.join(keys)!r}; give one sharding for all leaves, or a tree with "
                 "the same keys, with None for what stays as it is."
             )
@@ -199,7 +199,7 @@ def _leaves(jax, tree, shardings) -> list[tuple[str, Any, Any]]:
         found.append(("/".join(keys) or "(the array)", leaf, wanted[above[0]]))
     if idle := [keys for keys in wanted if keys and keys not in used]:
         raise NotUnderstood(
-            f"shardings={_short(shardings)} has {'/'.join(idle[0])!r}, which is not in "
+            f"shardings={short(shardings)} has {'/'.join(idle[0])!r}, which is not in "
             "the tree; give a tree with the same keys."
         )
     return found
@@ -212,16 +212,16 @@ def _holds_one(node) -> bool:
 
 
 def _check_wanted(shardings, path, sharding):
-    if isinstance(sharding, _jax_types("Mesh", "AbstractMesh")):
+    if isinstance(sharding, jax_types("Mesh", "AbstractMesh")):
         raise NotUnderstood(
             "shardings=… is a mesh; give it by name, memory(tree, mesh=mesh), and "
             "beside it what lies on it, such as memory(tree, P('data'), mesh=mesh)."
         )
-    kinds = _jax_types("Sharding", "PartitionSpec")
+    kinds = jax_types("Sharding", "PartitionSpec")
     if sharding is not None and not isinstance(sharding, kinds):
         where = f" at {path!r}" if path else ""
         raise NotUnderstood(
-            f"shardings={_short(shardings)}: {_short(sharding)}{where} is not a "
+            f"shardings={short(shardings)}: {short(sharding)}{where} is not a "
             "sharding; give a NamedSharding, a PartitionSpec, or None for a leaf that "
             "stays as it is."
         )
@@ -234,28 +234,28 @@ def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
     _check_array(leaf)
     own = _own_sharding(leaf) if sharding is None else sharding
     if type(leaf).__module__.split(".")[0] == "numpy":
-        dtype, size = _read_dtype(leaf.dtype)
+        dtype, size = read_dtype(leaf.dtype)
         if sharding is None:
             total = math.prod(leaf.shape) * size
             return MemoryLine(path, leaf.shape, dtype, "", 0, total, 0, (), HOST), None
         leaf = leaf.shape
     else:
         dtype = "float32"  # not asked for: the leaf has its own
-        if own is None and not (isinstance(leaf, ShardingInfo) or _is_tracer(leaf)):
+        if own is None and not (isinstance(leaf, ShardingInfo) or is_tracer(leaf)):
             raise NotUnderstood(
-                f"{_short(leaf)} has no sharding yet; say how it lies, such as "
+                f"{short(leaf)} has no sharding yet; say how it lies, such as "
                 "memory(tree, P('data'), mesh=mesh), or memory(tree, shardings) with a "
                 "tree of NamedShardings."
             )
-    if not isinstance(own, _jax_types("NamedSharding", "SingleDeviceSharding")):
-        if isinstance(own, _jax_types("Sharding")):
+    if not isinstance(own, jax_types("NamedSharding", "SingleDeviceSharding")):
+        if isinstance(own, jax_types("Sharding")):
             return _unnamed(path, leaf, own)
-        if isinstance(own, _jax_types("PartitionSpec")) and given is None:
+        if isinstance(own, jax_types("PartitionSpec")) and given is None:
             raise NotUnderstood(
                 f"{str(own).replace(',)', ')')} comes without a mesh; give the mesh "
                 "too, as in memory(tree, P('data'), mesh=mesh)."
             )
-    on = given if isinstance(own, _jax_types("PartitionSpec")) else None
+    on = given if isinstance(own, jax_types("PartitionSpec")) else None
     info = read_sharding(leaf, sharding, mesh=on, dtype=dtype)
     place = MeshFacts(info.mesh_shape, info.device_ids, info.platform)
     line = MemoryLine(
@@ -277,7 +277,7 @@ def _check_array(leaf):
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if not isinstance(shape, tuple) or dtype is None:
         raise NotUnderstood(
-            f"{_short(leaf)} is a {type(leaf).__name__}, not an array; hand over the "
+            f"{short(leaf)} is a {type(leaf).__name__}, not an array; hand over the "
             "arrays alone, such as nnx.state(model), or take this leaf out of the tree."
         )
 
@@ -294,7 +294,7 @@ def _own_sharding(leaf):
 
 def _unnamed(path, leaf, sharding) -> tuple[MemoryLine, MeshFacts]:
     """An array whose sharding names no axes: its blocks can still be counted."""
-    dtype, size = _read_dtype(leaf.dtype)
+    dtype, size = read_dtype(leaf.dtype)
     devices = sorted(sharding.device_set, key=lambda device: device.id)
     block = math.prod(sharding.shard_shape(leaf.shape)) * size
     total = math.prod(leaf.shape) * size

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from ._facts import Words, say_copies, say_mesh, say_sharding, sentences
-from ._layout import PMAP_AXIS, MeshFacts, ShardingInfo
-from ._text import count_words, device_list
+from ._layout import MeshFacts, ShardingInfo
+from ._text import PMAP_AXIS, count_words, device_list
 
 HUES = 4  # mesh axes that have a color of their own
 _LIMITS = {1: 10, 2: 8, 4: 6, 8: 4}  # panels drawn -> rows and columns drawn in each

@@ -1,8 +1,8 @@
 """A text to train a small language model on: this book's own prose, frozen."""
 
-import importlib.resources
+from pathlib import Path
 
-_FILE = importlib.resources.files(__package__) / "data" / "prose.txt"
+_FILE = Path(__file__).parent / "data" / "prose.txt"
 
 
 def load_text() -> str:

@@ -3,24 +3,12 @@
 import hashlib
 from html import escape
 
+from ._palette import DARK, DARK_PAGES, INK, LIGHT, PAPER, axis_variables
 from ._picture import HUES, Picture
 from ._scene import MONO, SIZES, WIDE, Rect, Scene, Text, Word
 
-# One color a mesh axis, in mesh order; further axes are drawn without a hue.
-LIGHT = ("#2468DB", "#C2560F", "#00492C", "#951B86")
-DARK = ("#3CABFF", "#F8B55B", "#A5F9D8", "#F364AB")
 TINTS = (0.12, 0.32)  # opacity of the first and of the last strip along an axis
-INK = ("#14181e", "#f3f4f5")  # of a file of its own: light, dark
-PAPER = ("#ffffff", "#14181e")
 MARGIN = 14  # px around a drawing in a file of its own
-
-DARK_PAGES = (
-    'html[data-theme="dark"]',
-    'html[theme="dark"]',
-    'body[data-jp-theme-light="false"]',
-    ".vscode-dark",
-    ".vscode-high-contrast:not(.vscode-high-contrast-light)",
-)
 # The book's theme lays HTML outputs of dark pages on a light ground; not a drawing.
 _NO_GROUND = (
     f"{DARK_PAGES[0]} .bd-content div.cell_output .text_html:has(svg.spmd-drawing) "
@@ -42,7 +30,7 @@ def svg(picture: Picture, scene: Scene) -> str:
     root = (
         f".spmd-drawing {{ color: {INK[0]}; --paper: {PAPER[0]}; }}",
         "@media (prefers-color-scheme: dark) { .spmd-drawing "
-        f"{{ color: {INK[1]}; --paper: {PAPER[1]}; {_hues(DARK)} }} }}",
+        f"{{ color: {INK[1]}; --paper: {PAPER[1]}; {axis_variables(DARK)} }} }}",
         ".spmd-drawing .paper { fill: var(--paper); }",
     )
     return _element(picture, scene, [*_style(), *root], MARGIN)
@@ -50,7 +38,9 @@ def svg(picture: Picture, scene: Scene) -> str:
 
 def html(picture: Picture, scene: Scene) -> str:
     """A drawing for a page: it follows the page's own light or dark."""
-    pages = [f"{page} .spmd-drawing {{ {_hues(DARK)} }}" for page in DARK_PAGES]
+    pages = [
+        f"{page} .spmd-drawing {{ {axis_variables(DARK)} }}" for page in DARK_PAGES
+    ]
     drawing = _element(picture, scene, [*_style(), *pages, _NO_GROUND], 1)
     more = ""
     if _least(scene.width) > PHONE:
@@ -66,13 +56,9 @@ def _least(width: float) -> float:
     return width if width > WIDE else 0.8 * width
 
 
-def _hues(colors) -> str:
-    return " ".join(f"--axis-{i}: {color};" for i, color in enumerate(colors))
-
-
 def _style() -> list[str]:
     rules = [
-        f".spmd-drawing {{ {_hues(LIGHT)} }}",
+        f".spmd-drawing {{ {axis_variables(LIGHT)} }}",
         f".spmd-drawing text {{ fill: currentColor; font-family: {_WORDS}; }}",
         ".spmd-drawing rect { stroke: currentColor; stroke-width: 1; fill: none; }",
         ".spmd-drawing .paper { stroke: none; }",

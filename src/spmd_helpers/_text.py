@@ -5,6 +5,9 @@ from collections.abc import Iterable, Sequence
 
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# The axis that pmap gives no name: as it is said here, and as JAX spells it.
+PMAP_AXIS = "(pmap axis)"
+JAX_PMAP_AXIS = "_internal_pmap_axis_name"
 
 
 def bytes_words(n: int) -> str:

@@ -11,12 +11,9 @@ from ._errors import (
     NotUnderstood,
     UnknownTopology,
 )
-from ._hardware import HARDWARE
-from ._hlo_text import Shape
 from ._jax_version import require_jax
-from ._libtpu import error_log, has_libtpu, quiet_libtpu, too_old
+from ._libtpu import has_libtpu, quiet_libtpu, too_old
 from ._text import join_words
-from ._tpu_memory import Buffer, DoesNotFit, explain_compile_error, hlo_dtype
 from ._tpu_topology import Topology, lies_on, read_topology, shapes_on
 
 
@@ -210,64 +207,3 @@ def _examples(shapes: list[tuple[int, ...]], names: tuple[str, ...]) -> str:
         for shape in shapes
     ]
     return join_words(told)
-
-
-def does_not_fit(
-    jax: Any,
-    error: BaseException,
-    args: tuple = (),
-    kwargs: dict | None = None,
-    traced: Any = None,
-) -> DoesNotFit | None:
-    """The DoesNotFit for what compiling for a TPU has raised; None for other errors.
-
-    Args:
-        jax: the module.
-        error: what `lowered.compile()` raised.
-        args: the function's arguments, for the report to name.
-        kwargs: those given by name.
-        traced: JAX's traced stage, which knows what the function calls them.
-    """
-    if explain_compile_error(error) is None:
-        return None
-    leaves = jax.tree_util.tree_leaves_with_path((args, kwargs or {}))
-    info = getattr(getattr(traced, "jaxpr", None), "debug_info", None)
-    names = getattr(info, "arg_names", None) or ()
-    if len(names) != len(leaves):
-        names = [_path(path) for path, _ in leaves]
-    arguments = [
-        _on_one_device(name, leaf)
-        for name, (_, leaf) in zip(names, leaves, strict=True)
-        if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-    ]
-    kinds = [kind for _, leaf in leaves if (kind := _kind(leaf))]
-    return explain_compile_error(
-        error,
-        chip=kinds[0] if kinds else "",
-        log=error_log(),
-        arguments=arguments,
-    )
-
-
-def _path(path: Any) -> str:
-    """Where an argument stands: "args[0]['w1']" for [0][0]['w1']."""
-    outer, *inner = path
-    return ("args" if outer.idx == 0 else "kwargs") + "".join(map(str, inner))
-
-
-def _on_one_device(name: str, leaf: Any) -> Buffer:
-    sharding = getattr(leaf, "sharding", None)
-    shape = tuple(leaf.shape)
-    if sharding is not None:
-        shape = sharding.shard_shape(shape)
-    dtype = hlo_dtype(str(leaf.dtype))
-    held = Shape(dtype, shape)
-    return Buffer(held.nbytes, name, f"{dtype}[{','.join(map(str, shape))}]")
-
-
-def _kind(leaf: Any) -> str:
-    """What an argument's devices are called in HARDWARE, "" where that is not told."""
-    devices = getattr(getattr(leaf, "sharding", None), "device_set", None) or ()
-    kind = next((device.device_kind for device in devices), "")
-    chips = [chip.name for chip in HARDWARE.values() if chip.device_kind == kind]
-    return chips[0] if chips else kind

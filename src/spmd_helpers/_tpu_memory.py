@@ -8,11 +8,13 @@ that misses by little gets the list in the error itself.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ._errors import _OneSentence
-from ._hlo_labels import place_name
+from ._errors import OneSentence
+from ._hardware import HARDWARE
 from ._hlo_text import Shape, shapes
+from ._libtpu import error_log
+from ._source_lines import place_name
 from ._text import bytes_words, table
 
 _MOST_ROWS = 8
@@ -55,7 +57,7 @@ class Buffer(NamedTuple):
     source: str | None = None
 
 
-class DoesNotFit(_OneSentence, RuntimeError):
+class DoesNotFit(OneSentence, RuntimeError):
     """A program needs more memory than one device has.
 
     Attributes:
@@ -144,6 +146,43 @@ def explain_compile_error(
     )
 
 
+def does_not_fit(
+    jax: Any,
+    error: BaseException,
+    args: tuple = (),
+    kwargs: dict | None = None,
+    traced: Any = None,
+) -> DoesNotFit | None:
+    """The DoesNotFit for what compiling for a TPU has raised; None for other errors.
+
+    Args:
+        jax: the module.
+        error: what `lowered.compile()` raised.
+        args: the function's arguments, for the report to name.
+        kwargs: those given by name.
+        traced: JAX's traced stage, which knows what the function calls them.
+    """
+    if explain_compile_error(error) is None:
+        return None
+    leaves = jax.tree_util.tree_leaves_with_path((args, kwargs or {}))
+    info = getattr(getattr(traced, "jaxpr", None), "debug_info", None)
+    names = getattr(info, "arg_names", None) or ()
+    if len(names) != len(leaves):
+        names = [_path(path) for path, _ in leaves]
+    arguments = [
+        _on_one_device(name, leaf)
+        for name, (_, leaf) in zip(names, leaves, strict=True)
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    ]
+    kinds = [kind for _, leaf in leaves if (kind := _kind(leaf))]
+    return explain_compile_error(
+        error,
+        chip=kinds[0] if kinds else "",
+        log=error_log(),
+        arguments=arguments,
+    )
+
+
 def hlo_dtype(word: str) -> str:
     """'bfloat16' to 'bf16', 'int32' to 's32', as the compiler spells them."""
     found = re.fullmatch(r"(float|int|uint|bfloat|complex)(\d+)(?:_(\w+))?", word)
@@ -151,6 +190,30 @@ def hlo_dtype(word: str) -> str:
         return {"bool": "pred"}.get(word, word)
     letters = {"float": "f", "int": "s", "uint": "u", "bfloat": "bf", "complex": "c"}
     return letters[found[1]] + found[2] + (found[3] or "")
+
+
+def _path(path: Any) -> str:
+    """Where an argument stands: "args[0]['w1']" for [0][0]['w1']."""
+    outer, *inner = path
+    return ("args" if outer.idx == 0 else "kwargs") + "".join(map(str, inner))
+
+
+def _on_one_device(name: str, leaf: Any) -> Buffer:
+    sharding = getattr(leaf, "sharding", None)
+    shape = tuple(leaf.shape)
+    if sharding is not None:
+        shape = sharding.shard_shape(shape)
+    dtype = hlo_dtype(str(leaf.dtype))
+    held = Shape(dtype, shape)
+    return Buffer(held.nbytes, name, f"{dtype}[{','.join(map(str, shape))}]")
+
+
+def _kind(leaf: Any) -> str:
+    """What an argument's devices are called in HARDWARE, "" where that is not told."""
+    devices = getattr(getattr(leaf, "sharding", None), "device_set", None) or ()
+    kind = next((device.device_kind for device in devices), "")
+    chips = [chip.name for chip in HARDWARE.values() if chip.device_kind == kind]
+    return chips[0] if chips else kind
 
 
 def _bytes(number: str, unit: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ._hlo_labels import is_foreign
+from ._source_lines import is_foreign
 
 _TURNS = 10  # a value that a loop carries has settled long before
 

@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from ._svg import DARK, DARK_PAGES, LIGHT
+from ._palette import DARK, DARK_PAGES, LIGHT, axis_variables
 from ._widget_data import data_script
 
 FOLDER = Path(__file__).resolve().parent / "widgets"
@@ -94,11 +94,8 @@ if (root) mount(root, {WIDGETS[name]}, {{ linkable: true }});
 
 def palette_css() -> str:
     """The axes' colors as variables, light and dark, of drawings and widgets alike."""
-
-    def hues(colors):
-        return " ".join(f"--axis-{i}: {color};" for i, color in enumerate(colors))
-
-    return f":root {{ {hues(LIGHT)} }}\n{', '.join(DARK_PAGES)} {{ {hues(DARK)} }}\n"
+    dark = ", ".join(DARK_PAGES)
+    return f":root {{ {axis_variables(LIGHT)} }}\n{dark} {{ {axis_variables(DARK)} }}\n"
 
 
 def style() -> str:

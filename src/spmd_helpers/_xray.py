@@ -13,7 +13,6 @@ from ._findings import Finding, find
 from ._from_jax import read_mesh
 from ._hlo import Collective, collectives_of, read_module
 from ._hlo_flow import work
-from ._hlo_labels import place_name
 from ._jax_version import require_jax
 from ._leaves import input_leaves, output_leaves, pairs, varying
 from ._program_layouts import (
@@ -22,6 +21,7 @@ from ._program_layouts import (
     shardings_like,
     shardings_of_args,
 )
+from ._source_lines import place_name
 
 
 @dataclass(frozen=True, repr=False, eq=False)

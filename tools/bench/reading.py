@@ -17,7 +17,7 @@ def reading() -> Part:
     from spmd_helpers import read_hlo
     from spmd_helpers._hlo import collectives_of, read_module
     from spmd_helpers._hlo_flow import work
-    from spmd_helpers._hlo_labels import place_name
+    from spmd_helpers._source_lines import place_name
 
     with lzma.open(TEXT, "rt") as file:
         text = file.read()

@@ -17,7 +17,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbgrader.preprocessors import NbGraderPreprocessor
 
 from spmd_helpers._errors import CannotGrade
-from spmd_helpers._grade_plan import _match
+from spmd_helpers._grade_plan import match_cells
 from spmd_helpers._grade_submission import bound, exercises_of, read_cells
 
 REMARKS = "spmd_remarks"  # in a graded notebook's metadata
@@ -52,7 +52,7 @@ class _Mended:
         self.own, self.given = read_cells(submitted), read_cells(release)
         self.nodes = _code(nbformat.read(release, as_version=4))
         self.exercises = exercises_of(self.given, release)
-        self.match = _match(self.own, self.given, self.exercises)
+        self.match = match_cells(self.own, self.given, self.exercises)
         self.stubs = {self.given.index(e.stub): e for e in self.exercises}
         self.checks = {self.given.index(e.check): e for e in self.exercises}
         if not {*self.stubs, *self.checks} & set(self.match.values()):

@@ -1,0 +1,37 @@
+"""The mesh axes that cut each dimension of an array: from a spec, and in words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that cut it
+
+
+def cuts_of(spec: Any, mesh: Any, rank: int) -> Cuts | None:
+    """For each dimension the axes longer than 1 that a spec cuts it with."""
+    cuts = []
+    for part in tuple(getattr(spec, "partitions", spec)):
+        if part is not None and not isinstance(part, (str, tuple)):
+            return None  # left to the compiler
+        names = (part,) if isinstance(part, str) else tuple(part or ())
+        cuts.append(tuple(str(axis) for axis in names if mesh.shape[axis] > 1))
+    return (*cuts, *((),) * (rank - len(cuts)))
+
+
+def spec_words(cuts: Cuts) -> str:
+    """A spec as a reader writes it.
+
+    >>> spec_words((("data",), (), ("model", "pipe"), ()))
+    "P('data', None, ('model', 'pipe'))"
+    """
+    words = [
+        repr(axes[0]) if len(axes) == 1 else repr(axes) if axes else "None"
+        for axes in cuts
+    ]
+    while words and words[-1] == "None":
+        words.pop()
+    return f"P({', '.join(words)})"
+
+
+def array_words(shape: Sequence[int], dtype: str) -> str:
+    """'float32[6, 10]', as drawings and layouts say it."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"

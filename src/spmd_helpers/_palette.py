@@ -1,0 +1,20 @@
+"""The colors of drawings, widgets and cards, light and dark."""
+
+# One color a mesh axis, in mesh order; further axes are drawn without a hue.
+LIGHT = ("#2468DB", "#C2560F", "#00492C", "#951B86")
+DARK = ("#3CABFF", "#F8B55B", "#A5F9D8", "#F364AB")
+INK = ("#14181e", "#f3f4f5")  # of a file of its own: light, dark
+PAPER = ("#ffffff", "#14181e")
+
+DARK_PAGES = (
+    'html[data-theme="dark"]',
+    'html[theme="dark"]',
+    'body[data-jp-theme-light="false"]',
+    ".vscode-dark",
+    ".vscode-high-contrast:not(.vscode-high-contrast-light)",
+)
+
+
+def axis_variables(colors: tuple[str, ...]) -> str:
+    """The axes' colors as CSS variables."""
+    return " ".join(f"--axis-{i}: {color};" for i, color in enumerate(colors))
