@@ -466,7 +466,7 @@ def test_a_given_name_that_is_set_anew_is_said(mend):
     assert exercises == ["3.4", "3.5"]
     names = {name for said in done.remarks for name in re.findall(r"`(\w+)`", said)}
     assert names == {"np", "spmd"}
-    assert all("python -m spmd_helpers.grade" in said for said in done.remarks)
+    assert all("python -m spmd_grading" in said for said in done.remarks)
 
 
 # The tool itself.

@@ -10,10 +10,11 @@ import types
 import jax
 import pytest
 
-from spmd_helpers import _devices, _jax_version
+from spmd_helpers import _devices
 from spmd_helpers._devices import use_devices
 from spmd_helpers._errors import BackendStarted, MissingLibrary, NoJax, OldJax
-from spmd_helpers._jax_version import require
+from spmd_helpers._runtime import require as runtime_require
+from spmd_helpers._runtime.require import require
 
 SRC = pathlib.Path(_devices.__file__).resolve().parents[1]
 RESTART = (
@@ -293,7 +294,7 @@ def test_at_least_more_than_n():
     ],
 )
 def test_which_versions_are_older(version, older):
-    assert _jax_version.is_older(version, "0.10.2") is older
+    assert runtime_require.is_older(version, "0.10.2") is older
 
 
 ASK = """

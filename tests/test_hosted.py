@@ -14,7 +14,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from spmd_helpers import _packages
+from spmd_helpers._runtime import packages as runtime_packages
 from tests import runtimes
 from tests.bare_kernels import cells, errors, printed, require_one_sentence, run
 from tools.book.book import read_book
@@ -107,7 +107,7 @@ def test_run_all_on_a_fresh_colab(path, session):
     """Without a traceback, without a restart; NumPy is the one that was in use."""
     python, folder = session("colab_cpu")
     jax, numpy = run_all(path, "colab_cpu", python, folder)
-    assert not _packages.is_older(jax, "0.11.2")
+    assert not runtime_packages.is_older(jax, "0.11.2")
     assert numpy == runtimes.versions("colab_cpu")["numpy"]
 
 
@@ -137,7 +137,7 @@ def test_run_all_on_kaggle(path, session, begun_kaggle):
     name = "kaggle_tpu" if int(path.stem[:2]) % 2 else "kaggle_cpu"
     python, folder = session(name, begun_kaggle(name))
     jax, numpy = run_all(path, name, python, folder)
-    assert not _packages.is_older(jax, "0.10.2")
+    assert not runtime_packages.is_older(jax, "0.10.2")
     assert numpy == runtimes.versions(name)["numpy"]
 
 
@@ -161,7 +161,7 @@ def test_what_pip_would_replace(name, tmp_path):
         text = f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n"
         (folder / "METADATA").write_text(text)
     code = f"import sys; sys.path.append({str(ROOT / 'src')!r})\n"
-    code += "from spmd_helpers._packages import needed_change\n"
+    code += "from spmd_helpers._runtime.packages import needed_change\n"
     code += "sys.path.append(sys.argv[1])\n"  # packaging itself
     code += "print(*needed_change(('flax', 'optax')).requirements, sep='\\n')"
     own = tmp_path / "shape" / "bin" / "python"
@@ -252,7 +252,7 @@ def test_nothing_is_changed_when_pip_fails(session, variables, said):
     assert "nothing was changed" in error.evalue
     assert printed(notebook, 1).split() == before
     assert "ready after" in printed(notebook, 3)
-    assert not _packages.is_older(printed(notebook, 4).split()[0], "0.11.2")
+    assert not runtime_packages.is_older(printed(notebook, 4).split()[0], "0.11.2")
 
 
 KILL_PIP = """\
@@ -288,7 +288,7 @@ def test_a_pip_that_is_killed_half_way(session):
     assert "it stopped half-way: run this cell again" in error.evalue
     require_one_sentence(error)
     assert "ready after" in printed(notebook, 2)
-    assert not _packages.is_older(printed(notebook, 4).split()[0], "0.11.2")
+    assert not runtime_packages.is_older(printed(notebook, 4).split()[0], "0.11.2")
 
 
 # Every remedy that names pip is followed, letter by letter.
@@ -304,7 +304,7 @@ def follow(error, python, folder, chapter=11):
         *(python, folder),
     )
     jax, _ = printed(after, 3).split()
-    assert not _packages.is_older(jax, "0.10.2")
+    assert not runtime_packages.is_older(jax, "0.10.2")
     return jax
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import os
 
 from ._errors import BackendStarted
-from ._jax_version import require_jax
-from ._libtpu import quiet_libtpu
+from ._runtime.require import require_jax
+from ._tpu.libtpu import quiet_libtpu
 
 _RESTART = (
     "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"

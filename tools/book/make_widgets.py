@@ -8,7 +8,7 @@ import re
 import sys
 import warnings
 
-from spmd_helpers import _widget_source
+from spmd_helpers._widgets import source
 from tools.book.book import ROOT
 from tools.check.browser import browser_path, no_browser
 
@@ -19,13 +19,13 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widgets</t
 
 def page() -> str:
     """A page with all widgets and nothing else."""
-    ids = [name.replace("_", "-") for name in _widget_source.WIDGETS]
+    ids = [name.replace("_", "-") for name in source.WIDGETS]
     return PAGE.format(
-        style=_widget_source.style(),
+        style=source.style(),
         places="".join(f'<figure id="spmd-{one}"></figure>' for one in ids),
         scripts="".join(
             f"<script>{_widget_source.page_script(name)}</script>"
-            for name in _widget_source.WIDGETS
+            for name in source.WIDGETS
         ),
     )
 

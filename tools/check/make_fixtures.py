@@ -29,7 +29,7 @@ from typing import Any
 from tools import ROOT
 
 DATA = ROOT / "tests" / "data" / "hlo"
-MEASURED = ROOT / "src" / "spmd_helpers" / "data" / "measured"
+MEASURED = ROOT / "src" / "spmd_helpers" / "_hardware" / "measurements"
 # Of the steps that were measured: the six strategies, and the lines of the log that
 # differ in kind. The compiler gave "layers one after another" and "pipelined
 # collectives" the very text of "latency hiding scheduler".

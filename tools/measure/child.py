@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 import spmd_helpers as spmd
-from spmd_helpers._hardware import HARDWARE
+from spmd_helpers._hardware.chips import HARDWARE
 from tools.measure.clock import (
     about,
     added_up,

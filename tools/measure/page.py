@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from spmd_helpers._measured import _FILES, load_measured
+from spmd_helpers._hardware.measured import _FILES, load_measured
 from tools.measure.kernel_roofline import EXCHANGES
 from tools.measure.page_log import log_section
 from tools.measure.page_tables import GIB, as_table, card, exchanges, title

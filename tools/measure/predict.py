@@ -7,7 +7,7 @@ Nothing here asks JAX, so that stored rows can be predicted again with better sp
 
 from pathlib import Path
 
-from spmd_helpers._hardware import HARDWARE
+from spmd_helpers._hardware.chips import HARDWARE
 from tools.measure.kernel_roofline import Card, roofline, zipped
 from tools.measure.runner import stored, write
 

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
 
-from spmd_helpers._tpu_memory import does_not_fit
+from spmd_helpers._tpu.refusals import does_not_fit
 from tools.measure import clock, runner
 from tools.measure.truth import peak, programs, reference
 

@@ -1,0 +1,124 @@
+"""The words for a sharding or a mesh: title, facts, notes, and a sentence for ears."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .._core.words import PMAP_AXIS, bytes_words, count_words, device_list, join_words
+from .._shardings.sharding import MeshFacts, ShardingInfo, mesh_words, spec_words
+
+_IDS, _POSITIONS = "cells: device ids", "cells: positions in the mesh (no devices yet)"
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words around a picture; `sentence` says all of it without the picture."""
+
+    title: str
+    facts: tuple[str, ...]
+    notes: tuple[str, ...]
+    sentence: str
+
+
+def say_sharding(info: ShardingInfo) -> Words:
+    """The words for an array's sharding."""
+    what = f"{info.dtype}[{', '.join(map(str, info.shape))}]"
+    how = f"as {spec_words(info.entries)}" if info.axes else "on one device"
+    facts = _sharding_facts(info)
+    notes = tuple(_sharding_notes(info))
+    return Words(f"{what} {how}", tuple(facts), notes, _sentence(info, facts))
+
+
+def say_mesh(mesh: MeshFacts) -> Words:
+    """The words for a mesh."""
+    ids = mesh.device_ids
+    title = f"mesh {mesh_words(mesh.shape)}" if mesh.shape else "mesh without axes"
+    facts = [mesh.platform or count_words(mesh.size, "device")]
+    sentence = ""
+    if ids is not None:
+        moved = next((p for p, i in enumerate(ids) if p != i), None)
+        ordered = list(ids) == sorted(ids)
+        facts.append(f"{'' if ordered else 'not '}in the order of their ids")
+        if moved is not None:
+            which = f"position {moved} in the mesh is device {ids[moved]}"
+            facts.append(f"a position is not an id: {which}")
+        if len(ids) <= 16:
+            sentence = f" Devices in mesh order: {', '.join(map(str, ids))}."
+    notes = (_POSITIONS if ids is None else _IDS,)
+    sentence = f"The {title}. {sentences(facts)} The last axis runs fastest.{sentence}"
+    return Words(title, tuple(facts), notes, sentence)
+
+
+def say_copies(info: ShardingInfo) -> tuple[str, ...]:
+    """How often a block is held, for its cell; nothing if only once."""
+    sums = math.prod(info.mesh_shape[axis] for axis in info.unreduced)
+    words = []
+    if info.replicas // sums > 1:
+        words.append(count_words(info.replicas // sums, "copy", "copies"))
+    if sums > 1:
+        words.append(f"{sums} partial sums")
+    return tuple(words)
+
+
+def _sharding_facts(info: ShardingInfo) -> list[str]:
+    size = f"{bytes_words(info.bytes_per_device)} of {bytes_words(info.total_bytes)}"
+    kind = f" ({info.platform.removeprefix('1 × ')})" if info.platform else ""
+    if not info.axes:
+        return [f"all on one device{kind}: {bytes_words(info.total_bytes)}"]
+    facts = [
+        f"mesh {mesh_words(info.mesh_shape)}{kind}",
+        f"each device holds {info.shard_shape}: {size}",
+    ]
+    copied = [axis for axis in info.replicated_over if axis not in info.unreduced]
+    copies = math.prod(info.mesh_shape[axis] for axis in copied)
+    what = "the whole array" if math.prod(info.grid) == 1 else "each block"
+    if copied:
+        facts.append(f"{copies} copies of {what}, over {join_words(copied)}")
+    elif not info.unreduced:
+        facts.append(f"1 copy of {what}")
+    if info.unreduced:
+        axes = join_words(info.unreduced)
+        facts.append(f"over {axes} each device holds its part of a sum, not added yet")
+    return facts
+
+
+def _sharding_notes(info: ShardingInfo) -> list[str]:
+    notes = []
+    if info.device_ids is None and info.axes:
+        notes.append(_POSITIONS)
+    elif info.device_count > 1:
+        notes.append(_IDS)
+    for dim, entry in enumerate(info.entries):
+        if PMAP_AXIS in entry:
+            n = info.grid[dim]
+            notes.append(
+                f"dim {dim} is pmap's stack, one slice a device; what pmap replicates "
+                f"lies there as {n} copies"
+            )
+    return notes
+
+
+def _sentence(info: ShardingInfo, facts: Sequence[str]) -> str:
+    parts = [f"A {info.dtype} array of shape {info.shape}. {sentences(facts)}"]
+    for dim, (entry, blocks) in enumerate(zip(info.entries, info.grid, strict=True)):
+        if not info.axes:
+            break
+        if entry:
+            cut = f"cut into {count_words(blocks, 'block')} over {join_words(entry)}"
+            if len(entry) > 1:
+                cut += ", the first of them slowest"
+        else:
+            cut = "whole"
+        parts.append(f"Dimension {dim} is {cut}.")
+    if info.axes and math.prod(info.grid) <= 8:
+        for block in info.owners:
+            where = ", ".join(f"{a}:{b}" for a, b in info.slices(block))
+            ids = info.devices(block)
+            one = "device" if len(ids) == 1 else "devices"
+            parts.append(f"[{where}] is on {one} {device_list(ids)}.")
+    return " ".join(parts)
+
+
+def sentences(words: Sequence[str]) -> str:
+    """Facts or notes as sentences."""
+    return " ".join(f"{line[0].upper()}{line[1:]}." for line in words)

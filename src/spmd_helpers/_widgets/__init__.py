@@ -1,0 +1,4 @@
+"""The explorers and the calculator; their JavaScript is in js/.
+
+Imports what is below.
+"""
