@@ -20,12 +20,12 @@ from spmd_helpers._datasets import mnist as datasets_mnist
 from spmd_helpers._datasets.mnist import load_mnist
 from spmd_helpers._errors import DownloadFailed
 
-SRC = pathlib.Path(datasets_mnist.__file__).resolve().parents[1]
+SRC = pathlib.Path(datasets_mnist.__file__).resolve().parents[2]
 NAMES = tuple(datasets_mnist._FILES)
 
 
 def test_the_embedded_file_is_the_one_its_readme_describes():
-    folder = pathlib.Path(datasets_mnist.__file__).parent / "data"
+    folder = pathlib.Path(datasets_mnist.__file__).parent
     sha256 = hashlib.sha256((folder / "mnist-10k.npz").read_bytes()).hexdigest()
     assert sha256 == "d1ad8f605da887e893897749323a75019906cf2fe5c88a9369d564d7ef983213"
     assert sha256 in (folder / "README.md").read_text()

@@ -382,8 +382,8 @@ for name in ("SIGALRM", "SIGHUP", "SIGKILL", "setitimer"):
     vars(signal).pop(name, None)
 
 import spmd_helpers as spmd
-for module in pkgutil.iter_modules(spmd.__path__):
-    __import__(f"spmd_helpers.{module.name}")
+for module in pkgutil.walk_packages(spmd.__path__, "spmd_helpers."):
+    __import__(module.name)
 [getattr(spmd, name) for name in spmd.__all__]
 spmd.use_devices(8)
 import jax

@@ -29,6 +29,7 @@ from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
 from spmd_helpers._core.source_lines import place_name
+from spmd_helpers._core.words import bytes_words
 from spmd_helpers._findings import compiled as findings_compiled
 from spmd_helpers._findings import find as findings_find
 from spmd_helpers._findings import gathered, shardings
@@ -516,7 +517,7 @@ def test_the_bytes_that_are_wasted(name):
         held = out.sharding_info.bytes_per_device
         wasted += held - held // prod(found.mesh_shape[axis] for axis in lost)
     (told,) = [f for f in found.findings if f.code == "replicated-output"]
-    assert f" {spmd._text.bytes_words(wasted)} more on each device" in told.sentence
+    assert f" {bytes_words(wasted)} more on each device" in told.sentence
 
 
 def test_a_finding_is_frozen_and_prints_its_chapter():

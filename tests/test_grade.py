@@ -27,7 +27,7 @@ from spmd_grading.plan import make_plan
 from spmd_grading.process import Limits
 from spmd_grading.report import Result, Row, to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
-from spmd_helpers._errors import CannotGrade
+from spmd_grading.submission import CannotGrade
 
 ROOT = Path(__file__).parent.parent
 SETUP = "import spmd_helpers as spmd"
@@ -548,8 +548,8 @@ def test_no_process_is_left(graded, tmp_path):
 
 
 def test_without_proc_the_system_is_asked_for_a_limit(graded, monkeypatch):
-    for module in ("_grade_process", "_grade_watch"):
-        monkeypatch.setattr(f"spmd_helpers.{module}.HAS_PROC", False)
+    for module in ("process", "watch"):
+        monkeypatch.setattr(f"spmd_grading.{module}.HAS_PROC", False)
     result = graded(answered(e2=HOG))
     assert verdicts(result) == ["right", "wrong", "right"]
     assert "Its answer cell had raised MemoryError" in row(result, "90.2").message

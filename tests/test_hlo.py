@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import spmd_helpers._hlo.collectives as hlo
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
 from spmd_helpers._hlo.collectives import read_hlo
 
 from .stand_ins import broken_package
 
 DATA = Path(__file__).parent / "data" / "hlo"
-PACKAGE = Path(hlo.__file__).parent
 KiB, MiB = 1024, 1024**2
 D, M, DM, G = ("data",), ("model",), ("data", "model"), ("d",)
 F32, BF16 = "float32", "bfloat16"

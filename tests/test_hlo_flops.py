@@ -3,7 +3,6 @@
 # ruff: noqa: E501
 
 from itertools import product
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,6 @@ from spmd_helpers._hlo.work import work
 
 from .stand_ins import broken_package
 
-PACKAGE = Path(flops.__file__).parent
 F32 = jnp.float32
 
 

@@ -9,7 +9,7 @@ import sys
 from spmd_helpers._datasets import text as datasets_text
 from spmd_helpers._datasets.text import load_text
 
-DATA = pathlib.Path(datasets_text.__file__).parent / "data"
+DATA = pathlib.Path(datasets_text.__file__).parent
 SHA256 = "d5a66c1c273bf9c8f8d5bfd99630d1448e453d125947857bc3b80fdb2db1c115"
 
 

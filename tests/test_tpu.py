@@ -37,7 +37,6 @@ from spmd_helpers._tpu.topology import UnknownTopology, read_topology
 
 from .stand_ins import broken_package
 
-PACKAGE = Path(mesh_module.__file__).parent
 OOM = Path(__file__).parent / "data" / "oom"
 VERSIONS = ("0.10.2", "0.12.0.1")
 G, M = 2**30, 2**20

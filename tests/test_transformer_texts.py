@@ -629,7 +629,7 @@ TRIED = (
     *("log/loss in chunks", "log/recompute everything"),
 )
 MUTANTS = [
-    ("_hlo.collectives", 'i.opcode.removesuffix("-start") in _WIRE', "i.opcode in _WIRE"),
+    ("_hlo.collectives", '.removesuffix("-start") in _WIRE', " in _WIRE"),
     ("_hlo.collectives", "None if unknown else count * times)", "count)"),
     ("_hlo.collectives", "sum(s.nbytes for s in operands)", "operands[0].nbytes // 2"),
     ("_hlo.labels", "found += inside.users", "inside.users"),

@@ -655,7 +655,7 @@ MUTANTS = [
     ("_hlo.labels", "(), 2 * _NEAR", "(), _NEAR"),
     ("_hlo.collectives", "source(module, *end)", "source(module, place, i)"),
     ("_hlo.collectives", "before[around] += parts", "pass"),
-    ("_hlo.collectives", 'kind == "all-reduce" and is_gathered', 'kind == "" and is_gathered'),
+    ("_hlo.collectives", '"all-reduce" and is_gathered', '"" and is_gathered'),
     ("_hlo.collectives", '"all-gather", got // n, _LAID', '"all-gather", given, _LAID'),
     ("_hlo.collectives", "lowered_as in (_CUT, _LAID)", "lowered_as in (_CUT,)"),
     ("_hlo.disguised_gather", 'in ("add", "or")', 'in ("add", "maximum")'),

@@ -3,10 +3,8 @@
 import re
 from pathlib import Path
 
-from spmd_helpers._errors import CannotGrade
-
 from .plan import Step
-from .submission import read_cells
+from .submission import CannotGrade, read_cells
 
 _HEAD = re.compile(r"#\s*(?:%%)?\s*\[(\d+(?:\.\d+)?) points?\]\s*(\S.*)")
 

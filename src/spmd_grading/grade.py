@@ -24,14 +24,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from spmd_helpers._errors import CannotGrade
-
 from .extra import read_extra_checks
 from .plan import make_plan
 from .process import Limits
 from .report import Result, Row, clean, to_csv, to_gradescope, to_junit, to_table
 from .run import run
-from .submission import exercises_of, read_cells
+from .submission import CannotGrade, exercises_of, read_cells
 from .watch import HAS_PROC
 
 _EXTRA_HELP = (
@@ -247,7 +245,3 @@ def _write(results: list[Result], options: argparse.Namespace) -> bool:
             print(f"grade: {path} was not written: {error.strerror}", file=sys.stderr)
             good = False
     return good
-
-
-if __name__ == "__main__":
-    sys.exit(main())

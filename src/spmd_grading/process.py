@@ -12,9 +12,12 @@ import sys
 import tempfile
 import time
 
+import spmd_helpers
+
 from .plan import Step
 from .watch import HAS_PROC, MARK, Family
 
+_OWN_FILES = (__file__, spmd_helpers.__file__)
 START_S = 60  # to import IPython and the package, on a loaded machine
 _GRACE_S = 3  # from the interrupt of a cell to the end of its process
 _TICK_S = 0.1
@@ -40,6 +43,7 @@ class Limits:
 
     @property
     def cell_s(self) -> float:
+        """Seconds that one cell may take."""
         return self.timeout_s * self.cell_share
 
 
@@ -118,6 +122,7 @@ class Process:
         self.child.wait()
 
     def start(self) -> None:
+        """Start the process that runs the submission."""
         word = secrets.token_hex(16)
         limit = 0 if HAS_PROC else self.limits.memory_bytes
         self._send({"word": word, "address_space_bytes": limit})
@@ -234,8 +239,8 @@ def _path() -> list[str]:
     """Where the child looks for modules: not here, where submissions may lie."""
     here = os.getcwd()
     keep = [p for p in sys.path if p and os.path.abspath(p) != here]
-    mine = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    return [mine, *keep] if mine == here else keep
+    needed = {os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in _OWN_FILES}
+    return [here, *keep] if here in needed else keep
 
 
 def _environment(folder: str, mark: str) -> dict[str, str]:

@@ -54,14 +54,17 @@ class Result:
 
     @property
     def graded(self) -> bool:
+        """Whether every check has given points."""
         return not self.problem and all(r.points is not None for r in self.rows)
 
     @property
     def points(self) -> float:
+        """The sum of the points given."""
         return sum(row.points or 0 for row in self.rows)
 
     @property
     def of(self) -> float:
+        """The sum of the points that there are."""
         return sum(row.of for row in self.rows)
 
 
@@ -114,7 +117,7 @@ def _indented(text: str, indent: str = "  ") -> list[str]:
 
 def to_junit(results: list[Result]) -> str:
     """A testsuite for each submission: not right is a failure, not graded an error."""
-    root = ET.Element("testsuites", name="spmd_grading.grade")
+    root = ET.Element("testsuites", name="spmd_grading")
     for result in results:
         rows = result.rows or (Row("submission", None, 0, "not found", result.problem),)
         wrong = [r for r in rows if r.points is not None and r.verdict != "right"]

@@ -12,7 +12,7 @@ from spmd_helpers._exercise import global_names
 
 _PUBLIC = ("jax", "numpy", "flax", "optax")
 _NOTHING = object()
-_OWN = "spmd_helpers"
+_OWN = ("spmd_helpers", "spmd_grading")
 
 
 class Seal:
@@ -29,13 +29,13 @@ class Seal:
         for name, module in list(sys.modules.items()):
             top, *rest = name.split(".")
             private = any(part.startswith("_") for part in rest)
-            wanted = top == _OWN or (top in _PUBLIC and not private)
+            wanted = top in _OWN or (top in _PUBLIC and not private)
             if wanted and name not in self._modules:
                 self._modules[name] = module
                 self._add(module)
 
     def _add(self, module: types.ModuleType) -> None:
-        own = module.__name__.partition(".")[0] == _OWN
+        own = module.__name__.partition(".")[0] in _OWN
         for name, value in list(vars(module).items()):
             if name == "_" or not callable(value):
                 continue  # "_" is what IPython calls the last result
@@ -90,6 +90,7 @@ class GivenNames:
         self._given: dict[str, tuple[object, tuple | None]] = {}
 
     def set_by_release(self, stored) -> None:
+        """Note the values of names that a cell of the release has stored."""
         for name in stored:
             if name in self._names:
                 value = self._names[name]
@@ -97,6 +98,7 @@ class GivenNames:
                 self._given[name] = (value, code_of(value) if is_function else None)
 
     def belong_to_author(self, names) -> None:
+        """Forget names that the submission has set: they are the author's now."""
         for name in names:
             self._given.pop(name, None)
 

@@ -6,10 +6,12 @@ import json
 import re
 from pathlib import Path
 
-from spmd_helpers._errors import CannotGrade
-
 _NUMBER = re.compile(r"""spmd\.exercise\(\s*["'](\d+\.\d+)["']""")
 _LARGEST_BYTES = 64 * 2**20
+
+
+class CannotGrade(ValueError):
+    """A submission, a release or extra checks that can't be read, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Cell:
 
     @property
     def numbers(self) -> list[str]:
+        """The numbers of the exercises that a cell names."""
         return _NUMBER.findall(self.source)
 
 

@@ -24,8 +24,7 @@ def page() -> str:
         style=source.style(),
         places="".join(f'<figure id="spmd-{one}"></figure>' for one in ids),
         scripts="".join(
-            f"<script>{_widget_source.page_script(name)}</script>"
-            for name in source.WIDGETS
+            f"<script>{source.page_script(name)}</script>" for name in source.WIDGETS
         ),
     )
 

@@ -154,6 +154,7 @@ def first(steps: Steps, long: bool) -> None:
     ruff = python.parent / "ruff"
     steps.run("format", ruff, "format", "--check", ".")
     steps.run("style", ruff, "check", ".")
+    steps.run("arrows", python.parent / "lint-imports", "--no-cache", "--no-logo")
     steps.run(
         "stored notebooks fresh", python, "-m", "tools.book.make_notebooks", "--check"
     )

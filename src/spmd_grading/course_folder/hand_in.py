@@ -15,7 +15,7 @@ from pathlib import Path
 
 try:
     from spmd_grading.plan import make_plan
-    from spmd_helpers._errors import CannotGrade
+    from spmd_grading.submission import CannotGrade
 except ModuleNotFoundError as error:
     sys.exit(
         f"hand_in: {sys.executable} has no {error.name}: use the Python of the book, "
@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> int:
+    """Copy one learner's notebooks to where nbgrader looks for them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("student", help="letters, digits, `-`, `_`, `.` or `@`")
     parser.add_argument("notebook", nargs="+", type=Path)

@@ -14,8 +14,6 @@ if BIN not in os.environ["PATH"].split(os.pathsep):
 os.environ["PIP_PYTHON"] = os.devnull
 
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
 
 from nbconvert.preprocessors import ClearMetadataPreprocessor  # noqa: E402
 from nbgrader.preprocessors import (  # noqa: E402
@@ -30,10 +28,11 @@ from nbgrader.preprocessors import (  # noqa: E402
     OverwriteKernelspec,
     SaveAutoGrades,
 )
-from spmd_course.export import ExportGrades  # noqa: E402
-from spmd_course.find_answers import FindAnswers  # noqa: E402
-from spmd_course.judge import NoScoreForNotFound, WarningsAreNoErrors  # noqa: E402
 from sqlalchemy.exc import SAWarning  # noqa: E402
+
+from spmd_grading.nbgrader_addon.export import ExportGrades  # noqa: E402
+from spmd_grading.nbgrader_addon.find_answers import FindAnswers  # noqa: E402
+from spmd_grading.nbgrader_addon.judge import NoScoreForNotFound, WarningsAreNoErrors  # noqa: E402
 
 warnings.filterwarnings("ignore", category=SAWarning)  # of nbgrader 0.9's own
 

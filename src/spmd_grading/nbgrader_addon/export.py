@@ -24,6 +24,7 @@ class ExportGrades(ExportPlugin):
     """One row for each assignment and student, one column for each exercise."""
 
     def export(self, gradebook):
+        """Write the table into the file that `--to` names, or grades.csv."""
         target = self.to or "grades.csv"
         asked = [str(name) for name in self.assignment]
         students = [str(name) for name in self.student]

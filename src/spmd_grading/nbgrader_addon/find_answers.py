@@ -16,9 +16,8 @@ import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 from nbgrader.preprocessors import NbGraderPreprocessor
 
-from spmd_grading.plan import match_cells
-from spmd_grading.submission import bound, exercises_of, read_cells
-from spmd_helpers._errors import CannotGrade
+from ..plan import match_cells
+from ..submission import CannotGrade, bound, exercises_of, read_cells
 
 REMARKS = "spmd_remarks"  # in a graded notebook's metadata
 NOT_FOUND = "spmd_not_found"  # in that of an answer cell that was put back
@@ -28,6 +27,7 @@ class FindAnswers(NbGraderPreprocessor):
     """The first step of `nbgrader autograde`."""
 
     def preprocess(self, notebook, resources):
+        """Put each submitted answer into the cell of the release that it belongs to."""
         place, course = resources["nbgrader"], self.parent.parent.coursedir
         name = place["notebook"] + ".ipynb"
         folder = course.format_path(

@@ -18,6 +18,7 @@ class WarningsAreNoErrors(NbGraderPreprocessor):
     """
 
     def preprocess_cell(self, cell, resources, index):
+        """Keep of a check's outputs what a grade rests on."""
         if utils.is_grade(cell) and cell.cell_type == "code":
             for output in cell.outputs:
                 if output.output_type == "stream" and output.name == "stderr":
@@ -29,6 +30,7 @@ class NoScoreForNotFound(NbGraderPreprocessor):
     """An answer that was not found needs a person: no score, and a comment."""
 
     def preprocess(self, notebook, resources):
+        """Take back the scores of answers that were not found."""
         place = resources["nbgrader"]
         where = (place["notebook"], place["assignment"], place["student"])
         with Gradebook(place["db_url"]) as gradebook:

@@ -1,4 +1,4 @@
 """Digits and a text to train on, both in this folder.
 
-Imports `_core` and NumPy.
+Imports `_errors`; NumPy when digits are loaded.
 """

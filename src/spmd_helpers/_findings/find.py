@@ -1,8 +1,8 @@
 """What looks like a mistake in a function that runs without an error.
 
 Here all detectors are asked. What is known of the function comes from two sides: what
-JAX traced (_asked: the places it asks for; _mapped: its shard_maps) and the compiled
-text. A detector stays silent where what it sees may also be meant.
+JAX traced (the places it asks for; its shard_maps) and the compiled text. A detector
+stays silent where what it sees may also be meant.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Integers that a compiled program makes of the device's own number, on all devices.
 
-Where `_hlo_values` evaluates backwards, for one device, what it is asked for, this
+Where `integers` evaluates backwards, for one device, what it is asked for, this
 takes one step forward, for all. A known array is, for each device, an int if all its
 elements are that, or a tuple of ints if it has one dimension.
 """

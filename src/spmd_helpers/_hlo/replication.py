@@ -1,7 +1,7 @@
 """What each device of a compiled program computes, as far as it is the same.
 
 A walk over the program that follows every value, also through fusions and loops, with
-the classes of devices that hold the same (see _hlo_classes), and integers made of the
+the classes of devices that hold the same (see device_classes), and integers made of the
 device's own number with their values: which part of an array each device takes. On
 the way it counts the FLOPs of matrix products, by the classes of what is multiplied.
 """

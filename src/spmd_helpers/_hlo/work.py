@@ -24,7 +24,7 @@ class Work:
 
     Attributes:
         flops: of one device: 2 for each multiply-add of the matrix products and
-            convolutions (see _hlo_flops), loops multiplied; of a conditional, the
+            convolutions (see flops), loops multiplied; of a conditional, the
             branch with the most. None where a loop that holds any runs an unknown
             number of times, or a kernel doesn't state its cost.
         upper_bound: part of it stands in a conditional whose branches differ.

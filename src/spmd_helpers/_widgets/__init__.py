@@ -1,4 +1,4 @@
 """The explorers and the calculator; their JavaScript is in js/.
 
-Imports what is below.
+Imports `_training`, `_matmul`, `_hardware`, `_shardings` and `_core`.
 """

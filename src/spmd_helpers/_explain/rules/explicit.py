@@ -1,6 +1,6 @@
 """Rules for errors of Explicit axes, where a sharding is part of the type.
 
-Each rule is one dict; `_explain_rules` says what its keys hold.
+Each rule is one dict; `table` says what its keys hold.
 """
 
 MODES = "05_three_modes"

@@ -1,6 +1,6 @@
 """Rules for names that are gone or renamed: JAX's, Flax's and Optax's.
 
-Each rule is one dict; `_explain_rules` says what its keys hold.
+Each rule is one dict; `table` says what its keys hold.
 """
 
 PMAP = "01_pmap_mnist"

@@ -1,6 +1,6 @@
 """Rules for errors of placing arrays: specs, sizes, what device_put takes.
 
-Each rule is one dict; `_explain_rules` says what its keys hold.
+Each rule is one dict; `table` says what its keys hold.
 """
 
 MESH = "03_mesh_and_partitionspec"

@@ -1,6 +1,6 @@
 """Rules for errors of running: jit's arguments, donation, memory, processes.
 
-Each rule is one dict; `_explain_rules` says what its keys hold.
+Each rule is one dict; `table` says what its keys hold.
 """
 
 from ..read import innermost

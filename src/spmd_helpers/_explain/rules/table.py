@@ -1,7 +1,7 @@
 """The table of JAX's sharding errors: what each means, and what to write instead.
 
-The rules lie by theme in `_explain_rules_*`, as plain dicts. Their order is the
-order in which they are tried: the first that matches an error explains it, so a
+The rules lie by theme in the modules beside this one, as plain dicts. Their order is
+the order in which they are tried: the first that matches an error explains it, so a
 narrow rule stands before a broad one.
 """
 
@@ -33,7 +33,7 @@ class Rule:
             'file:function: code', the innermost last. For messages that alone
             could mean anything.
         alone: whether a message without any traceback may match in spite of `where`.
-        check: name of a check on the groups, see `_explain_fields.CHECKS`.
+        check: name of a check on the groups, see `fields.CHECKS`.
     """
 
     code: str
@@ -51,15 +51,7 @@ class Rule:
 
 RULES = tuple(
     Rule(**rule)
-    for theme in (
-        names,
-        mesh,
-        placing,
-        manual,
-        varying,
-        explicit,
-        running,
-    )
+    for theme in (names, mesh, placing, manual, varying, explicit, running)
     for rule in theme.RULES
 )
 
