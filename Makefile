@@ -46,9 +46,10 @@ hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: on
 course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)
 	@$(BIN)/python tools/make_course.py $(if $(COURSE),--to "$(COURSE)") $(CHAPTERS)
 
-wheel: environment ## write the package's wheel into dist/
+wheel: environment ## write the wheels into dist/: spmd_helpers, and spmd_grading
 	@rm -rf dist
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@$(BIN)/python -m build --wheel --no-isolation --outdir dist tools/grading >/dev/null
 	@ls dist/*.whl
 
 lock: environment ## pin requirements.txt again for Python 3.11 and newer
@@ -58,9 +59,10 @@ format: environment ## rewrite the code in one format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lint: environment ## check format and style, change nothing
+lint: environment ## check format, style and who imports whom, change nothing
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports --no-cache --no-logo
 
 clean: ## remove what was built (neither .venv nor my-notebooks/)
 	rm -rf _build dist .pytest_cache .ruff_cache .hypothesis

@@ -3,10 +3,10 @@
 import math
 import random
 
+from spmd_helpers._core.words import bytes_words
 from spmd_helpers._errors import NotUnderstood, SpecError
-from spmd_helpers._layout import Layout, spec_words
-from spmd_helpers._matmul import Matmul, matmul
-from spmd_helpers._text import bytes_words
+from spmd_helpers._matmul.matmul import Matmul, matmul
+from spmd_helpers._shardings.sharding import Layout, spec_words
 from tests import test_matmul
 
 DEFAULTS = {

@@ -7,15 +7,16 @@ import functools
 import math
 import re
 
-from spmd_helpers import _widget_data, _widget_source
+from spmd_helpers._core.words import bytes_words
 from spmd_helpers._errors import NotUnderstood, SpecError
-from spmd_helpers._hardware import HARDWARE, chip
-from spmd_helpers._models import MODELS
-from spmd_helpers._text import bytes_words
-from spmd_helpers._training_memory import training_memory
-from spmd_helpers._training_state import MOMENTS
-from spmd_helpers._training_view import when
-from spmd_helpers._transformer import MLP, Transformer
+from spmd_helpers._hardware.chips import HARDWARE, chip
+from spmd_helpers._training.model import MLP, Transformer
+from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.report import when
+from spmd_helpers._training.state import MOMENTS
+from spmd_helpers._training.training_memory import training_memory
+from spmd_helpers._widgets import data as widgets_data
+from spmd_helpers._widgets import source as widgets_source
 
 SIZES = ("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim")
 MAY_LACK = ("kv_heads", "d_ff", "vocab", "seq", "head_dim")
@@ -24,7 +25,7 @@ MOST = 10**9
 
 def _defaults() -> dict[str, str]:
     """The state that the page begins with, read from the widget's file."""
-    text = _widget_source.source("memory_state").partition("memoryDefaults = {")[2]
+    text = widgets_source.source("memory_state").partition("memoryDefaults = {")[2]
     return dict(re.findall(r'^  (\w+): "(.*)",$', text.partition("};")[0], re.M))
 
 
@@ -184,7 +185,7 @@ def expected(state, with_changes=True):
 
 @functools.cache
 def near():
-    return _widget_data.measured()["near"]
+    return widgets_data.measured()["near"]
 
 
 def too_short(state, found, left):

@@ -4,10 +4,10 @@ import functools
 import math
 import random
 
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._models import MODELS
-from spmd_helpers._training_setup import OPTIMIZERS
-from spmd_helpers._widget_data import measured
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.setup import OPTIMIZERS
+from spmd_helpers._widgets.data import measured
 from tests.memory_oracle import DEFAULTS, expected, read
 
 CHANGED = 4  # of the states that don't fit, each fourth has its changes compared

@@ -1,6 +1,7 @@
 """Stand-ins that several test files share."""
 
 import importlib
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,17 +15,18 @@ PACKAGE = Path(__file__).parent.parent / "src" / "spmd_helpers"
 def broken_package(tmp_path, monkeypatch, name, where, old, new, *wanted):
     """Modules of a copy of the package, called `name`, in which `old` is `new`.
 
-    `where` is the module that is changed, "" for none; `wanted` are those returned.
+    `where` is the module that is changed, such as "_hlo.parser", "" for none;
+    `wanted` are those returned.
     """
     package = tmp_path / name
-    package.mkdir()
-    (package / "__init__.py").touch()
-    for path in PACKAGE.glob("_[!_]*.py"):
+    copy = shutil.ignore_patterns("__pycache__", "js", "measurements", "*.npz", "*.txt")
+    shutil.copytree(PACKAGE, package, ignore=copy)
+    (package / "__init__.py").write_text("")
+    if where:
+        path = package.joinpath(*where.split(".")).with_suffix(".py")
         text = path.read_text("utf8")
-        if path.stem == where:
-            assert text.count(old) == 1, f"{old!r} no longer stands once in {where}"
-            text = text.replace(old, new)
-        (package / path.name).write_text(text, "utf8")
+        assert text.count(old) == 1, f"{old!r} no longer stands once in {where}"
+        path.write_text(text.replace(old, new), "utf8")
     monkeypatch.syspath_prepend(tmp_path)
     try:
         return [importlib.import_module(f"{name}.{module}") for module in wanted]

@@ -21,7 +21,7 @@ from jax import export
 from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
-from spmd_helpers import _compile
+from spmd_helpers._xray import compile as xray_compile
 
 from .chapters import read, run
 
@@ -278,7 +278,7 @@ def solved(
     Its programs run on CPU devices as ever. But what `xray`, and with it each check of
     an exercise, reads is what the other compiler made of the same function.
     """
-    real = _compile._stages
+    real = xray_compile._stages
 
     def stages(jax, f, args, kwargs, jit):
         traced, lowered, compiled, name = real(jax, f, args, kwargs, jit)
@@ -297,7 +297,7 @@ def solved(
         return traced, lowered, compiled, name
 
     stopped, names = [], {"__name__": "__main__"}
-    _compile._stages = stages
+    xray_compile._stages = stages
     try:
         for cell in read("solutions", chapter):
             if cell.cell_type == "code":
@@ -307,5 +307,5 @@ def solved(
                 except Exception as error:
                     stopped.append(f"{cell.id}: {type(error).__name__}: {error}")
     finally:
-        _compile._stages = real
+        xray_compile._stages = real
     return stopped

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from spmd_helpers._hlo import read_hlo
-from spmd_helpers._hlo_flow import work
-from spmd_helpers._hlo_text import parse
+from spmd_helpers._hlo.collectives import read_hlo
+from spmd_helpers._hlo.parser import parse
+from spmd_helpers._hlo.work import work
 
 ARCHIVE = Path(__file__).parent / "data" / "hlo" / "chapters.gpu_0.11.2.tar.xz"
 GRID = {"data": 4, "model": 2}

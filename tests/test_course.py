@@ -17,6 +17,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from spmd_grading.course import course_files, write_course
+
 from .answers.ch03 import ANSWERS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -311,7 +313,7 @@ def test_what_is_no_submission_is_not_handed_in(course, tmp_path):
     assert "use letters, digits" in done.stderr
     done = course.run("-I", "-S", "hand_in.py", "right", other)  # another Python
     assert done.returncode != 0
-    assert "has no spmd_helpers: use the Python of the book" in done.stderr
+    assert "has no spmd_grading: use the Python of the book" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -357,11 +359,7 @@ def test_feedback_has_no_answer_that_was_not_given(course, feedback):
 @pytest.fixture(scope="module")
 def mend(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mending")
-    sys.path.insert(0, str(ROOT / "tools" / "course"))
-    try:
-        from spmd_course.find_answers import _Mended
-    finally:
-        sys.path.remove(str(ROOT / "tools" / "course"))
+    from spmd_grading.nbgrader_addon.find_answers import _Mended
 
     def mended(work: dict):
         path = folder / NAME
@@ -465,7 +463,7 @@ def test_a_given_name_that_is_set_anew_is_said(mend):
     assert exercises == ["3.4", "3.5"]
     names = {name for said in done.remarks for name in re.findall(r"`(\w+)`", said)}
     assert names == {"np", "spmd"}
-    assert all("python -m spmd_helpers.grade" in said for said in done.remarks)
+    assert all("python -m spmd_grading" in said for said in done.remarks)
 
 
 # The tool itself.
@@ -482,13 +480,13 @@ def tools():
         sys.path.remove(str(ROOT / "tools"))
 
 
-def test_what_an_instructor_changed_is_kept(tools, tmp_path):
+def test_what_an_instructor_changed_is_kept(tmp_path):
     written = {"a.py": "1\n", "source/ch01/x.ipynb": "{}\n"}
-    assert tools.write_course(written, tmp_path) == []
+    assert write_course(written, tmp_path) == []
     (tmp_path / "a.py").write_text("mine\n")
     (tmp_path / "gradebook.db").write_text("grades")
     newer = {"a.py": "2\n", "source/ch01/x.ipynb": '{"n": 2}\n'}
-    assert tools.write_course(newer, tmp_path) == ["a.py"]
+    assert write_course(newer, tmp_path) == ["a.py"]
     assert (tmp_path / "a.py").read_text() == "mine\n"
     assert (tmp_path / "source/ch01/x.ipynb").read_text() == '{"n": 2}\n'
     assert (tmp_path / "gradebook.db").read_text() == "grades"
@@ -498,7 +496,7 @@ def test_every_chapter_is_a_source_that_nbgrader_takes(tools):
     from nbgrader.nbgraderformat import MetadataValidator
 
     book = tools.read_book()
-    files = tools.course_files(book, [])
+    files = course_files(tools.sources(book, []))
     sources = [name for name in files if name.startswith("source/")]
     assert len(sources) == len(book.masters)
     for name in sources:
@@ -509,7 +507,7 @@ def test_every_chapter_is_a_source_that_nbgrader_takes(tools):
 
 def test_a_chapter_that_is_not_there(tools):
     with pytest.raises(tools.BookError, match="no chapter 99; write two digits: 01"):
-        tools.course_files(tools.read_book(), ["99"])
+        tools.sources(tools.read_book(), ["99"])
 
 
 # Grade ids are frozen: gradebooks and submissions of other people hold them.

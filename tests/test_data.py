@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 import trustme
 
-from spmd_helpers import _data
-from spmd_helpers._data import load_mnist
+from spmd_helpers._datasets import mnist as datasets_mnist
+from spmd_helpers._datasets.mnist import load_mnist
 from spmd_helpers._errors import DownloadFailed
 
-SRC = pathlib.Path(_data.__file__).resolve().parents[1]
-NAMES = tuple(_data._FILES)
+SRC = pathlib.Path(datasets_mnist.__file__).resolve().parents[2]
+NAMES = tuple(datasets_mnist._FILES)
 
 
 def test_the_embedded_file_is_the_one_its_readme_describes():
-    folder = pathlib.Path(_data.__file__).parent / "data"
+    folder = pathlib.Path(datasets_mnist.__file__).parent
     sha256 = hashlib.sha256((folder / "mnist-10k.npz").read_bytes()).hexdigest()
     assert sha256 == "d1ad8f605da887e893897749323a75019906cf2fe5c88a9369d564d7ef983213"
     assert sha256 in (folder / "README.md").read_text()
@@ -65,7 +65,7 @@ def test_labels_belong_to_their_images():
 
 def test_importing_it_takes_neither_numpy_nor_jax():
     code = (
-        "import sys, spmd_helpers._data;"
+        "import sys, spmd_helpers._datasets.mnist;"
         "assert not {'numpy', 'jax'} & {*sys.modules}, 'imported'"
     )
     env = {**os.environ, "PYTHONPATH": str(SRC)}
@@ -100,7 +100,7 @@ def table_of(files):
 def made_up(monkeypatch):
     """Small files in place of the real ones: (arrays, what a server holds)."""
     arrays, files = made_up_files()
-    monkeypatch.setattr(_data, "_FILES", table_of(files))
+    monkeypatch.setattr(datasets_mnist, "_FILES", table_of(files))
     monkeypatch.setenv("no_proxy", "*")
     return arrays, files
 
@@ -280,7 +280,7 @@ def test_the_second_mirror_is_used_where_the_first_fails(
 ):
     arrays, files = made_up
     with serve({NAMES[0]: b"not a digit"}) as (bad, one), serve(files) as (good, two):
-        monkeypatch.setattr(_data, "_MIRRORS", (one, two))
+        monkeypatch.setattr(datasets_mnist, "_MIRRORS", (one, two))
         assert is_made_up(load_mnist(full=True, cache=tmp_path), arrays)
         assert bad.asked == good.asked == [f"/mnist/{name}" for name in NAMES]
     assert len(capsys.readouterr().out.splitlines()) == 8
@@ -291,7 +291,7 @@ def test_both_mirrors_and_the_cached_file_are_named(made_up, tmp_path, monkeypat
     _, files = made_up
     (tmp_path / NAMES[0]).write_bytes(files[NAMES[0]] + b"!")
     with serve({}) as (_, one), serve({}) as (_, two):
-        monkeypatch.setattr(_data, "_MIRRORS", (one, two))
+        monkeypatch.setattr(datasets_mnist, "_MIRRORS", (one, two))
         with pytest.raises(DownloadFailed) as caught:
             load_mnist(full=True, cache=tmp_path)
     size = len(files[NAMES[0]])
@@ -322,7 +322,9 @@ def test_a_server_that_dawdles_is_given_up(made_up, tmp_path, monkeypatch, limit
         handler.wfile.flush()
         release.wait(60)
 
-    monkeypatch.setattr(_data, limit, 0.05 if limit == "_SILENCE_SECONDS" else -1)
+    monkeypatch.setattr(
+        datasets_mnist, limit, 0.05 if limit == "_SILENCE_SECONDS" else -1
+    )
     words = "timed out" if limit == "_SILENCE_SECONDS" else "not whole after -1 seconds"
     with serve({**files, NAMES[0]: dawdle}) as (_, url):
         try:
@@ -341,7 +343,7 @@ def test_a_disk_that_refuses(made_up, tmp_path, monkeypatch, step, error):
     def refuse(*_):
         raise error
 
-    module = _data.tempfile if step == "mkstemp" else _data.os
+    module = datasets_mnist.tempfile if step == "mkstemp" else datasets_mnist.os
     monkeypatch.setattr(module, step, refuse)
     with serve(files) as (_, url):
         if isinstance(error, OSError):
@@ -381,7 +383,7 @@ def test_https_with_a_certificate(made_up, tmp_path, monkeypatch):
 
 LOAD = """
 import sys
-from spmd_helpers import _data
+from spmd_helpers._datasets import mnist as _data
 sys.path.insert(0, sys.argv[3])
 from test_data import made_up_files, table_of, is_made_up
 arrays, files = made_up_files()
@@ -444,9 +446,11 @@ def test_an_address_that_is_not_https(address, tmp_path):
     ["https://a.b/c", "https://a.b/c/", "http://localhost:1/", "http://[::1]:2/"],
 )
 def test_an_address_that_is_taken(address):
-    assert _data._address(address) == address.rstrip("/") + "/"
-    assert all(_data._address(mirror) == mirror for mirror in _data._MIRRORS)
-    assert all(mirror.startswith("https://") for mirror in _data._MIRRORS)
+    assert datasets_mnist._address(address) == address.rstrip("/") + "/"
+    assert all(
+        datasets_mnist._address(mirror) == mirror for mirror in datasets_mnist._MIRRORS
+    )
+    assert all(mirror.startswith("https://") for mirror in datasets_mnist._MIRRORS)
 
 
 @pytest.mark.parametrize(
@@ -486,13 +490,13 @@ def test_arguments_that_make_no_sense(arguments, message):
     ],
 )
 def test_the_cache_folder(platform, env, where, tmp_path, monkeypatch):
-    monkeypatch.setattr(_data.sys, "platform", platform)
+    monkeypatch.setattr(datasets_mnist.sys, "platform", platform)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for key, value in env.items():
         monkeypatch.setenv(key, value.format(home=tmp_path))
-    assert _data._cache_folder(None) == tmp_path / where
-    assert _data._cache_folder("~/mine") == tmp_path / "mine"
+    assert datasets_mnist._cache_folder(None) == tmp_path / where
+    assert datasets_mnist._cache_folder("~/mine") == tmp_path / "mine"
 
 
 @pytest.mark.parametrize(
@@ -518,9 +522,11 @@ def test_the_cache_folder(platform, env, where, tmp_path, monkeypatch):
 )
 def test_an_idx_file_that_is_none(packed, message):
     with pytest.raises(ValueError, match=message):
-        _data._read_idx(packed)
+        datasets_mnist._read_idx(packed)
 
 
 def test_the_table_of_the_real_files():
-    assert sum(size for size, _ in _data._FILES.values()) == 11_594_722
-    assert all(len(bytes.fromhex(sha256)) == 32 for _, sha256 in _data._FILES.values())
+    assert sum(size for size, _ in datasets_mnist._FILES.values()) == 11_594_722
+    assert all(
+        len(bytes.fromhex(sha256)) == 32 for _, sha256 in datasets_mnist._FILES.values()
+    )

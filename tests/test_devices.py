@@ -10,10 +10,11 @@ import types
 import jax
 import pytest
 
-from spmd_helpers import _devices, _jax_version
+from spmd_helpers import _devices
+from spmd_helpers._core import versions as core_versions
+from spmd_helpers._core.versions import require
 from spmd_helpers._devices import use_devices
 from spmd_helpers._errors import BackendStarted, MissingLibrary, NoJax, OldJax
-from spmd_helpers._jax_version import require
 
 SRC = pathlib.Path(_devices.__file__).resolve().parents[1]
 RESTART = (
@@ -293,7 +294,7 @@ def test_at_least_more_than_n():
     ],
 )
 def test_which_versions_are_older(version, older):
-    assert _jax_version.is_older(version, "0.10.2") is older
+    assert core_versions.is_older(version, "0.10.2") is older
 
 
 ASK = """
@@ -381,8 +382,8 @@ for name in ("SIGALRM", "SIGHUP", "SIGKILL", "setitimer"):
     vars(signal).pop(name, None)
 
 import spmd_helpers as spmd
-for module in pkgutil.iter_modules(spmd.__path__):
-    __import__(f"spmd_helpers.{module.name}")
+for module in pkgutil.walk_packages(spmd.__path__, "spmd_helpers."):
+    __import__(module.name)
 [getattr(spmd, name) for name in spmd.__all__]
 spmd.use_devices(8)
 import jax

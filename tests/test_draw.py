@@ -17,12 +17,12 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
-from spmd_helpers._draw import draw, draw_mesh
-from spmd_helpers._layout import Layout
-from spmd_helpers._palette import DARK, INK, LIGHT, PAPER
-from spmd_helpers._picture import layout_picture
-from spmd_helpers._scene import WIDE, Rect, Text, scene, text_width
-from spmd_helpers._svg import PHONE, tint_opacity
+from spmd_helpers._core.palette import DARK, INK, LIGHT, PAPER
+from spmd_helpers._drawing.draw import draw, draw_mesh
+from spmd_helpers._drawing.picture import layout_picture
+from spmd_helpers._drawing.scene import WIDE, Rect, Text, scene, text_width
+from spmd_helpers._drawing.svg import PHONE, tint_opacity
+from spmd_helpers._shardings.sharding import Layout
 
 from .stand_ins import guarded
 
@@ -284,8 +284,8 @@ def test_same_input_same_bytes(name):
 def test_bytes_do_not_depend_on_the_process():
     code = (
         "import hashlib\n"
-        "from spmd_helpers._draw import draw\n"
-        "from spmd_helpers._layout import Layout\n"
+        "from spmd_helpers._drawing.draw import draw\n"
+        "from spmd_helpers._shardings.sharding import Layout\n"
         "d = draw(Layout((6, 10), mesh_shape={'data': 4, 'model': 2},"
         " entries=(None, 'model'), device_ids=tuple(range(8))))\n"
         "print(hashlib.sha256(d.svg.encode()).hexdigest())\n"

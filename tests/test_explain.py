@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spmd_helpers as spmd
-from spmd_helpers import _explain as module
-from spmd_helpers._explain import Explanation, explain
-from spmd_helpers._explain_rules import ANY_MESSAGE, BOTH, RULES
+from spmd_helpers._explain import explain as module
+from spmd_helpers._explain.explain import Explanation, explain
+from spmd_helpers._explain.rules.table import ANY_MESSAGE, BOTH, RULES
 
 from .explain_cases import CASES, Case, errors
 from .explain_cures import CURES, ELSEWHERE
@@ -446,7 +446,7 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 import jax, numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from spmd_helpers._explain import explain
+from spmd_helpers._explain.explain import explain
 me = int(sys.argv[1])
 jax.config.update("jax_num_cpu_devices", 2)
 jax.distributed.initialize("127.0.0.1:" + sys.argv[2], 2, me)
@@ -512,7 +512,7 @@ os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 import jax, jax.numpy as jnp, numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from spmd_helpers._explain import explain
+from spmd_helpers._explain.explain import explain
 devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
 whole = NamedSharding(Mesh(np.array(devices), ("x",)), P())
 x = jax.ShapeDtypeStruct((1 << 16, 1 << 16), jnp.float32, sharding=whole)
@@ -536,7 +536,7 @@ def test_memory_of_a_chip():
 
 def test_no_jax_is_needed():
     text = (
-        "import sys; from spmd_helpers._explain import explain\n"
+        "import sys; from spmd_helpers._explain.explain import explain\n"
         "assert explain('NameError: unbound axis name: x').found\n"
         "assert not {'jax', 'numpy', 'IPython'} & set(sys.modules)"
     )

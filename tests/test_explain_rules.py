@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spmd_helpers as spmd
-from spmd_helpers import _explain as module
-from spmd_helpers import _explain_fields as fields
-from spmd_helpers._explain import Explanation, chapter_words, explain, match
-from spmd_helpers._explain_rules import BOTH, RULES, records
-from spmd_helpers._explain_text import LONGEST, Raised, one_line, read_text
+from spmd_helpers._explain import explain as module
+from spmd_helpers._explain import fields
+from spmd_helpers._explain.explain import Explanation, chapter_words, explain, match
+from spmd_helpers._explain.read import LONGEST, Raised, one_line, read_text
+from spmd_helpers._explain.rules.table import BOTH, RULES, records
 
 from .explain_cases import CASES, IS_OLD, errors
 from .explain_unrelated import strangers

@@ -81,7 +81,7 @@ def session():
         "reload": "%reload_ext spmd_helpers",
         "known, reloaded": KNOWN,
         "call the hook twice": """
-            from spmd_helpers import _extension
+            from spmd_helpers._explain import ipython as _extension
             _extension.load_ipython_extension(get_ipython())
             _extension.load_ipython_extension(get_ipython())
         """,
@@ -95,7 +95,7 @@ def session():
             _extension.explain = raising
         """,
         "known, raising": KNOWN,
-        "mend it": "from spmd_helpers._explain import explain\n"
+        "mend it": "from spmd_helpers._explain.explain import explain\n"
         "_extension.explain = explain",
         "known, mended": KNOWN,
         "unload": "%unload_ext spmd_helpers",
@@ -239,7 +239,7 @@ def test_a_tag_that_the_front_end_sends(monkeypatch):
     """JupyterLab sends the tags of a cell with it."""
     import IPython
 
-    from spmd_helpers._extension import _is_expected
+    from spmd_helpers._explain.ipython import _is_expected
 
     class Shell:
         def get_parent(self):

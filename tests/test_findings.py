@@ -28,23 +28,20 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers import (
-    _asked,
-    _findings,
-    _findings_asked,
-    _findings_hlo,
-    _findings_layouts,
-    _findings_whole,
-    _mapped,
-    _xray,
-)
-from spmd_helpers._cuts import spec_words
-from spmd_helpers._evidence import Evidence
-from spmd_helpers._finding import Finding
-from spmd_helpers._findings import find
-from spmd_helpers._hlo import collectives_of, read_module
-from spmd_helpers._hlo_flow import work
-from spmd_helpers._source_lines import place_name
+from spmd_helpers._core.source_lines import place_name
+from spmd_helpers._core.words import bytes_words
+from spmd_helpers._findings import compiled as findings_compiled
+from spmd_helpers._findings import find as findings_find
+from spmd_helpers._findings import gathered, shardings
+from spmd_helpers._findings import requests as findings_requests
+from spmd_helpers._findings.evidence import Evidence
+from spmd_helpers._findings.find import find
+from spmd_helpers._findings.finding import Finding
+from spmd_helpers._hlo.collectives import collectives_of, read_module
+from spmd_helpers._hlo.work import work
+from spmd_helpers._jaxprs import requests, shard_maps
+from spmd_helpers._shardings.cuts import spec_words
+from spmd_helpers._xray import xray as xray_module
 
 from . import findings_programs as programs
 from .findings_programs import BAD, GOOD, B, D, F, see
@@ -70,7 +67,7 @@ def seen(name):
         return find(evidence, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_xray, "find", keep)
+        patch.setattr(xray_module, "find", keep)
         return see(ALL[name], jax.devices()), kept[0]
 
 
@@ -520,7 +517,7 @@ def test_the_bytes_that_are_wasted(name):
         held = out.layout.bytes_per_device
         wasted += held - held // prod(found.mesh_shape[axis] for axis in lost)
     (told,) = [f for f in found.findings if f.code == "replicated-output"]
-    assert f" {spmd._text.bytes_words(wasted)} more on each device" in told.sentence
+    assert f" {bytes_words(wasted)} more on each device" in told.sentence
 
 
 def test_a_finding_is_frozen_and_prints_its_chapter():
@@ -709,7 +706,7 @@ def test_what_varies_is_what_jax_says_or_less(name):
     """JAX's types may say that a value varies which is the same; never the reverse."""
     checked = []
 
-    class Compared(_mapped.Mapped):
+    class Compared(shard_maps.Mapped):
         def plain(self, eqn, ins, around):
             outs = super().plain(eqn, ins, around)
             for out, variable in zip(outs, eqn.outvars, strict=True):
@@ -721,7 +718,7 @@ def test_what_varies_is_what_jax_says_or_less(name):
 
     _, evidence = seen(name)
     jaxpr = evidence.jaxpr
-    arguments = [_mapped.Alike(data=True) for _ in jaxpr.jaxpr.invars]
+    arguments = [shard_maps.Alike(data=True) for _ in jaxpr.jaxpr.invars]
     Compared().through(jaxpr, arguments)
     assert checked
 
@@ -747,7 +744,7 @@ def test_a_spec_is_written_as_jax_reads_it(cuts):
     mesh = jax.sharding.AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
     same = NamedSharding(mesh, P(*cuts))
     assert NamedSharding(mesh, written).is_equivalent_to(same, 3)
-    read = _asked.cuts_of(written, mesh, 3)
+    read = requests.cuts_of(written, mesh, 3)
     assert read == tuple(
         tuple(axis for axis in axes if SIZES[axis] > 1)
         for axes in (*cuts, (), (), ())[:3]
@@ -758,8 +755,8 @@ def test_a_spec_is_written_as_jax_reads_it(cuts):
 def test_padding_is_what_jax_refuses(cuts, shape):
     mesh = jax.sharding.AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
     aval = jax.ShapeDtypeStruct(shape, jnp.float32)
-    asked = _asked.request("constraint", aval, P(*cuts), mesh, frozenset())
-    found = _asked.padding(asked)
+    asked = requests.request("constraint", aval, P(*cuts), mesh, frozenset())
+    found = requests.padding(asked)
     try:
         NamedSharding(mesh, P(*cuts)).shard_shape(shape)
         assert found is None
@@ -780,7 +777,7 @@ def test_the_dimensions_of_a_reshape(factors, data):
 
     before, after = shape(), shape()
     changed_before, changed_after = set(), set()
-    for old, new in _findings_whole._groups(before, after):
+    for old, new in gathered._groups(before, after):
         assert prod(before[n] for n in old) == prod(after[n] for n in new)
         assert len(old) + len(new) > 2
         changed_before.update(old)
@@ -801,24 +798,24 @@ def always(value):
 
 
 OFF = [
-    (_findings, "_summed", "pmean_of_summed_gradients"),
-    (_findings, "_unchecked", "block_sum_unchecked"),
-    (_findings, "_drawn", "same_dropout_in_each_block"),
-    (_findings, "_work", "batch_over_one_of_two_axes"),
-    (_findings_asked, "constraints", "ten_rows_for_eight"),
-    (_findings_asked, "device_puts", "device_put_in_jit"),
-    (_findings_asked, "reshards", "fsdp_step_without_constraints"),
-    (_findings_layouts, "one_device", "zeros_like_on_one_device"),
-    (_findings_layouts, "results", "fsdp_gradients_not_asked_for"),
-    (_findings_layouts, "drift", "state_never_placed"),
-    (_findings_layouts, "donation", "donated_for_another_layout"),
-    (_findings_hlo, "stacks", "scan_over_cut_layers"),
-    (_findings_hlo, "tables", "one_word_of_a_table"),
-    (_findings_hlo, "conditions", "loop_until_small"),
-    (_findings_whole, "_outputs", "two_rows_more"),
-    (_findings_whole, "_reshards", "constraint_by_way_of_the_whole"),
-    (_findings_whole, "_reshapes", "sequence_merged_with_batch"),
-    (_findings_whole, "_operands", "cumsum_along_the_cut"),
+    (findings_find, "_summed", "pmean_of_summed_gradients"),
+    (findings_find, "_unchecked", "block_sum_unchecked"),
+    (findings_find, "_drawn", "same_dropout_in_each_block"),
+    (findings_find, "_work", "batch_over_one_of_two_axes"),
+    (findings_requests, "constraints", "ten_rows_for_eight"),
+    (findings_requests, "device_puts", "device_put_in_jit"),
+    (findings_requests, "reshards", "fsdp_step_without_constraints"),
+    (shardings, "one_device", "zeros_like_on_one_device"),
+    (shardings, "results", "fsdp_gradients_not_asked_for"),
+    (shardings, "drift", "state_never_placed"),
+    (shardings, "donation", "donated_for_another_layout"),
+    (findings_compiled, "stacks", "scan_over_cut_layers"),
+    (findings_compiled, "tables", "one_word_of_a_table"),
+    (findings_compiled, "conditions", "loop_until_small"),
+    (gathered, "_outputs", "two_rows_more"),
+    (gathered, "_reshards", "constraint_by_way_of_the_whole"),
+    (gathered, "_reshapes", "sequence_merged_with_batch"),
+    (gathered, "_operands", "cumsum_along_the_cut"),
 ]
 
 
@@ -834,9 +831,11 @@ def test_a_detector_that_is_off_is_missed(module, function, name, monkeypatch):
     if function in ("_summed", "_unchecked", "_drawn"):
         field = {"_summed": "sums", "_unchecked": "unchecked", "_drawn": "drawn"}
         emptied = {field[function]: {}}
-        real = _mapped.mapped_by
+        real = shard_maps.mapped_by
         monkeypatch.setattr(
-            _findings, "mapped_by", lambda j: dataclasses.replace(real(j), **emptied)
+            findings_find,
+            "mapped_by",
+            lambda j: dataclasses.replace(real(j), **emptied),
         )
     else:
         monkeypatch.setattr(module, function, nothing)
@@ -852,41 +851,44 @@ CHANGED = "gathered_by_a_constraint_and_changed"
 RESHAPED = "gathered_by_a_constraint_and_reshaped"
 EAGER = [
     # What is the same inside a shard_map.
-    eager(_mapped, "_averaged", always(frozenset()), "mean_loss_and_mean_gradients"),
-    eager(_mapped, "is_backward", always(False), "pmean_of_summed_gradients"),
-    eager(_mapped, "is_backward", always(True), "psum_of_what_is_alike"),
-    eager(_mapped.Mapped, "_divided", always(False), "synchronized_batch_norm"),
-    eager(_mapped.Mapped, "_divided", always(True), "psum_of_what_is_alike"),
-    eager(_mapped.Mapped, "_cancels", always(False), "sums_that_cancel"),
+    eager(shard_maps, "_averaged", always(frozenset()), "mean_loss_and_mean_gradients"),
+    eager(shard_maps, "is_backward", always(False), "pmean_of_summed_gradients"),
+    eager(shard_maps, "is_backward", always(True), "psum_of_what_is_alike"),
+    eager(shard_maps.Mapped, "_divided", always(False), "synchronized_batch_norm"),
+    eager(shard_maps.Mapped, "_divided", always(True), "psum_of_what_is_alike"),
+    eager(shard_maps.Mapped, "_cancels", always(False), "sums_that_cancel"),
     eager(
-        _mapped.Mapped, "_still_summed", always(frozenset({"data"})), "gathered_blocks"
+        shard_maps.Mapped,
+        "_still_summed",
+        always(frozenset({"data"})),
+        "gathered_blocks",
     ),
-    eager(_mapped, "_LINEAR", set(), "pmean_of_accumulated_gradients"),
-    eager(_mapped, "_named", always(frozenset()), "psum_of_blocks"),
-    eager(_mapped, "_APART", set(), "ring_without_check_vma"),
-    eager(_mapped, "_ALIKE", set(), "gathered_without_check_vma"),
-    eager(_mapped, "_SUMS", set(), "gradients_without_check_vma"),
-    eager(_mapped, "_BY_ELEMENT", {"dot_general"}, "weights_drawn_alike"),
+    eager(shard_maps, "_LINEAR", set(), "pmean_of_accumulated_gradients"),
+    eager(shard_maps, "_named", always(frozenset()), "psum_of_blocks"),
+    eager(shard_maps, "_APART", set(), "ring_without_check_vma"),
+    eager(shard_maps, "_ALIKE", set(), "gathered_without_check_vma"),
+    eager(shard_maps, "_SUMS", set(), "gradients_without_check_vma"),
+    eager(shard_maps, "_BY_ELEMENT", {"dot_general"}, "weights_drawn_alike"),
     # What was asked for.
-    eager(_asked, "_has_explicit", always(False), "resharded_on_explicit_axes"),
-    eager(_asked, "_ELEMENTWISE", set(), "put_where_it_lies"),
-    eager(_asked, "_EXCHANGES", set(), "all_to_all_by_hand"),
-    eager(_findings_asked, "_PADDED", 0, "vocabulary_padded_a_little"),
-    eager(_findings_layouts, "is_asked", always(False), CHANGED),
-    eager(_findings_whole, "is_asked", always(False), RESHAPED),
-    eager(_findings_layouts, "_same_ending", always(0), OTHERS),
+    eager(requests, "_has_explicit", always(False), "resharded_on_explicit_axes"),
+    eager(requests, "_ELEMENTWISE", set(), "put_where_it_lies"),
+    eager(requests, "_EXCHANGES", set(), "all_to_all_by_hand"),
+    eager(findings_requests, "_PADDED", 0, "vocabulary_padded_a_little"),
+    eager(shardings, "is_asked", always(False), CHANGED),
+    eager(gathered, "is_asked", always(False), RESHAPED),
+    eager(shardings, "_same_ending", always(0), OTHERS),
     # What a compiled program shows.
-    eager(_findings_hlo, "_is_turn", always(True), "scanned_fsdp"),
-    eager(_findings_hlo, "_counts", always(False), "scan_over_cut_layers"),
-    eager(_findings_hlo, "_counts", always(True), "one_word_after_the_other"),
-    eager(_findings_hlo, "_loop", always(None), "scan_over_cut_layers"),
-    eager(_findings_hlo, "_TABLE", 0, "small_embedding_for_many_words"),
-    eager(_findings_hlo, "_is_lookup", always(True), "fsdp_constrained"),
-    eager(_findings_hlo, "_condition", lambda place: "loop", "data_parallel"),
-    eager(_findings_whole, "_detour", always(True), "fsdp_constrained"),
-    eager(_findings_whole, "_fits", always(True), "fsdp_attention"),
-    eager(_findings, "_REPEATED", 1.1, "half_of_the_products_cut"),
-    eager(_findings, "_PARTLY", 9.0, "query_heads_cut_in_parts"),
+    eager(findings_compiled, "_is_turn", always(True), "scanned_fsdp"),
+    eager(findings_compiled, "_counts", always(False), "scan_over_cut_layers"),
+    eager(findings_compiled, "_counts", always(True), "one_word_after_the_other"),
+    eager(findings_compiled, "_loop", always(None), "scan_over_cut_layers"),
+    eager(findings_compiled, "_TABLE", 0, "small_embedding_for_many_words"),
+    eager(findings_compiled, "_is_lookup", always(True), "fsdp_constrained"),
+    eager(findings_compiled, "_condition", lambda place: "loop", "data_parallel"),
+    eager(gathered, "_detour", always(True), "fsdp_constrained"),
+    eager(gathered, "_fits", always(True), "fsdp_attention"),
+    eager(findings_find, "_REPEATED", 1.1, "half_of_the_products_cut"),
+    eager(findings_find, "_PARTLY", 9.0, "query_heads_cut_in_parts"),
 ]
 
 

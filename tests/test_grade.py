@@ -21,13 +21,13 @@ from pathlib import Path
 
 import pytest
 
-from spmd_helpers import grade
-from spmd_helpers._errors import CannotGrade
-from spmd_helpers._grade_extra import read_extra_checks
-from spmd_helpers._grade_plan import make_plan
-from spmd_helpers._grade_process import Limits
-from spmd_helpers._grade_report import Result, Row, to_csv, to_gradescope, to_junit
-from spmd_helpers._grade_report import to_table as table
+from spmd_grading import grade
+from spmd_grading.extra import read_extra_checks
+from spmd_grading.plan import make_plan
+from spmd_grading.process import Limits
+from spmd_grading.report import Result, Row, to_csv, to_gradescope, to_junit
+from spmd_grading.report import to_table as table
+from spmd_grading.submission import CannotGrade
 
 ROOT = Path(__file__).parent.parent
 SETUP = "import spmd_helpers as spmd"
@@ -474,7 +474,7 @@ STOPPERS = {
 def test_what_ends_a_process_costs_its_exercise_only(graded, name, monkeypatch):
     source, words = STOPPERS[name]
     if "react" in words:
-        monkeypatch.setattr("spmd_helpers._grade_process._GRACE_S", 0.3)
+        monkeypatch.setattr("spmd_grading.process._GRACE_S", 0.3)
     waits = "1 s" in words or "react" in words  # others end by themselves
     limits = QUICK if waits else PATIENT
     result = graded(answered(e2=source), limits)
@@ -548,8 +548,8 @@ def test_no_process_is_left(graded, tmp_path):
 
 
 def test_without_proc_the_system_is_asked_for_a_limit(graded, monkeypatch):
-    for module in ("_grade_process", "_grade_watch"):
-        monkeypatch.setattr(f"spmd_helpers.{module}.HAS_PROC", False)
+    for module in ("process", "watch"):
+        monkeypatch.setattr(f"spmd_grading.{module}.HAS_PROC", False)
     result = graded(answered(e2=HOG))
     assert verdicts(result) == ["right", "wrong", "right"]
     assert "Its answer cell had raised MemoryError" in row(result, "90.2").message
@@ -572,7 +572,7 @@ def test_what_is_over_the_time_of_the_whole_is_not_reached(graded):
 
 
 def test_a_submission_is_not_started_for_ever(graded, monkeypatch):
-    monkeypatch.setattr("spmd_helpers._grade_run._RESTARTS", 1)
+    monkeypatch.setattr("spmd_grading.run._RESTARTS", 1)
     leave = "import os; os._exit(3)"
     result = graded(answered(e1=leave, e2=leave))
     assert verdicts(result) == ["stopped", "stopped", "not reached"]
@@ -729,7 +729,7 @@ def test_when_the_grader_is_stopped_nothing_is_left(release, tmp_path, sent, cod
     pids, path = tmp_path / "pid", tmp_path / "work.ipynb"
     wait = f"import os, time\nopen({str(pids)!r}, 'w').write(str(os.getpid()))\n"
     path.write_text(json.dumps(notebook(answered(e2=wait + "time.sleep(99)"))))
-    command = [sys.executable, "-m", "spmd_helpers.grade", "--release", release, path]
+    command = [sys.executable, "-m", "spmd_grading", "--release", release, path]
     running = subprocess.Popen(
         command,
         env=dict(os.environ, TMPDIR=str(tmp_path)),
@@ -751,7 +751,7 @@ def test_when_the_grader_is_stopped_nothing_is_left(release, tmp_path, sent, cod
 
 def test_help_says_plainly_what_it_runs():
     done = subprocess.run(
-        [sys.executable, "-m", "spmd_helpers.grade", "--help"],
+        [sys.executable, "-m", "spmd_grading", "--help"],
         capture_output=True,
         text=True,
         check=True,

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from spmd_helpers._errors import NotUnderstood
-from spmd_helpers._hardware import HARDWARE, Chip, chip
+from spmd_helpers._hardware.chips import HARDWARE, Chip, chip
 
 GIB, MIB = 2**30, 2**20
 

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-import spmd_helpers._hlo as hlo
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
-from spmd_helpers._hlo import read_hlo
+from spmd_helpers._hlo.collectives import read_hlo
 
 from .stand_ins import broken_package
 
 DATA = Path(__file__).parent / "data" / "hlo"
-PACKAGE = Path(hlo.__file__).parent
 KiB, MiB = 1024, 1024**2
 D, M, DM, G = ("data",), ("model",), ("data", "model"), ("d",)
 F32, BF16 = "float32", "bfloat16"
@@ -350,41 +348,41 @@ SMALL = [
 ]  # fmt: skip
 
 MUTANTS = [
-    ("_hlo", '("-done", "-update")', '("-never",)'),
-    ("_hlo", "            return True\n        around =", "            return False\n        around ="),
-    ("_hlo", "around = around.parent", "around = None"),
-    ("_hlo", 'i.opcode.removesuffix("-start") in _WIRE', "i.opcode in _WIRE"),
-    ("_hlo", "None if unknown else count * times)", "count)"),
-    ("_hlo", '_CALLS = ("calls", "called_computations")', "_CALLS = ()"),
-    ("_hlo", "for user in place.computation.users.get(i.name, []):", "for user in []:"),
-    ("_hlo", 'kind == "all-reduce" and _scattered', 'kind == "" and _scattered'),
-    ("_hlo", 'startswith("all-reduce-scatter")', 'startswith("never")'),
-    ("_hlo", "lambda n: (2 * (n - 1), n)", "lambda n: (n - 1, n)"),
-    ("_hlo", '"all-gather": ("result", ', '"all-gather": ("operand", '),
-    ("_hlo", 'sent = "all-reduce" if lowered_as', 'sent = "all-gather" if lowered_as'),
-    ("_hlo", "sum(s.nbytes for s in results)", "results[0].nbytes"),
-    ("_hlo", "axes_of_pairs(groups, mesh) if permute", "axes_of_groups(groups, mesh) if permute"),
-    ("_source_lines", "_FOREIGN.search(file", "None and (file"),
-    ("_hlo_labels", '"transpose(" in name', '"jvp(" in name'),
-    ("_hlo_labels", "_NEAR = 4", "_NEAR = 0"),
-    ("_hlo_labels", "|/remat2$", ""),
-    ("_hlo_labels", "if place.parent and place.caller:", "if False:"),
-    ("_hlo_labels", 'if "/" not in name:', 'if not name:'),
-    ("_hlo_text", "self.elements * _BITS.get(self.dtype, 0) + 7) // 8", "self.elements * 4)"),
-    ("_hlo_text", 'int(row.get("file_location_id", 0))', "frame"),
-    ("_hlo_text", '_closing(body, 0) if body.startswith("(") else body.find(" ")', 'body.find(" ")'),
-    ("_hlo_values", "            return self.device\n", "            return 0\n"),
-    ("_hlo_values", "if runs(start + middle * step)", "if not runs(start + middle * step)"),
-    ("_hlo_values", "operator.lt", "operator.le"),
-    ("_hlo_values", '"convert", "copy", ', '"convert", '),
-    ("_hlo_scatter", "if len(taken) < len(group):", "if len(taken) == len(group):"),
-    ("_hlo_scatter", '"get-tuple-element",\n', ""),
-    ("_hlo_scatter", "slices += 1", "slices -= 1"),
-    ("_replica_groups", "perm or range(len(dims))", "range(len(dims))"),
-    ("_replica_groups", "wanted == _along(strides, devices)", "True"),
-    ("_replica_groups", "for axis in perm", "for axis in perm[::-1]"),
-    ("_replica_groups", "ids = _iota(_ints(dims), _ints(perm or \"\"))", "ids = list(range(8))"),
-    ("_replica_groups", "inner //= size\n            if", "inner //= 2\n            if"),
+    ("_hlo.collectives", '("-done", "-update")', '("-never",)'),
+    ("_hlo.collectives", "            return True\n        around =", "            return False\n        around ="),
+    ("_hlo.collectives", "around = around.parent", "around = None"),
+    ("_hlo.collectives", 'i.opcode.removesuffix("-start") in _WIRE', "i.opcode in _WIRE"),
+    ("_hlo.collectives", "None if unknown else count * times)", "count)"),
+    ("_hlo.collectives", '_CALLS = ("calls", "called_computations")', "_CALLS = ()"),
+    ("_hlo.collectives", "for user in place.computation.users.get(i.name, []):", "for user in []:"),
+    ("_hlo.collectives", 'kind == "all-reduce" and _scattered', 'kind == "" and _scattered'),
+    ("_hlo.collectives", 'startswith("all-reduce-scatter")', 'startswith("never")'),
+    ("_hlo.collectives", "lambda n: (2 * (n - 1), n)", "lambda n: (n - 1, n)"),
+    ("_hlo.collectives", '"all-gather": ("result", ', '"all-gather": ("operand", '),
+    ("_hlo.collectives", 'sent = "all-reduce" if lowered_as', 'sent = "all-gather" if lowered_as'),
+    ("_hlo.collectives", "sum(s.nbytes for s in results)", "results[0].nbytes"),
+    ("_hlo.collectives", "axes_of_pairs(groups, mesh) if permute", "axes_of_groups(groups, mesh) if permute"),
+    ("_core.source_lines", "_FOREIGN.search(file", "None and (file"),
+    ("_hlo.labels", '"transpose(" in name', '"jvp(" in name'),
+    ("_hlo.labels", "_NEAR = 4", "_NEAR = 0"),
+    ("_hlo.labels", "|/remat2$", ""),
+    ("_hlo.labels", "if place.parent and place.caller:", "if False:"),
+    ("_hlo.labels", 'if "/" not in name:', 'if not name:'),
+    ("_hlo.parser", "self.elements * _BITS.get(self.dtype, 0) + 7) // 8", "self.elements * 4)"),
+    ("_hlo.parser", 'int(row.get("file_location_id", 0))', "frame"),
+    ("_hlo.parser", '_closing(body, 0) if body.startswith("(") else body.find(" ")', 'body.find(" ")'),
+    ("_hlo.integers", "            return self.device\n", "            return 0\n"),
+    ("_hlo.integers", "if runs(start + middle * step)", "if not runs(start + middle * step)"),
+    ("_hlo.integers", "operator.lt", "operator.le"),
+    ("_hlo.integers", '"convert", "copy", ', '"convert", '),
+    ("_hlo.disguised_scatter", "if len(taken) < len(group):", "if len(taken) == len(group):"),
+    ("_hlo.disguised_scatter", '"get-tuple-element",\n', ""),
+    ("_hlo.disguised_scatter", "slices += 1", "slices -= 1"),
+    ("_hlo.replica_groups", "perm or range(len(dims))", "range(len(dims))"),
+    ("_hlo.replica_groups", "wanted == _along(strides, devices)", "True"),
+    ("_hlo.replica_groups", "for axis in perm", "for axis in perm[::-1]"),
+    ("_hlo.replica_groups", "ids = _iota(_ints(dims), _ints(perm or \"\"))", "ids = list(range(8))"),
+    ("_hlo.replica_groups", "inner //= size\n            if", "inner //= 2\n            if"),
 ]  # fmt: skip
 
 
@@ -392,7 +390,7 @@ def broken(tmp_path, monkeypatch, number, module, old, new):
     """The reader of a copy of the package in which `old` is `new`."""
     name = f"mutant_{number}"
     change = (name, module, old, new)
-    (reader,) = broken_package(tmp_path, monkeypatch, *change, "_hlo")
+    (reader,) = broken_package(tmp_path, monkeypatch, *change, "_hlo.collectives")
     return reader.read_hlo
 
 

@@ -3,7 +3,6 @@
 # ruff: noqa: E501
 
 from itertools import product
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-import spmd_helpers._hlo_flops as flops
-from spmd_helpers._hlo_flow import work
-from spmd_helpers._hlo_text import parse
+import spmd_helpers._hlo.flops as flops
+from spmd_helpers._hlo.parser import parse
+from spmd_helpers._hlo.work import work
 
 from .stand_ins import broken_package
 
-PACKAGE = Path(flops.__file__).parent
 F32 = jnp.float32
 
 
@@ -370,7 +368,7 @@ MUTANTS = [
 
 def broken(tmp_path, monkeypatch, *change):
     """What counts FLOPs, of a copy of the package in which `old` is `new`."""
-    (counting,) = broken_package(tmp_path, monkeypatch, *change, "_hlo_flops")
+    (counting,) = broken_package(tmp_path, monkeypatch, *change, "_hlo.flops")
     return counting
 
 
@@ -399,10 +397,10 @@ def right(module):
 @pytest.mark.parametrize("number", range(len(MUTANTS)))
 def test_a_broken_count_is_noticed(tmp_path, monkeypatch, number):
     name = f"flops_mutant_{number}"
-    changed = broken(tmp_path, monkeypatch, name, "_hlo_flops", *MUTANTS[number])
+    changed = broken(tmp_path, monkeypatch, name, "_hlo.flops", *MUTANTS[number])
     assert not right(changed)
 
 
 def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    copy = broken(tmp_path, monkeypatch, "flops_whole", "_hlo_flops", "2023", "2023")
+    copy = broken(tmp_path, monkeypatch, "flops_whole", "_hlo.flops", "2023", "2023")
     assert right(copy)

@@ -19,11 +19,11 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from spmd_helpers import _hlo_classes as classes
-from spmd_helpers._hlo_flow import Work, varying_axes, work
-from spmd_helpers._hlo_integers import compute
-from spmd_helpers._hlo_text import parse
-from spmd_helpers._hlo_varying import Walk
+from spmd_helpers._hlo import device_classes as classes
+from spmd_helpers._hlo.device_integers import compute
+from spmd_helpers._hlo.parser import parse
+from spmd_helpers._hlo.replication import Walk
+from spmd_helpers._hlo.work import Work, varying_axes, work
 
 from .stand_ins import broken_package
 
@@ -263,8 +263,8 @@ import jax
 jax.config.update("jax_num_cpu_devices", 64)
 import jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from spmd_helpers._hlo_flow import work
-from spmd_helpers._hlo_text import parse
+from spmd_helpers._hlo.work import work
+from spmd_helpers._hlo.parser import parse
 for a, b in ((2, 2), (2, 4), (4, 2), (4, 4), (2, 8), (8, 2), (4, 8), (8, 4), (8, 8)):
     mesh = Mesh(np.array(jax.devices()[: a * b]).reshape(a, b), ("data", "model"))
     for x, w, axis in ((P("data"), P("data"), "data"), (P("model"), P(None, "model"), "model")):
@@ -1076,60 +1076,60 @@ def test_batched_products_on_tpu(tpu):
 # --- Mutants: a walk broken in one place must miss some answer above ----------------
 
 MUTANTS = [
-    ("_hlo_varying", 'opcode.endswith("-done") or', ""),
-    ("_hlo_varying", 'kind = opcode.removesuffix("-start")', "kind = opcode"),
-    ("_hlo_varying", "return whole[index] if index < len(whole)", "return whole[0] if index < len(whole)"),
-    ("_hlo_varying", "return result if times else state", "return state"),
-    ("_hlo_varying", "return result if times else state", "return result"),
-    ("_hlo_varying", "if after == state:", "if True:"),
-    ("_hlo_varying", "None if times is None else times + 1", "times"),
-    ("_hlo_varying", "flops * (1 if times is None else times)", "flops"),
-    ("_hlo_varying", "(loop, *loops) if times is None", "loops if times is None"),
-    ("_hlo_varying", "result = self._left_early", "self._left_early"),
-    ("_hlo_varying", "part if passes_on(self.module, loop, n) else", ""),
-    ("_hlo_varying", "key=lambda t: t.flops.total()", "key=lambda t: -t.flops.total()"),
-    ("_hlo_varying", "any(t.flops != most.flops for t in tallies)", "True"),
-    ("_hlo_varying", "return self._spread(reduce(self.made.either, results), which)", "return reduce(self.made.either, results)"),
-    ("_hlo_varying", "reduce(self.made.either, results)", "results[0]"),
-    ("_hlo_varying", "here = self.made.mix(within, which if taken is None else taken[number])", "here = within"),
-    ("_hlo_varying", "which if taken is None else taken[number]", "which"),
-    ("_hlo_varying", "chosen = [1 - truth for truth in chosen]", "pass"),
-    ("_hlo_varying", "k if 0 <= k < count else count - 1 for", "k for"),
-    ("_hlo_varying", "k == n or (d,) for", "k == n for"),
-    ("_hlo_varying", '"infeed", "recv", ', '"recv", '),
-    ("_hlo_varying", '"side_effect=true" in i.rest', "False"),
-    ("_hlo_varying", '"AsyncCollectiveDone" in i.rest', "False"),
-    ("_hlo_varying", "d // partitions for d", "d for d"),
-    ("_hlo_varying", "d % partitions for d", "d for d"),
-    ("_hlo_varying", "return self.made.of(told) if told else self.apart", "return self.apart"),
-    ("_hlo_varying", "return self.made.of(told) if told else self.apart", "return self.made.of(told) if told else self.alike"),
-    ("_hlo_varying", "return made[0] if len(made) == 1 else made", "return made[0]"),
-    ("_hlo_varying", "operands = [self.made.mix(*operands)]", "pass"),
-    ("_hlo_varying", "tally.partial = True", "pass"),
-    ("_hlo_classes", "if value.classes is not mixed.classes:", "if False:"),
-    ("_hlo_classes", "both = zip(mixed.classes, value.classes, strict=True)", "both = value.classes"),
-    ("_hlo_classes", "if trees and len(first) == len(second):", "if False:"),
-    ("_hlo_classes", "made[device] = inside\n", "made[device] = tuple(sorted(inside))\n"),
-    ("_hlo_classes", "made[device] = tuple(sorted(inside))", "made[device] = inside"),
-    ("_hlo_classes", "made[device] = place, tuple(sorted(inside))", "made[device] = tuple(sorted(inside))"),
-    ("_hlo_classes", "made[target] = held[source]", "made[source] = held[target]"),
-    ("_hlo_classes", "made: list[Hashable] = [()] * len(held)", "made: list[Hashable] = list(held)"),
-    ("_hlo_classes", "number != classes[d - d // inner % size * inner]", "number != classes[d - d % size]"),
-    ("_hlo_classes", "d // step % size for step", "d // size % size for step"),
-    ("_hlo_classes", "sizes[-1] if", "1 if"),
-    ("_hlo_classes", "manual|unreduced", "manual"),
-    ("_hlo_classes", 'replicated=\\{[^}]*\\}', "never"),
-    ("_hlo_integers", "_LONGEST = 4096", "_LONGEST = 0"),
-    ("_hlo_integers", "a - low) % (1 << bits) + low", "a + 1 - low) % (1 << 1) + low"),
-    ("_hlo_integers", "return table[min(max(index, 0), len(table) - 1)]", "return table[0]"),
-    ("_hlo_integers", '"negate": lambda a: -a', '"negate": lambda a: 0'),
-    ("_hlo_flow", "max(held) + 1", "len(held)"),
-    ("_hlo_flow", "min((_repeated", "max((_repeated"),
-    ("_hlo_flow", "share >= _ALL", "share > 0"),
-    ("_hlo_flow", "if size > 1", "if size"),
-    ("_hlo_flow", "max(each) - min(each) > _EQUAL * max(each)", "False"),
-    ("_hlo_flow", "not tally.partial and", ""),
-    ("_hlo_flow", "if not classes.varies", "if classes.varies"),
+    ("_hlo.replication", 'opcode.endswith("-done") or', ""),
+    ("_hlo.replication", 'kind = opcode.removesuffix("-start")', "kind = opcode"),
+    ("_hlo.replication", "return whole[index] if index < len(whole)", "return whole[0] if index < len(whole)"),
+    ("_hlo.replication", "return result if times else state", "return state"),
+    ("_hlo.replication", "return result if times else state", "return result"),
+    ("_hlo.replication", "if after == state:", "if True:"),
+    ("_hlo.replication", "None if times is None else times + 1", "times"),
+    ("_hlo.replication", "flops * (1 if times is None else times)", "flops"),
+    ("_hlo.replication", "(loop, *loops) if times is None", "loops if times is None"),
+    ("_hlo.replication", "result = self._left_early", "self._left_early"),
+    ("_hlo.replication", "part if passes_on(self.module, loop, n) else", ""),
+    ("_hlo.replication", "key=lambda t: t.flops.total()", "key=lambda t: -t.flops.total()"),
+    ("_hlo.replication", "any(t.flops != most.flops for t in tallies)", "True"),
+    ("_hlo.replication", "return self._spread(reduce(self.made.either, results), which)", "return reduce(self.made.either, results)"),
+    ("_hlo.replication", "reduce(self.made.either, results)", "results[0]"),
+    ("_hlo.replication", "here = self.made.mix(within, which if taken is None else taken[number])", "here = within"),
+    ("_hlo.replication", "which if taken is None else taken[number]", "which"),
+    ("_hlo.replication", "chosen = [1 - truth for truth in chosen]", "pass"),
+    ("_hlo.replication", "k if 0 <= k < count else count - 1 for", "k for"),
+    ("_hlo.replication", "k == n or (d,) for", "k == n for"),
+    ("_hlo.replication", '"infeed", "recv", ', '"recv", '),
+    ("_hlo.replication", '"side_effect=true" in i.rest', "False"),
+    ("_hlo.replication", '"AsyncCollectiveDone" in i.rest', "False"),
+    ("_hlo.replication", "d // partitions for d", "d for d"),
+    ("_hlo.replication", "d % partitions for d", "d for d"),
+    ("_hlo.replication", "return self.made.of(told) if told else self.apart", "return self.apart"),
+    ("_hlo.replication", "return self.made.of(told) if told else self.apart", "return self.made.of(told) if told else self.alike"),
+    ("_hlo.replication", "return made[0] if len(made) == 1 else made", "return made[0]"),
+    ("_hlo.replication", "operands = [self.made.mix(*operands)]", "pass"),
+    ("_hlo.replication", "tally.partial = True", "pass"),
+    ("_hlo.device_classes", "if value.classes is not mixed.classes:", "if False:"),
+    ("_hlo.device_classes", "both = zip(mixed.classes, value.classes, strict=True)", "both = value.classes"),
+    ("_hlo.device_classes", "if trees and len(first) == len(second):", "if False:"),
+    ("_hlo.device_classes", "made[device] = inside\n", "made[device] = tuple(sorted(inside))\n"),
+    ("_hlo.device_classes", "made[device] = tuple(sorted(inside))", "made[device] = inside"),
+    ("_hlo.device_classes", "made[device] = place, tuple(sorted(inside))", "made[device] = tuple(sorted(inside))"),
+    ("_hlo.device_classes", "made[target] = held[source]", "made[source] = held[target]"),
+    ("_hlo.device_classes", "made: list[Hashable] = [()] * len(held)", "made: list[Hashable] = list(held)"),
+    ("_hlo.device_classes", "number != classes[d - d // inner % size * inner]", "number != classes[d - d % size]"),
+    ("_hlo.device_classes", "d // step % size for step", "d // size % size for step"),
+    ("_hlo.device_classes", "sizes[-1] if", "1 if"),
+    ("_hlo.device_classes", "manual|unreduced", "manual"),
+    ("_hlo.device_classes", 'replicated=\\{[^}]*\\}', "never"),
+    ("_hlo.device_integers", "_LONGEST = 4096", "_LONGEST = 0"),
+    ("_hlo.device_integers", "a - low) % (1 << bits) + low", "a + 1 - low) % (1 << 1) + low"),
+    ("_hlo.device_integers", "return table[min(max(index, 0), len(table) - 1)]", "return table[0]"),
+    ("_hlo.device_integers", '"negate": lambda a: -a', '"negate": lambda a: 0'),
+    ("_hlo.work", "max(held) + 1", "len(held)"),
+    ("_hlo.work", "min((_repeated", "max((_repeated"),
+    ("_hlo.work", "share >= _ALL", "share > 0"),
+    ("_hlo.work", "if size > 1", "if size"),
+    ("_hlo.work", "max(each) - min(each) > _EQUAL * max(each)", "False"),
+    ("_hlo.work", "not tally.partial and", ""),
+    ("_hlo.work", "if not classes.varies", "if classes.varies"),
 ]  # fmt: skip
 
 
@@ -1168,7 +1168,7 @@ CHECKS = [
 
 def right(monkeypatch, tmp_path, name, *change):
     """Whether a copy of the package with this change gives every answer."""
-    (changed,) = broken_package(tmp_path, monkeypatch, name, *change, "_hlo_flow")
+    (changed,) = broken_package(tmp_path, monkeypatch, name, *change, "_hlo.work")
     here = sys.modules[__name__]
     for known in ("work", "varying_axes", "Work", "classes"):
         monkeypatch.setattr(here, known, getattr(changed, known))
@@ -1186,4 +1186,4 @@ def test_a_broken_walk_is_noticed(tmp_path, monkeypatch, number):
 
 
 def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    assert right(monkeypatch, tmp_path, "flow_whole", "_hlo_flow", "0.99", "0.99")
+    assert right(monkeypatch, tmp_path, "flow_whole", "_hlo.work", "0.99", "0.99")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spmd_helpers._hlo import read_hlo
+from spmd_helpers._hlo.collectives import read_hlo
 
 from .stand_ins import one
 

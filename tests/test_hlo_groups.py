@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spmd_helpers._hlo import read_hlo
+from spmd_helpers._hlo.collectives import read_hlo
 
 from .stand_ins import one
 

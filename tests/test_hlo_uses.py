@@ -2,9 +2,9 @@
 
 import pytest
 
-from spmd_helpers._hlo_text import parse
-from spmd_helpers._hlo_uses import elements, parameter, places, uses
-from spmd_helpers._hlo_values import Place
+from spmd_helpers._hlo.dataflow import elements, parameter, places, uses
+from spmd_helpers._hlo.integers import Place
+from spmd_helpers._hlo.parser import parse
 
 # A stack goes through a call and a conversion into a loop, which takes a slice of it
 # in a fusion; beside it goes a table that the loop changes.

@@ -1,4 +1,4 @@
-"""The house: one place for each fact, arrows that never point up, a full lock."""
+"""The house: one place for each fact, arrows that point down only, a full lock."""
 
 import ast
 import lzma
@@ -16,114 +16,145 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "spmd_helpers"
 
-# Which module stands on which floor. It may import from its own floor and from
-# those below; `__init__` hands out names and may import all of them.
-FLOORS = {
-    4: {
-        "__init__",  # what grading asks by the public names
-        *("_exercise", "_data", "_prose", "_extension"),
-        *("grade", "_grade_submission", "_grade_plan", "_grade_extra", "_grade_run"),
-        *("_grade_process", "_grade_watch", "_grade_child", "_grade_seal"),
-        "_grade_report",
-    },
-    3: {"_draw", "_checks", "_budgets", "_explain", "_widgets"},
-    2: {
-        *("_xray", "_xray_view", "_compile", "_leaves", "_program_layouts"),
-        *("_findings", "_devices", "_tpu", "_launch", "_launch_child"),
-    },
-    1: {
-        *("_picture", "_scene", "_svg", "_facts", "_widget_source"),
-        *("_compare", "_from_jax", "_jax_version", "_libtpu"),
-        "_tpu_memory",
-        *("_memory", "_memory_view"),
-        *("_evidence", "_traced", "_mapped", "_asked", "_finding"),
-        *("_findings_asked", "_findings_hlo", "_findings_layouts", "_findings_whole"),
-    },
-    0: {
-        *("_errors", "_text", "_tables", "_layout", "_by_name"),
-        *("_palette", "_source_lines", "_cuts"),
-        *("_hlo", "_hlo_input", "_hlo_text", "_hlo_values", "_hlo_labels"),
-        *("_hlo_scatter", "_hlo_gather", "_hlo_uses", "_replica_groups"),
-        *("_hlo_flops", "_hlo_flow", "_hlo_varying", "_hlo_classes", "_hlo_integers"),
-        *("_transformer", "_models", "_hardware", "_measured", "_activations"),
-        *("_training_memory", "_training_setup", "_training_state"),
-        *("_training_work", "_training_view"),
-        *("_tpu_topology", "_launch_text"),
-        *("_matmul", "_matmul_rule", "_matmul_words", "_widget_data"),
-        *("_explain_rules", "_explain_fields", "_explain_text"),
-        *("_explain_rules_names", "_explain_rules_mesh", "_explain_rules_placing"),
-        *("_explain_rules_manual", "_explain_rules_varying"),
-        *("_explain_rules_explicit", "_explain_rules_running"),
-    },
+SOURCES = (PACKAGE, ROOT / "src" / "spmd_grading")
+# At the top of a file of spmd_helpers there is the standard library only. These also
+# import a library inside of functions, where it is needed; all others import none.
+LIBRARIES = {
+    "_core.versions": {"jax"},
+    "_devices": {"jax"},
+    "_tpu.mesh": {"jax"},
+    "_shardings.from_jax": {"numpy"},
+    "_datasets.mnist": {"numpy"},
+    "_drawing.draw": {"matplotlib"},
+    "_explain.ipython": {"IPython"},
+    "_asserts.compare": {"numpy"},
+    "_widgets.widgets": {"anywidget", "traitlets"},
 }
-FLOOR_OF = {name: floor for floor, names in FLOORS.items() for name in names}
-# Libraries that a floor may import at the top of a file, beside the standard one.
-LIBRARIES = {0: set(), 1: set(), 2: set(), 3: set(), 4: {"numpy"}}
 HEAVY = ("jax", "numpy", "matplotlib")
 
 
-def modules() -> list[Path]:
-    return [p for p in sorted(PACKAGE.rglob("*.py")) if p.name != "__init__.py"]
+def modules(*folders: Path) -> list[Path]:
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
 
 
-def imports(tree: ast.AST, top_only: bool = False):
-    """(names of our own modules, names of libraries) that a file imports."""
-    own, libraries = set(), set()
-    nodes = tree.body if top_only else ast.walk(tree)
-    for node in nodes:
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def libraries(tree: ast.AST, top_only: bool = False) -> set[str]:
+    """What a file imports that is neither its own package nor the standard library."""
+    names = []
+    for node in ast.walk(tree):
+        if top_only and node not in tree.body:
+            continue
         if isinstance(node, ast.Import):
-            found = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            names = [node.module] if node.module else [a.name for a in node.names]
-            own.update(name.split(".")[0] for name in names)
-            continue
-        elif isinstance(node, ast.ImportFrom):
-            found = [node.module]
-        else:
-            continue
-        for name in found:
-            if name.split(".")[0] == "spmd_helpers":
-                own.add((name.split(".") + ["__init__"])[1])
-            else:
-                libraries.add(name.split(".")[0])
-    return own, libraries - set(sys.stdlib_module_names)
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.append(node.module)
+    return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names)
 
 
-def upward(name: str, tree: ast.AST) -> list[str]:
-    """The modules of higher floors that module `name` imports."""
-    own, _ = imports(tree)
-    return sorted(o for o in own if FLOOR_OF.get(o, 9) > FLOOR_OF.get(name, 9))
-
-
-def test_every_module_has_a_floor():
-    assert {path.stem for path in modules()} <= set(FLOOR_OF)
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
-def test_arrows_never_point_up(path):
-    assert upward(path.stem, ast.parse(path.read_text("utf8"))) == []
-
-
-def test_an_arrow_that_points_up_is_seen():
-    for line in ("from ._draw import draw", "from . import _draw"):
-        assert upward("_layout", ast.parse(f"def f():\n    {line}")) == ["_draw"]
-    assert upward("_draw", ast.parse("from ._layout import Layout")) == []
-
-
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
-def test_libraries_at_the_top_of_a_file(path):
+@pytest.mark.parametrize("path", modules(PACKAGE), ids=module_name)
+def test_libraries_of_a_file(path):
     tree = ast.parse(path.read_text("utf8"))
-    _, at_top = imports(tree, top_only=True)
-    assert at_top <= LIBRARIES.get(FLOOR_OF.get(path.stem), set())
-    if FLOOR_OF.get(path.stem) == 0:
-        assert imports(tree)[1] == set(), "floor 0 is the standard library only"
+    assert libraries(tree, top_only=True) == set()
+    assert libraries(tree) == LIBRARIES.get(module_name(path), set())
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: p.stem)
-def test_file_is_private(path):
-    assert path.stem.startswith("_") or path.stem == "grade"  # a command line
+def test_a_library_is_seen():
+    tree = ast.parse("import re\nimport numpy as np\ndef f():\n    import jax.numpy")
+    assert libraries(tree, top_only=True) == {"numpy"}
+    assert libraries(tree) == {"numpy", "jax"}
+
+
+def private_names(tree: ast.AST) -> list[str]:
+    """Names with an underscore that come from another module."""
+    return [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+        if alias.name.startswith("_")
+        and (node.level or node.module.startswith(("spmd_helpers.", "spmd_grading.")))
+    ]
+
+
+@pytest.mark.parametrize("path", modules(*SOURCES), ids=lambda p: p.stem)
+def test_what_is_private_stays_private(path):
     text = path.read_text("utf8")
     assert "jax._src" not in text
+    assert private_names(ast.parse(text)) == []
+
+
+def test_a_private_name_is_seen():
+    assert private_names(ast.parse("from ..wing.module import _inner, outer"))
+    assert not private_names(ast.parse("from . import module\nfrom .x import outer"))
+
+
+# The arrows: the contracts in pyproject.toml, which `make lint` asks.
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory):
+    """A copy of the sources and their contracts."""
+    folder = tmp_path_factory.mktemp("arrows")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=ignore)
+    return folder
+
+
+def arrows(folder: Path) -> subprocess.CompletedProcess:
+    # The tool asks the working folder first for the packages that it reads.
+    command = "import sys; sys.path.insert(0, 'src'); from importlinter.cli import *;"
+    return subprocess.run(
+        [sys.executable, "-c", f"{command} lint_imports_command(['--no-cache'])"],
+        cwd=folder,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+    )
+
+
+TURNED = {
+    "up": ("_core/words.py", "from .._drawing.draw import draw", "Wings of"),
+    "sideways": ("_matmul/rule.py", "from .._memory.memory import memory", "Wings of"),
+    "up in a wing": ("_hlo/parser.py", "from .work import work", "Readers of"),
+    "to grading": ("_errors.py", "import spmd_grading.plan", "Grading may know"),
+}
+
+
+@pytest.mark.parametrize("way", TURNED)
+def test_an_arrow_that_is_turned_round_is_seen(scratch, way):
+    name, line, contract = TURNED[way]
+    path = scratch / "src" / "spmd_helpers" / name
+    before = path.read_text("utf8")
+    path.write_text(f"{before}\n\ndef turned():\n    {line}\n", "utf8")
+    try:
+        done = arrows(scratch)
+    finally:
+        path.write_text(before, "utf8")
+    assert done.returncode == 1, done.stdout + done.stderr
+    broken = re.findall(r"^(.*?) BROKEN$", done.stdout, re.M)
+    assert any(name.startswith(contract) for name in broken), done.stdout
+
+
+def test_a_module_without_a_place_is_seen(scratch):
+    path = scratch / "src" / "spmd_helpers" / "_attic.py"
+    path.write_text('"""Nobody said where this belongs."""\n', "utf8")
+    try:
+        done = arrows(scratch)
+    finally:
+        path.unlink()
+    assert done.returncode == 1
+    assert "_attic" in done.stdout
+
+
+def test_the_arrows_as_they_are(scratch):
+    done = arrows(scratch)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 broken" in done.stdout
 
 
 def loaded_after(code: str) -> list[str]:
@@ -489,7 +520,7 @@ def test_a_browser_that_is_named_must_be_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["src/spmd_helpers/_draw.py", "src/spmd_helpers/data/x.py", "book/x.md"]
+    "name", ["src/spmd_helpers/_draw.py", "src/spmd_helpers/_hlo/x.py", "book/x.md"]
 )
 def test_what_the_site_is_made_from(tmp_path, name):
     sys.path.insert(0, str(ROOT / "tools"))

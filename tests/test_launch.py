@@ -21,9 +21,9 @@ from jax.sharding import AxisType as Auto
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers import _launch
 from spmd_helpers._errors import LaunchFailed, LaunchTimedOut, NotUnderstood
-from spmd_helpers._launch_text import text_of
+from spmd_helpers._launch import launch as launch_module
+from spmd_helpers._launch.program_text import text_of
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/thread-self/children").exists(), reason="needs Linux's /proc"
@@ -133,7 +133,7 @@ def test_noise_is_kept_apart():
 
 
 def test_what_is_shown_is_the_output_and_nothing_else():
-    run = _launch.Launched(("a < b\n  c\n", ""), (0, 0), 4, "print()")
+    run = launch_module.Launched(("a < b\n  c\n", ""), (0, 0), 4, "print()")
     assert str(run) == ("process 0:\n  a < b\n    c\nprocess 1:\n  (printed nothing)")
     bundle = run._repr_mimebundle_()
     assert bundle["text/plain"] == str(run)
@@ -174,7 +174,7 @@ def test_two_at_once_do_not_meet():
 
 def test_a_port_is_held_while_it_is_used(monkeypatch):
     ports = []
-    start = _launch._Cluster._start
+    start = launch_module._Cluster._start
 
     def seen(self, rank, port):
         ports.append(port)
@@ -182,7 +182,7 @@ def test_a_port_is_held_while_it_is_used(monkeypatch):
             other.bind(("127.0.0.1", port))  # nobody else can take it meanwhile
         start(self, rank, port)
 
-    monkeypatch.setattr(_launch._Cluster, "_start", seen)
+    monkeypatch.setattr(launch_module._Cluster, "_start", seen)
     spmd.launch("pass", devices=1)
     assert len(ports) == 2
     assert len(set(ports)) == 1
@@ -192,7 +192,7 @@ def test_a_port_is_held_while_it_is_used(monkeypatch):
 
 
 def test_a_lost_race_is_run_again(monkeypatch):
-    start, tries = _launch._Cluster._start, []
+    start, tries = launch_module._Cluster._start, []
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -202,7 +202,7 @@ def test_a_lost_race_is_run_again(monkeypatch):
             first = len(tries) <= 2
             start(self, rank, taken.getsockname()[1] if first else port)
 
-        monkeypatch.setattr(_launch._Cluster, "_start", unlucky_once)
+        monkeypatch.setattr(launch_module._Cluster, "_start", unlucky_once)
         assert spmd.launch("print(1)", devices=1).outputs == ("1\n",) * 2
     assert tries == [0, 1, 0, 1]
 

@@ -14,9 +14,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
-from spmd_helpers._from_jax import layout, read_mesh
-from spmd_helpers._layout import Layout
-from spmd_helpers._text import bytes_words, device_list, table
+from spmd_helpers._core.words import bytes_words, device_list, table
+from spmd_helpers._shardings.from_jax import layout, read_mesh
+from spmd_helpers._shardings.sharding import Layout
 
 from .stand_ins import guarded
 
@@ -216,8 +216,8 @@ def test_equality_and_order_of_mesh_axes():
 def test_neither_layout_nor_its_drawing_needs_jax():
     code = (
         "import sys\n"
-        "from spmd_helpers._draw import draw, draw_mesh\n"
-        "from spmd_helpers._layout import Layout\n"
+        "from spmd_helpers._drawing.draw import draw, draw_mesh\n"
+        "from spmd_helpers._shardings.sharding import Layout\n"
         "d = draw(Layout((8, 2), mesh_shape={'data': 4}, entries=('data',)))\n"
         "str(d), d.svg, d._repr_mimebundle_(), str(draw_mesh({'a': 2}))\n"
         "found = {'jax', 'numpy', 'matplotlib'} & set(sys.modules)\n"

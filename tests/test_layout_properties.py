@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from spmd_helpers import _layout
-from spmd_helpers._from_jax import layout
+from spmd_helpers._shardings import sharding as sharding_module
+from spmd_helpers._shardings.from_jax import layout
 
 NAMES = ("data", "model", "pod")
 
@@ -142,7 +142,7 @@ def _copies_over_used_axes(mesh, entries):
     return math.prod(mesh[axis] for entry in entries for axis in entry)
 
 
-def _first_holder_only(mesh, entries, real=_layout._owners):
+def _first_holder_only(mesh, entries, real=sharding_module._owners):
     return {block: places[:1] for block, places in real(mesh, entries).items()}
 
 
@@ -173,7 +173,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
-    monkeypatch.setattr(_layout, name, wrong)
+    monkeypatch.setattr(sharding_module, name, wrong)
 
     @options(400, phases=[Phase.generate], report_multiple_bugs=False)
     @given(cases())
@@ -185,7 +185,7 @@ def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
 
 
 def test_the_property_catches_positions_taken_for_ids(monkeypatch):
-    monkeypatch.setattr(_layout.Layout, "devices", lambda lay, b: lay.owners[b])
+    monkeypatch.setattr(sharding_module.Layout, "devices", lambda lay, b: lay.owners[b])
 
     @options(400, phases=[Phase.generate], report_multiple_bugs=False)
     @given(cases())

@@ -19,7 +19,6 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers import _matmul_rule
 from spmd_helpers._errors import (
     AxisUsedTwice,
     NotDivisible,
@@ -27,8 +26,9 @@ from spmd_helpers._errors import (
     TooManyEntries,
     UnknownAxis,
 )
-from spmd_helpers._matmul import matmul
-from spmd_helpers._xray import xray
+from spmd_helpers._matmul import rule
+from spmd_helpers._matmul.matmul import matmul
+from spmd_helpers._xray.xray import xray
 
 COMPILED = int(os.environ.get("SPMD_MATMUL_CASES", "120"))
 TYPED = 5000
@@ -191,9 +191,9 @@ METHODS = {
 @pytest.mark.parametrize("mutant", [*MUTANTS, *METHODS])
 def test_the_compiler_catches_a_wrong_rule(mutant, compiled, monkeypatch):
     if mutant in MUTANTS:
-        monkeypatch.setattr(_matmul_rule, *MUTANTS[mutant])
+        monkeypatch.setattr(rule, *MUTANTS[mutant])
     else:
-        monkeypatch.setattr(_matmul_rule._Work, *METHODS[mutant])
+        monkeypatch.setattr(rule._Work, *METHODS[mutant])
     assert disagreeing(compiled) != []
 
 
@@ -346,7 +346,7 @@ def test_bad_input_gets_a_sentence(given, error, words):
 
 def test_it_needs_no_jax():
     code = (
-        "import sys; from spmd_helpers._matmul import matmul; "
+        "import sys; from spmd_helpers._matmul.matmul import matmul; "
         "matmul((4, 4, 4), ('x',), (), mesh={'x': 2}); sys.exit('jax' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

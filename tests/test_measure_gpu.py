@@ -116,7 +116,7 @@ def test_the_books_rows_are_written_only_when_that_is_asked_for():
     root = TOOL.parent.parent
     assert asked() == root / "my-measurements"
     assert asked("--out", "there") == Path("there")
-    package = root / "src" / "spmd_helpers" / "data" / "measured"
+    package = root / "src" / "spmd_helpers" / "_hardware" / "measurements"
     assert asked("--for-the-book") == package
     with pytest.raises(SystemExit, match="two places"):
         asked("--for-the-book", "--out", "there")

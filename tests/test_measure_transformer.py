@@ -433,8 +433,8 @@ def test_an_exchange_costs_what_is_not_hidden():
 @pytest.mark.parametrize("name", ["dp", "fsdp_explicit", "tp"])
 def test_kernels_have_the_flops_that_the_xray_counts(name):
     import spmd_helpers as spmd
-    from spmd_helpers._hlo_flow import work
-    from spmd_helpers._hlo_text import parse
+    from spmd_helpers._hlo.parser import parse
+    from spmd_helpers._hlo.work import work
 
     text = (FIXTURES / f"{name}_scan8_step.gpu_0.11.2.hlo").read_text("utf8")
     time = roofline(text, Card(SPEEDS))

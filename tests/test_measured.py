@@ -8,7 +8,7 @@ import pytest
 
 import spmd_helpers as spmd
 from spmd_helpers._errors import NotUnderstood
-from spmd_helpers._measured import _FILES, _FOLDER
+from spmd_helpers._hardware.measured import _FILES, _FOLDER
 
 KINDS = tuple(_FILES)
 EVERY_ROW = ("name", "device", "devices", "jax", "date", "command")

@@ -19,9 +19,10 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
-from spmd_helpers import _memory, xray
-from spmd_helpers import _memory_view as view
-from spmd_helpers._memory import Memory, MemoryLine, memory
+from spmd_helpers import xray
+from spmd_helpers._memory import memory as memory_module
+from spmd_helpers._memory import report as view
+from spmd_helpers._memory.memory import Memory, MemoryLine, memory
 
 from .stand_ins import guarded
 from .test_layout_properties import cases, options
@@ -124,7 +125,7 @@ def _no_kind(place):
     return f"kind {place.device_ids[0]}" if place.device_ids else ""
 
 
-def _replicated(*args, real=_memory.layout, **more):
+def _replicated(*args, real=memory_module.layout, **more):
     return replace(real(*args, **more), entries=())
 
 
@@ -140,7 +141,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
-    monkeypatch.setattr(_memory, name, wrong, raising=False)
+    monkeypatch.setattr(memory_module, name, wrong, raising=False)
 
     @options(200, phases=[Phase.generate], report_multiple_bugs=False)
     @given(trees())
@@ -263,7 +264,7 @@ def test_layouts_of_an_xray(mesh):
 
 
 def test_a_layout_laid_anew(mesh):
-    lay = _memory.layout(put((8, 6), mesh, "data"))
+    lay = memory_module.layout(put((8, 6), mesh, "data"))
     assert memory([lay], P(), mesh=mesh).largest_device_bytes == 192
 
 
@@ -357,7 +358,7 @@ def test_a_sharding_without_axis_names(mesh):
 
 def test_devices_of_several_kinds(mesh):
     """Ids repeat from one kind of device to the next."""
-    lay = _memory.layout(put((8, 6), mesh, "data"))
+    lay = memory_module.layout(put((8, 6), mesh, "data"))
     other = type(lay)(
         **_fields(lay) | {"platform": "8 × TPU v5", "mesh_shape": {"x": 8}}
     )

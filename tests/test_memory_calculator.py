@@ -11,11 +11,12 @@ import sys
 import pytest
 
 import spmd_helpers as spmd
-from spmd_helpers import _widget_data, _widget_source
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._models import MODELS
-from spmd_helpers._text import bytes_words
-from spmd_helpers._transformer import Transformer
+from spmd_helpers._core.words import bytes_words
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._training.model import Transformer
+from spmd_helpers._training.models import MODELS
+from spmd_helpers._widgets import data
+from spmd_helpers._widgets import source as widgets_source
 from tests.memory_oracle import DEFAULTS, counted, expected
 from tests.memory_states import BAD, cases
 from tests.widget_harness import answers, is_clean
@@ -139,7 +140,7 @@ def test_where_the_count_was_short_by_more_than_is_free(browser):
     tight = {"model": "gpt3-xl", "chip": "a100-80gb", "data": "1", "attention": "plain"}
     states = [{**tight, "batch": f"{n}"} for n in range(1, 60)]
     states += [{**state, "margin": "1"} for state in states]
-    near = _widget_data.measured()["near"]["gpu"]
+    near = data.measured()["near"]["gpu"]
     words = f"On GPUs it was up to {near['short']} % short"
     seen = set()
     for answer in answers(browser, NAME, states):
@@ -162,7 +163,7 @@ def test_an_mlp_begins_with_an_answer(browser):
 def test_every_argument_is_named_where_it_is_set(browser):
     """An error names an argument of Python: so does the label of its control."""
     page = browser.new_page()
-    script = _widget_source.joined(NAME)
+    script = widgets_source.joined(NAME)
     labels = page.evaluate(
         f"""() => {{ {script};
         return ["custom", "mlp", "gpt3-xl"].flatMap((model) =>
@@ -179,7 +180,7 @@ def test_every_argument_is_named_where_it_is_set(browser):
 
 
 def test_models_and_chips_come_from_python():
-    lines = _widget_data.data_script().splitlines()
+    lines = data.data_script().splitlines()
     values = {}
     for line in lines:
         name, value = re.fullmatch(r"const (\w+) = (.*);", line).groups()
@@ -195,7 +196,7 @@ def test_models_and_chips_come_from_python():
 
 
 def test_the_data_need_no_jax():
-    code = "import sys, spmd_helpers._widget_data; sys.exit('jax' in sys.modules)"
+    code = "import sys, spmd_helpers._widgets.data; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -205,7 +206,7 @@ def test_arguments_become_a_state():
             continue
         model, how, found, _ = counted(DEFAULTS | state)
         chip, margin = (DEFAULTS | state)["chip"], (DEFAULTS | state)["margin"]
-        again = _widget_data.memory_state(model, chip=chip, margin=margin, **how)
+        again = data.memory_state(model, chip=chip, margin=margin, **how)
         assert set(again) <= set(DEFAULTS)
         assert counted(DEFAULTS | again)[2] == found
         assert expected(DEFAULTS | again, with_changes=False) == {
@@ -217,7 +218,7 @@ def test_arguments_become_a_state():
 
 def test_what_was_measured(browser):
     page = browser.new_page()
-    script = _widget_source.joined(NAME)
+    script = widgets_source.joined(NAME)
     got = page.evaluate(f"() => {{ {script}; return memoryCompared(); }}")
     near = page.evaluate(f"() => {{ {script}; return memoryNear(); }}")
     page.close()

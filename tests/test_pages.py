@@ -51,7 +51,7 @@ def test_the_glossary_is_in_order_and_names_chapters_that_exist():
 
 
 def test_the_page_of_errors_has_every_rule_and_is_fresh():
-    from spmd_helpers._explain_rules import RULES
+    from spmd_helpers._explain.rules.table import RULES
 
     text = (BOOK / "errors.md").read_text("utf8")
     headings = re.findall(r"^### (.*)$", text, re.M)

@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from spmd_helpers._palette import DARK, LIGHT
+from spmd_helpers._core.palette import DARK, LIGHT
 
 LEAST = 12  # what two colors side by side need at the least
 EYES = {

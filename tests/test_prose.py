@@ -6,10 +6,10 @@ import re
 import subprocess
 import sys
 
-from spmd_helpers import _prose
-from spmd_helpers._prose import load_text
+from spmd_helpers._datasets import text as datasets_text
+from spmd_helpers._datasets.text import load_text
 
-DATA = pathlib.Path(_prose.__file__).parent / "data"
+DATA = pathlib.Path(datasets_text.__file__).parent
 SHA256 = "d5a66c1c273bf9c8f8d5bfd99630d1448e453d125947857bc3b80fdb2db1c115"
 
 

@@ -14,9 +14,10 @@ from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers import _facts, _widget_source
-from spmd_helpers._layout import Layout, spec_words
-from spmd_helpers._text import bytes_words, device_list
+from spmd_helpers._core.words import bytes_words, device_list
+from spmd_helpers._drawing import words as drawing_words
+from spmd_helpers._shardings.sharding import Layout, spec_words
+from spmd_helpers._widgets import source
 from tests.widget_harness import answers, is_clean, page_with
 
 NAME = "sharding_explorer"
@@ -76,7 +77,7 @@ def expected(mesh, shape, entries, dtype, device=0) -> dict:
         lay = Layout(shape, dtype, mesh_shape=mesh, entries=entries)
     except spmd.SpecError as error:
         return {"error": str(error)}
-    words = _facts.say_layout(lay)
+    words = drawing_words.say_layout(lay)
     facts = list(words.facts)
     if lay.device_count > 1:
         times = f", {lay.replicas} times one copy" if lay.replicas > 1 else ""
@@ -688,7 +689,7 @@ def test_one_module_as_anywidget_takes_it(context):
     page = context.new_page()
     page.goto("about:blank")
     state = {"spec": "P('model', None)"}
-    page.evaluate(MODEL, [_widget_source.module(NAME), state])
+    page.evaluate(MODEL, [source.module(NAME), state])
     said = page.locator(".spmd-w-said")
     assert "P('model', None)" in said.inner_text()
     assert page.get_by_role("button", name="Copy link").count() == 0
@@ -703,9 +704,9 @@ def test_one_module_as_anywidget_takes_it(context):
     assert json.loads(json.dumps(held)) == held
 
 
-@pytest.mark.parametrize("name", _widget_source.WIDGETS)
+@pytest.mark.parametrize("name", source.WIDGETS)
 def test_each_widget_is_one_module(context, name):
-    module = _widget_source.module(name)
+    module = source.module(name)
     assert not re.search(r"^import |^export (?!default)", module, re.M)
     page = context.new_page()
     page.goto("about:blank")

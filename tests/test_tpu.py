@@ -26,15 +26,17 @@ from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from spmd_helpers import _libtpu, _tpu, _tpu_memory, _tpu_topology
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._hlo_text import dtype_word
-from spmd_helpers._tpu_memory import Buffer, explain_compile_error, hlo_dtype
-from spmd_helpers._tpu_topology import UnknownTopology, read_topology
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._hlo.parser import dtype_word
+from spmd_helpers._tpu import libtpu as tpu_libtpu
+from spmd_helpers._tpu import mesh as mesh_module
+from spmd_helpers._tpu import refusals as tpu_refusals
+from spmd_helpers._tpu import topology as tpu_topology
+from spmd_helpers._tpu.refusals import Buffer, explain_compile_error, hlo_dtype
+from spmd_helpers._tpu.topology import UnknownTopology, read_topology
 
 from .stand_ins import broken_package
 
-PACKAGE = Path(_tpu.__file__).parent
 OOM = Path(__file__).parent / "data" / "oom"
 VERSIONS = ("0.10.2", "0.12.0.1")
 G, M = 2**30, 2**20
@@ -131,12 +133,12 @@ def test_no_such_block(name, message):
 
 def test_kinds_are_those_of_the_hardware_table():
     tpus = [chip.name for chip in HARDWARE.values() if chip.kind == "tpu"]
-    assert [*_tpu_topology.GENERATIONS] == tpus
+    assert [*tpu_topology.GENERATIONS] == tpus
 
 
-@given(kind=st.sampled_from([*_tpu_topology.GENERATIONS]), chips=st.integers(0, 10**5))
+@given(kind=st.sampled_from([*tpu_topology.GENERATIONS]), chips=st.integers(0, 10**5))
 def test_what_a_message_suggests_can_be_used(kind, chips):
-    near = _tpu_topology.near_topologies(_tpu_topology.GENERATIONS[kind], chips)
+    near = tpu_topology.near_topologies(tpu_topology.GENERATIONS[kind], chips)
     assert 1 <= len(near) <= 3
     for topology in near:
         assert read_topology(topology.name) == topology
@@ -146,7 +148,7 @@ def test_what_a_message_suggests_can_be_used(kind, chips):
 
 @given(st.text(max_size=12) | st.from_regex(r"v[45]p?[-:][\dx-]{0,8}", fullmatch=True))
 def test_any_text_is_a_block_or_gets_its_sentence(name):
-    answer = said(_tpu_topology, name)
+    answer = said(tpu_topology, name)
     assert repr(name) in answer if isinstance(answer, str) else answer.devices >= 1
 
 
@@ -183,7 +185,7 @@ TORI = [(4, 4, 4), (2, 2, 4), (2, 4, 4), (4, 4), (2, 4), (8, 2), (1, 1), (4, 8, 
 @pytest.mark.parametrize("torus", TORI, ids=str)
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_the_meshes_on_a_torus_are_those_that_jax_takes(torus, axes):
-    shapes = _tpu_topology.shapes_on(torus, axes)
+    shapes = tpu_topology.shapes_on(torus, axes)
     assert len(set(shapes)) == len(shapes)
     taken = [shape for shape in splits(prod(torus), axes) if jax_takes(torus, shape)]
     assert sorted(shapes) == taken
@@ -194,12 +196,12 @@ def test_the_meshes_on_a_torus_are_those_that_jax_takes(torus, axes):
 def test_any_mesh_lies_on_a_torus_if_jax_takes_it(data):
     torus = tuple(data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3)))
     axes = data.draw(st.integers(1, 4))
-    shape = data.draw(st.sampled_from([*_tpu_topology._splits(prod(torus), axes)]))
-    assert _tpu_topology.lies_on((*torus, 1, 1)[:3], shape) == jax_takes(torus, shape)
+    shape = data.draw(st.sampled_from([*tpu_topology._splits(prod(torus), axes)]))
+    assert tpu_topology.lies_on((*torus, 1, 1)[:3], shape) == jax_takes(torus, shape)
 
 
 def test_the_torus_of_the_largest_slice_is_soon_searched():
-    shapes = _tpu_topology.shapes_on((16, 16, 24), 4)
+    shapes = tpu_topology.shapes_on((16, 16, 24), 4)
     assert (1, 16, 16, 24) in shapes
     assert all(prod(shape) == 6144 for shape in shapes)
 
@@ -455,7 +457,7 @@ def test_too_much_by_less_than_the_numbers_tell():
 def test_other_errors_are_none_of_its_business(text):
     assert explain_compile_error(text, log=log_of("0.10.2")) is None
     assert explain_compile_error(RuntimeError(text)) is None
-    assert _tpu_memory.does_not_fit(jax, RuntimeError(text)) is None
+    assert tpu_refusals.does_not_fit(jax, RuntimeError(text)) is None
 
 
 @given(st.sampled_from(VERSIONS), st.integers(0, 6000), st.integers(0, 50_000))
@@ -485,7 +487,7 @@ def test_dtypes_as_the_compiler_spells_them(dtype, word):
 
 
 def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
-    monkeypatch.setattr(_tpu_memory, "error_log", lambda: log_of("0.10.2"))
+    monkeypatch.setattr(tpu_refusals, "error_log", lambda: log_of("0.10.2"))
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
     whole = NamedSharding(mesh, P())
     cut = NamedSharding(mesh, P(None, "data"))
@@ -497,12 +499,12 @@ def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
 
     args, kwargs = ({"up": up, "down": down},), {"scale": np.float32(1)}
     error = RuntimeError(read("replicated_v5e", "0.10.2"))
-    found = _tpu_memory.does_not_fit(jax, error, args, kwargs)
+    found = tpu_refusals.does_not_fit(jax, error, args, kwargs)
     names = {what: shape for _, what, shape in rows(found) if "[" in what}
     assert names == {"args[0]['up']": UP, "args[0]['down']": DOWN}
     assert found.chip == "cpu"
     # JAX knows what the function itself calls them.
-    found = _tpu_memory.does_not_fit(
+    found = tpu_refusals.does_not_fit(
         jax, error, args, kwargs, jax.jit(f).trace(*args, **kwargs)
     )
     names = {what: shape for _, what, shape in rows(found) if "[" in what}
@@ -513,7 +515,7 @@ def test_chips_are_named_as_in_the_hardware_table():
     for name in ("v4", "v5e", "v5p", "v6e", "7x"):
         device = SimpleNamespace(device_kind=HARDWARE[name].device_kind)
         leaf = SimpleNamespace(sharding=SimpleNamespace(device_set=[device]))
-        assert _tpu_memory._kind(leaf) == name
+        assert tpu_refusals._kind(leaf) == name
 
 
 # --- Without the compiler ---------------------------------------------------------
@@ -531,8 +533,8 @@ def no_libtpu(monkeypatch):
 
 
 def test_no_libtpu_says_how_to_install_it(no_libtpu):
-    with pytest.raises(_tpu.NoTpuCompiler) as raised:
-        _tpu.tpu_mesh("v5e:2x4", data=8)
+    with pytest.raises(mesh_module.NoTpuCompiler) as raised:
+        mesh_module.tpu_mesh("v5e:2x4", data=8)
     assert str(raised.value) == (
         "tpu_mesh needs the TPU compiler, and libtpu is not installed: run  %pip "
         f"install 'spmd-helpers[tpu]' 'jax[tpu]=={jax.__version__}'  and restart the "
@@ -544,9 +546,9 @@ def test_no_libtpu_says_how_to_install_it(no_libtpu):
 @pytest.fixture
 def libtpu(monkeypatch):
     """A JAX that wants libtpu 0.0.42, and whatever libtpu a test names."""
-    monkeypatch.setattr(_libtpu, "_is_installed_one", lambda: True)
-    monkeypatch.setattr(_libtpu, "has_libtpu", lambda: True)
-    monkeypatch.setattr(_tpu, "has_libtpu", lambda: True)
+    monkeypatch.setattr(tpu_libtpu, "_is_installed_one", lambda: True)
+    monkeypatch.setattr(tpu_libtpu, "has_libtpu", lambda: True)
+    monkeypatch.setattr(mesh_module, "has_libtpu", lambda: True)
     wants = ["jaxlib<=0.10.2", 'libtpu==0.0.42.*; extra == "tpu"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: wants)
 
@@ -558,8 +560,8 @@ def libtpu(monkeypatch):
 
 def test_an_old_libtpu_says_so(libtpu):
     libtpu("0.0.41.2")
-    with pytest.raises(_tpu.NoTpuCompiler) as raised:
-        _tpu.tpu_mesh("v5e:2x4", data=8)
+    with pytest.raises(mesh_module.NoTpuCompiler) as raised:
+        mesh_module.tpu_mesh("v5e:2x4", data=8)
     assert str(raised.value) == (
         "libtpu 0.0.41.2 is older than 0.0.42, which this jax is made for: run  %pip "
         f"install 'jax[tpu]=={jax.__version__}'  and restart the kernel."
@@ -569,26 +571,26 @@ def test_an_old_libtpu_says_so(libtpu):
 def test_a_libtpu_of_this_jax_or_newer_is_taken(libtpu, monkeypatch):
     for version in ("0.0.42", "0.0.42.1", "0.0.50.1", "unreadable"):
         libtpu(version)
-        assert _libtpu.too_old() is None
+        assert tpu_libtpu.too_old() is None
     libtpu("0.0.41")
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: None)
-    assert _libtpu.too_old() is None
+    assert tpu_libtpu.too_old() is None
 
     def unknown(name):
         raise importlib.metadata.PackageNotFoundError
 
     monkeypatch.setattr(importlib.metadata, "version", unknown)
-    assert _libtpu.too_old() is None
+    assert tpu_libtpu.too_old() is None
 
 
 def test_a_library_that_someone_names_is_not_judged(tmp_path, monkeypatch):
     library = tmp_path / "libtpu.so"
     library.touch()
     monkeypatch.setenv("TPU_LIBRARY_PATH", str(library))
-    assert _libtpu.has_libtpu()
-    assert not _libtpu._is_installed_one()
+    assert tpu_libtpu.has_libtpu()
+    assert not tpu_libtpu._is_installed_one()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1")
-    assert _libtpu.too_old() is None
+    assert tpu_libtpu.too_old() is None
 
 
 MISTAKES = [
@@ -615,15 +617,17 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("axes", "message"), MISTAKES, ids=lambda x: str(x)[:24])
 def test_mistakes_are_told_before_the_compiler_is_asked(no_libtpu, axes, message):
-    with pytest.raises((_tpu.NotUnderstood, _tpu.MeshMismatch)) as raised:
-        _tpu.tpu_mesh("v5e:2x4", **axes)
+    with pytest.raises((mesh_module.NotUnderstood, mesh_module.MeshMismatch)) as raised:
+        mesh_module.tpu_mesh("v5e:2x4", **axes)
     assert str(raised.value).startswith(message)
     assert raised.traceback[-1].name == "tpu_mesh"
 
 
 def test_two_devices_a_chip_are_counted(no_libtpu):
-    with pytest.raises(_tpu.MeshMismatch, match="7x:2x2x1 has 8, two on each of 4 chi"):
-        _tpu.tpu_mesh("7x:2x2x1", data=4)
+    with pytest.raises(
+        mesh_module.MeshMismatch, match="7x:2x2x1 has 8, two on each of 4 chi"
+    ):
+        mesh_module.tpu_mesh("7x:2x2x1", data=4)
 
 
 @pytest.mark.parametrize(
@@ -631,7 +635,7 @@ def test_two_devices_a_chip_are_counted(no_libtpu):
     [
         (
             "ABORTED: Internal error when accessing libtpu multi-process lockfile. Run",
-            _tpu.NoTpuCompiler,
+            mesh_module.NoTpuCompiler,
             "another program on this machine uses its TPUs, and libtpu serves one at a "
             "time (ABORTED: Internal error",
         ),
@@ -644,16 +648,20 @@ def test_two_devices_a_chip_are_counted(no_libtpu):
         ),
         (
             "INTERNAL: Failed to open /usr/lib/libtpu.so: invalid ELF header",
-            _tpu.NoTpuCompiler,
+            mesh_module.NoTpuCompiler,
             "the TPU compiler does not start (INTERNAL: Failed to open /usr/lib/libtpu"
             ".so: invalid ELF header): run  %pip install 'jax[tpu]==0.12'  and restart "
             "the kernel.",
         ),
-        ("", _tpu.NoTpuCompiler, "the TPU compiler does not start (no message): run"),
+        (
+            "",
+            mesh_module.NoTpuCompiler,
+            "the TPU compiler does not start (no message): run",
+        ),
     ],
 )
 def test_a_compiler_that_refuses(said, kind, told):
-    error = _tpu._refusal(read_topology("v5e:2x4"), said, "0.12")
+    error = mesh_module._refusal(read_topology("v5e:2x4"), said, "0.12")
     assert type(error) is kind
     assert str(error).startswith(told)
 
@@ -664,10 +672,10 @@ def test_a_compiler_that_refuses(said, kind, told):
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
     """A machine without TPUs that has libtpu; a log folder of its own."""
-    monkeypatch.setattr(_libtpu, "has_libtpu", lambda: True)
-    monkeypatch.setattr(_libtpu.glob, "glob", lambda pattern: [])
-    monkeypatch.setattr(_libtpu, "_log_folder", str(tmp_path))
-    for name in (*_libtpu._QUIET, _libtpu._LOG_PLACE):
+    monkeypatch.setattr(tpu_libtpu, "has_libtpu", lambda: True)
+    monkeypatch.setattr(tpu_libtpu.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr(tpu_libtpu, "_log_folder", str(tmp_path))
+    for name in (*tpu_libtpu._QUIET, tpu_libtpu._LOG_PLACE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TPU_SKIP_MDS_QUERY", "1")  # what JAX says without chips
     return tmp_path
@@ -675,12 +683,12 @@ def machine(monkeypatch, tmp_path):
 
 def test_the_environment_is_as_before(machine):
     before = dict(os.environ)
-    with _libtpu.quiet_libtpu():
-        told = {name: os.environ.get(name) for name in _libtpu._QUIET}
-        assert told == _libtpu._QUIET
+    with tpu_libtpu.quiet_libtpu():
+        told = {name: os.environ.get(name) for name in tpu_libtpu._QUIET}
+        assert told == tpu_libtpu._QUIET
         assert os.environ["TPU_LOG_DIR"] == str(machine)
     assert dict(os.environ) == before
-    with pytest.raises(KeyError), _libtpu.quiet_libtpu():
+    with pytest.raises(KeyError), tpu_libtpu.quiet_libtpu():
         raise KeyError
     assert dict(os.environ) == before
 
@@ -688,7 +696,7 @@ def test_the_environment_is_as_before(machine):
 def test_what_someone_has_set_stays(machine, monkeypatch):
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "mine")
     monkeypatch.setenv("TPU_LOG_DIR", "there")
-    with _libtpu.quiet_libtpu():
+    with tpu_libtpu.quiet_libtpu():
         assert os.environ["TPU_ACCELERATOR_TYPE"] == "mine"
         assert os.environ["TPU_LOG_DIR"] == "there"
     assert os.environ["TPU_ACCELERATOR_TYPE"] == "mine"
@@ -696,7 +704,7 @@ def test_what_someone_has_set_stays(machine, monkeypatch):
 
 def test_what_the_compiler_leaves_behind_does_not_reach_child_processes(machine):
     code = "import os; print(os.environ.get('TPU_WORKER_ID'))"
-    with _libtpu.quiet_libtpu():
+    with tpu_libtpu.quiet_libtpu():
         os.putenv("TPU_WORKER_ID", "WARNING: could not")  # as C++ does, unseen
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "None\n"
@@ -707,17 +715,17 @@ def test_a_machine_with_tpus_is_left_alone(machine, monkeypatch, chips):
     if chips == "jax":
         monkeypatch.delenv("TPU_SKIP_MDS_QUERY")
     monkeypatch.setattr(
-        _libtpu.glob, "glob", lambda pattern: ["one"] if pattern == chips else []
+        tpu_libtpu.glob, "glob", lambda pattern: ["one"] if pattern == chips else []
     )
     before = dict(os.environ)
-    with _libtpu.quiet_libtpu():
+    with tpu_libtpu.quiet_libtpu():
         assert dict(os.environ) == before
 
 
 def test_no_libtpu_no_change(machine, monkeypatch):
-    monkeypatch.setattr(_libtpu, "has_libtpu", lambda: False)
+    monkeypatch.setattr(tpu_libtpu, "has_libtpu", lambda: False)
     before = dict(os.environ)
-    with _libtpu.quiet_libtpu():
+    with tpu_libtpu.quiet_libtpu():
         assert dict(os.environ) == before
 
 
@@ -727,22 +735,22 @@ def test_only_this_process_has_its_log(monkeypatch, tmp_path):
     own.mkdir()
     theirs.mkdir()
     (own / f"{name}.1").write_text("another's")
-    monkeypatch.setattr(_libtpu, "_USUAL_LOG_PLACE", str(theirs))
-    monkeypatch.setattr(_libtpu, "_log_folder", str(own))
+    monkeypatch.setattr(tpu_libtpu, "_USUAL_LOG_PLACE", str(theirs))
+    monkeypatch.setattr(tpu_libtpu, "_log_folder", str(own))
     monkeypatch.delenv("TPU_LOG_DIR", raising=False)
-    assert _libtpu.error_log() == ""
+    assert tpu_libtpu.error_log() == ""
     (theirs / f"{name}.{os.getpid()}").write_text("usual")
-    assert _libtpu.error_log() == "usual"  # libtpu was loaded before we were asked
+    assert tpu_libtpu.error_log() == "usual"  # libtpu was loaded before we were asked
     (own / f"{name}.{os.getpid()}").write_text("own")
-    assert _libtpu.error_log() == "own"
+    assert tpu_libtpu.error_log() == "own"
 
 
 def test_the_log_folder_goes_with_the_process(monkeypatch, tmp_path):
-    monkeypatch.setattr(_libtpu, "_log_folder", None)
+    monkeypatch.setattr(tpu_libtpu, "_log_folder", None)
     kept = []
-    monkeypatch.setattr(_libtpu.atexit, "register", lambda *call: kept.append(call))
-    folder = _libtpu._own_log_folder()
-    assert _libtpu._own_log_folder() == folder
+    monkeypatch.setattr(tpu_libtpu.atexit, "register", lambda *call: kept.append(call))
+    folder = tpu_libtpu._own_log_folder()
+    assert tpu_libtpu._own_log_folder() == folder
     assert os.path.isdir(folder)
     [(remove, *given)] = kept
     remove(folder, os.getpid() + 1)  # in a copy of the process
@@ -754,46 +762,46 @@ def test_the_log_folder_goes_with_the_process(monkeypatch, tmp_path):
 # --- Mutants: what is broken in one place must miss some answer above -------------
 
 MUTANTS = [
-    ("_tpu_topology", "prod(self.chips) * self.generation.devices_per_chip", "prod(self.chips)"),
-    ("_tpu_topology", "return x, y, 1", "return 2, 2, 1"),
-    ("_tpu_topology", "(*sizes, cores) if cores > 1 else sizes", "sizes"),
-    ("_tpu_topology", "name.strip().lower()", "name.strip()"),
-    ("_tpu_topology", "max(1, count // generation.cores)", "count"),
-    ("_tpu_topology", "if 0 in chips:", "if False:"),
-    ("_tpu_topology", "size > 1 and size % _HOST", "size % _HOST"),
-    ("_tpu_topology", "if prod(chips) > generation.pod_chips:", "if False:"),
-    ("_tpu_topology", "for size in reversed(shape):", "for size in shape:"),
-    ("_tpu_topology", "range(len(free), 0, -1)", "range(1, len(free) + 1)"),
-    ("_tpu_topology", "for direction in free if direction not in taken", "for direction in free"),
-    ("_tpu_topology", "() if size == 1 else None", "None"),
-    ("_tpu_topology", "key=lambda shape: (max(shape), shape)", "key=lambda shape: shape"),
-    ("_tpu_memory", '"G": 2**30', '"G": 10**9'),
-    ("_tpu_memory", "available + _bytes(found[5], found[6]), available", "available, available"),
-    ("_tpu_memory", "reversed([*_USED.finditer(log)])", "[*_USED.finditer(log)][:1]"),
-    ("_tpu_memory", "told is None or found.groups()[:4] != told.groups()[:4]", "told is None"),
-    ("_tpu_memory", "end.start() if end else len(log)", "len(log)"),
-    ("_tpu_memory", 'exact = found[6] in ("", "K", "M")', "exact = True"),
-    ("_tpu_memory", 'exact = found[6] in ("", "K", "M")', "exact = False"),
-    ("_tpu_memory", '.partition("\\nMemory Space:")[0] if start', "if start"),
-    ("_tpu_memory", "if len(rows) == 1:", "if True:"),
-    ("_tpu_memory", "left[shape].pop(0)", "left[shape][0]"),
-    ("_tpu_memory", 'len(rows) != 1 or rows[0][2] != "1"', "0"),
-    ("_tpu_memory", 'name if values == "1"', "name if True"),
-    ("_tpu_memory", "key=lambda shape: shape.nbytes", "key=lambda shape: -shape.nbytes"),
-    ("_tpu_memory", "one.bytes >= _SMALLEST_SHARE * needed", "True"),
-    ("_tpu_memory", "key=lambda buffer: -buffer.bytes", "key=lambda buffer: buffer.bytes"),
-    ("_tpu_memory", "arguments[at].shape == shape", "True"),
-    ("_tpu_memory", "name[1].partition('/')[2] or name[1]", "name[1]"),
-    ("_tpu_memory", "< 0.01 * needed", "< 10 * needed"),
-    ("_tpu_memory", 'label.startswith("Output index")', "False"),
-    ("_tpu_memory", "buffer.bytes < 1.1 * alone", "True"),
-    ("_tpu_memory", "_largest(buffers or arguments, needed)", "_largest(buffers, needed)"),
+    ("_tpu.topology", "prod(self.chips) * self.generation.devices_per_chip", "prod(self.chips)"),
+    ("_tpu.topology", "return x, y, 1", "return 2, 2, 1"),
+    ("_tpu.topology", "(*sizes, cores) if cores > 1 else sizes", "sizes"),
+    ("_tpu.topology", "name.strip().lower()", "name.strip()"),
+    ("_tpu.topology", "max(1, count // generation.cores)", "count"),
+    ("_tpu.topology", "if 0 in chips:", "if False:"),
+    ("_tpu.topology", "size > 1 and size % _HOST", "size % _HOST"),
+    ("_tpu.topology", "if prod(chips) > generation.pod_chips:", "if False:"),
+    ("_tpu.topology", "for size in reversed(shape):", "for size in shape:"),
+    ("_tpu.topology", "range(len(free), 0, -1)", "range(1, len(free) + 1)"),
+    ("_tpu.topology", "for direction in free if direction not in taken", "for direction in free"),
+    ("_tpu.topology", "() if size == 1 else None", "None"),
+    ("_tpu.topology", "key=lambda shape: (max(shape), shape)", "key=lambda shape: shape"),
+    ("_tpu.refusals", '"G": 2**30', '"G": 10**9'),
+    ("_tpu.refusals", "available + _bytes(found[5], found[6]), available", "available, available"),
+    ("_tpu.refusals", "reversed([*_USED.finditer(log)])", "[*_USED.finditer(log)][:1]"),
+    ("_tpu.refusals", "told is None or found.groups()[:4] != told.groups()[:4]", "told is None"),
+    ("_tpu.refusals", "end.start() if end else len(log)", "len(log)"),
+    ("_tpu.refusals", 'exact = found[6] in ("", "K", "M")', "exact = True"),
+    ("_tpu.refusals", 'exact = found[6] in ("", "K", "M")', "exact = False"),
+    ("_tpu.refusals", '.partition("\\nMemory Space:")[0] if start', "if start"),
+    ("_tpu.refusals", "if len(rows) == 1:", "if True:"),
+    ("_tpu.refusals", "left[shape].pop(0)", "left[shape][0]"),
+    ("_tpu.refusals", 'len(rows) != 1 or rows[0][2] != "1"', "0"),
+    ("_tpu.refusals", 'name if values == "1"', "name if True"),
+    ("_tpu.refusals", "key=lambda shape: shape.nbytes", "key=lambda shape: -shape.nbytes"),
+    ("_tpu.refusals", "one.bytes >= _SMALLEST_SHARE * needed", "True"),
+    ("_tpu.refusals", "key=lambda buffer: -buffer.bytes", "key=lambda buffer: buffer.bytes"),
+    ("_tpu.refusals", "arguments[at].shape == shape", "True"),
+    ("_tpu.refusals", "name[1].partition('/')[2] or name[1]", "name[1]"),
+    ("_tpu.refusals", "< 0.01 * needed", "< 10 * needed"),
+    ("_tpu.refusals", 'label.startswith("Output index")', "False"),
+    ("_tpu.refusals", "buffer.bytes < 1.1 * alone", "True"),
+    ("_tpu.refusals", "_largest(buffers or arguments, needed)", "_largest(buffers, needed)"),
 ]  # fmt: skip
 
 
 def broken(tmp_path, monkeypatch, *change):
     """The two modules of a copy of the package in which `old` is `new`."""
-    names = ("_tpu_topology", "_tpu_memory")
+    names = ("_tpu.topology", "_tpu.refusals")
     return broken_package(tmp_path, monkeypatch, *change, *names)
 
 
@@ -814,9 +822,9 @@ def right(topology, memory):
             answers.append((found.host, found.torus) == (host, torus))
         for torus, axes in product(TORI, (2, 3)):
             answers.append(
-                topology.shapes_on(torus, axes) == _tpu_topology.shapes_on(torus, axes)
+                topology.shapes_on(torus, axes) == tpu_topology.shapes_on(torus, axes)
             )
-        answers += [told(memory, case) == told(_tpu_memory, case) for case in CASES]
+        answers += [told(memory, case) == told(tpu_refusals, case) for case in CASES]
     except Exception:
         return False
     return all(answers)

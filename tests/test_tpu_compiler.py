@@ -18,11 +18,13 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers import _libtpu, _tpu, _tpu_topology
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._tpu import tpu_mesh
-from spmd_helpers._tpu_memory import DoesNotFit, does_not_fit
-from spmd_helpers._tpu_topology import read_topology, shapes_on
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._tpu import libtpu
+from spmd_helpers._tpu import mesh as mesh_module
+from spmd_helpers._tpu import topology as tpu_topology
+from spmd_helpers._tpu.mesh import tpu_mesh
+from spmd_helpers._tpu.refusals import DoesNotFit, does_not_fit
+from spmd_helpers._tpu.topology import read_topology, shapes_on
 
 pytest.importorskip("libtpu", reason="needs the TPU compiler: make tpu")
 
@@ -65,10 +67,10 @@ def test_devices_of_a_block(name, devices, kind):
 
 
 def test_every_usual_block_is_known_to_the_compiler():
-    for generation in _tpu_topology.GENERATIONS.values():
-        for chips in _tpu_topology._usual_blocks(generation):
+    for generation in tpu_topology.GENERATIONS.values():
+        for chips in tpu_topology._usual_blocks(generation):
             if prod(chips) <= 256:
-                block = _tpu_topology.Topology(generation, chips)
+                block = tpu_topology.Topology(generation, chips)
                 assert tpu_mesh(block.name, data=block.devices).size == block.devices
 
 
@@ -112,7 +114,7 @@ def ours(name, shape):
     axes = {f"axis{number}": size for number, size in enumerate(shape)}
     try:
         return tpu_mesh(name, **axes).devices
-    except _tpu.NotOnTorus:
+    except mesh_module.NotOnTorus:
         return None
 
 
@@ -121,7 +123,7 @@ def ours(name, shape):
 def test_it_takes_and_lays_out_what_jax_does(name, axes):
     block = read_topology(name)
     taken = 0
-    for shape in _tpu_topology._splits(block.devices, axes):
+    for shape in tpu_topology._splits(block.devices, axes):
         want, got = jaxs_mesh(name, shape), ours(name, shape)
         assert (got is None) == (want is None), shape
         if want is not None:
@@ -141,7 +143,7 @@ def test_what_the_message_suggests_is_taken(name):
 
 
 def test_the_torus_refuses():
-    with pytest.raises(_tpu.NotOnTorus) as raised:
+    with pytest.raises(mesh_module.NotOnTorus) as raised:
         tpu_mesh("v5p:4x4x4", data=8, model=8)
     assert str(raised.value) == (
         "data=8, model=8 does not fit the 4×4×4 torus of v5p:4x4x4: each axis must be "
@@ -276,7 +278,7 @@ import jax
 before = dict(os.environ)
 import jax.numpy as jnp
 import spmd_helpers as spmd
-from spmd_helpers._tpu import tpu_mesh
+from spmd_helpers._tpu.mesh import tpu_mesh
 mesh = tpu_mesh("v5e:2x2", data=4)
 sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
 x = jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=sharding)
@@ -293,7 +295,7 @@ ANSWER = [True, True, [], 3.0]
 def environment(**more):
     """Ours, without what conftest sets; no JAX_PLATFORMS: JAX looks for a TPU too."""
     kept = {k: v for k, v in os.environ.items() if k not in ("JAX_PLATFORMS", "NPROC")}
-    for name in [*_libtpu._QUIET, "TPU_LOG_DIR", "TPU_SKIP_MDS_QUERY"]:
+    for name in [*libtpu._QUIET, "TPU_LOG_DIR", "TPU_SKIP_MDS_QUERY"]:
         kept.pop(name, None)
     # What Python's C code adds to a child's environment where the locale is C.
     return kept | {"LC_CTYPE": "C.UTF-8"} | more
@@ -342,7 +344,7 @@ def test_a_search_for_devices_can_be_quiet_too():
     code = (
         "import os, jax\n"
         "before = dict(os.environ)\n"
-        "from spmd_helpers._libtpu import quiet_libtpu\n"
+        "from spmd_helpers._tpu.libtpu import quiet_libtpu\n"
         "with quiet_libtpu(): jax.devices()\n"
         "print(dict(os.environ) == before)\n"
     )
@@ -353,7 +355,7 @@ def test_a_search_for_devices_can_be_quiet_too():
 def test_a_notebook_shows_nothing_of_it(tmp_path, monkeypatch):
     nbclient = pytest.importorskip("nbclient")
     too_large = """\
-from spmd_helpers._tpu_memory import does_not_fit
+from spmd_helpers._tpu.refusals import does_not_fit
 big = jax.ShapeDtypeStruct((2**20, 2**13), jnp.float32, sharding=sharding)
 try:
     jax.jit(lambda x: x * 2).lower(big).compile()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from spmd_helpers._traced import Tracing, equations, inner_jaxprs, opened, own_line
+from spmd_helpers._jaxprs.walk import Tracing, equations, inner_jaxprs, opened, own_line
 
 
 class Depends(Tracing):

@@ -23,14 +23,15 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 from jax.sharding import Mesh
 
-from spmd_helpers import _activations, _training_state, _training_work
 from spmd_helpers._errors import NotDivisible, NotUnderstood, UnknownAxis
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._models import MODELS
-from spmd_helpers._training_memory import training_memory
-from spmd_helpers._training_setup import OPTIMIZERS, Setup
-from spmd_helpers._training_state import MOMENTS
-from spmd_helpers._transformer import MLP, Transformer
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._training import activations, transients
+from spmd_helpers._training import state as training_state
+from spmd_helpers._training.model import MLP, Transformer
+from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.setup import OPTIMIZERS, Setup
+from spmd_helpers._training.state import MOMENTS
+from spmd_helpers._training.training_memory import training_memory
 
 from .test_layout_properties import options
 
@@ -72,7 +73,7 @@ def state_of(parameters, data, zero, **how):
         optimizer="adam", recompute="none", attention="plain", sequence_parallel=False,
         counting="megatron", **{**sizes, **how},
     )  # fmt: skip
-    return [line.bytes for line in _training_state.state(made)]
+    return [line.bytes for line in training_state.state(made)]
 
 
 # Parameters cut over so many devices: what ZeRO 1, 2 and 3 leave, in 1e9 bytes.
@@ -451,7 +452,7 @@ def test_twice_the_batch_keeps_twice_as_much(case):
         return {
             one.name: one.bytes
             for one in training_memory(model, **{**way, "batch": batch}).lines
-            if one.when == _activations.KEPT
+            if one.when == activations.KEPT
             and not one.name.startswith(("weights", "norms"))
         }
 
@@ -467,7 +468,7 @@ def test_more_recompute_keeps_less(case):
         mode: sum(
             one.bytes
             for one in training_memory(model, **{**way, "recompute": mode}).lines
-            if one.when == _activations.KEPT
+            if one.when == activations.KEPT
         )
         for mode in ("none", "selective", "full")
     }
@@ -510,8 +511,8 @@ def _nothing_rounded(made):
     return split - extra, whole
 
 
-_NUMBERS = _training_state.numbers
-_KEPT = _activations.kept
+_NUMBERS = training_state.numbers
+_KEPT = activations.kept
 STATE_MUTANTS = {
     "the axis model cuts norms too": ("numbers", _everything_cut),
     "the vocabulary is not rounded up": ("numbers", _nothing_rounded),
@@ -534,13 +535,13 @@ STATE_MUTANTS = {
         lambda made, each, cut: _HELD(made, each, True),
     ),
 }
-_HELD, _WEIGHTS = _training_state._held, _training_state.layer_weights
+_HELD, _WEIGHTS = training_state._held, training_state.layer_weights
 
 
 @pytest.mark.parametrize("mutant", STATE_MUTANTS)
 def test_wrong_state_is_noticed(mutant, monkeypatch):
     name, wrong = STATE_MUTANTS[mutant]
-    monkeypatch.setattr(_training_state, name, wrong)
+    monkeypatch.setattr(training_state, name, wrong)
 
     @options(200, phases=[Phase.generate], report_multiple_bugs=False)
     @given(cut_models())
@@ -578,14 +579,14 @@ KEPT_MUTANTS = {
         lambda made: dataclasses.replace(_RELU(made), bytes=_RELU(made).bytes * 2 // 3),
     ),
 }
-_COPIES, _SCORES = _activations._copies, _activations._scores
-_STREAM, _RELU = _activations._stream, _activations._relu
+_COPIES, _SCORES = activations._copies, activations._scores
+_STREAM, _RELU = activations._stream, activations._relu
 
 
 @pytest.mark.parametrize("mutant", KEPT_MUTANTS)
 def test_wrong_activations_are_noticed(mutant, monkeypatch):
     name, wrong = KEPT_MUTANTS[mutant]
-    monkeypatch.setattr(_activations, name, wrong)
+    monkeypatch.setattr(activations, name, wrong)
     both = {"params": "float32", "compute": "bfloat16", "batch": 2}
     calls = [(m, r) for m in (SMALL, MLP(2, 24, 60)) for r in ("none", "full")]
 
@@ -598,11 +599,11 @@ def test_wrong_activations_are_noticed(mutant, monkeypatch):
 
 
 SUM_MUTANTS = {
-    "a formula without its axis": (_training_state, "_over", lambda axis, size: ""),
-    "a formula without its cut": (_activations, "_cut", lambda made, over: ""),
-    "another formula without its cut": (_training_work, "_cut", lambda made, over: ""),
+    "a formula without its axis": (training_state, "_over", lambda axis, size: ""),
+    "a formula without its cut": (activations, "_cut", lambda made, over: ""),
+    "another formula without its cut": (transients, "_cut", lambda made, over: ""),
     "tokens of all devices": (
-        _activations,
+        activations,
         "_tokens",
         lambda made: f"{made.tokens * made.data} tokens",
     ),
@@ -857,7 +858,7 @@ def test_a_wrong_argument_gets_one_sentence(name):
         count(**given_)
     assert caught.value.__suppress_context__
     frames = caught.traceback
-    assert frames[-1].path.name == "_training_memory.py"
+    assert frames[-1].path.name == "training_memory.py"
 
 
 def test_published_formulas_cut_what_does_not_divide():

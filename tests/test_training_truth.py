@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._training_memory import training_memory
-from spmd_helpers._transformer import MLP, Transformer
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._training.model import MLP, Transformer
+from spmd_helpers._training.training_memory import training_memory
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools" / "truth"))
 import programs
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT / "src" / "spmd_helpers" / "data" / "measured"
+DATA = ROOT / "src" / "spmd_helpers" / "_hardware" / "measurements"
 STORED = sorted(DATA.glob("memory_*.json"))
 TOLERANCE = 0.10
 # What is further off: between how much and how much, and why.

@@ -21,10 +21,10 @@ import pytest
 from hypothesis import Phase, given
 from hypothesis import strategies as st
 
-from spmd_helpers import _transformer
 from spmd_helpers._errors import NotUnderstood
-from spmd_helpers._models import MODELS
-from spmd_helpers._transformer import MLP, NORMS, POSITIONS, Transformer
+from spmd_helpers._training import model as training_model
+from spmd_helpers._training.model import MLP, NORMS, POSITIONS, Transformer
+from spmd_helpers._training.models import MODELS
 
 from .test_layout_properties import options
 
@@ -247,15 +247,15 @@ MUTANTS = {
     "biases of k and v as wide as q's": (
         "_attention_parameters",
         lambda m: (
-            _transformer._attention_weights(m)
+            training_model._attention_weights(m)
             + m.biases * (3 * m.heads * m.head_dim + m.d_model)
         ),
     ),
     "one bias of the gated part": (
         "_mlp_parameters",
-        lambda m: _transformer._mlp_weights(m) + m.biases * (m.d_ff + m.d_model),
+        lambda m: training_model._mlp_weights(m) + m.biases * (m.d_ff + m.d_model),
     ),
-    "no biases": ("_mlp_parameters", lambda m: _transformer._mlp_weights(m)),
+    "no biases": ("_mlp_parameters", lambda m: training_model._mlp_weights(m)),
     "every norm has a shift": ("_norm_parameters", lambda m: 2 * m.d_model),
     "no norm has a shift": ("_norm_parameters", lambda m: m.d_model),
     "the model's own length": ("_tokens", lambda m, seq: m.seq),
@@ -265,7 +265,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_the_properties_catch_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
-    monkeypatch.setattr(_transformer, name, wrong)
+    monkeypatch.setattr(training_model, name, wrong)
     check = check_flops if name == "_tokens" else check_parameters
 
     @options(200, phases=[Phase.generate], report_multiple_bugs=False)

@@ -18,13 +18,14 @@ import jax
 import pytest
 
 import spmd_helpers as spmd
-from spmd_helpers import _findings_hlo, _hlo_text
-from spmd_helpers._evidence import Evidence, Leaf
-from spmd_helpers._findings import find
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._hlo_flops import product
-from spmd_helpers._hlo_flow import work
-from spmd_helpers._layout import Layout
+from spmd_helpers._findings import compiled
+from spmd_helpers._findings.evidence import Evidence, Leaf
+from spmd_helpers._findings.find import find
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._hlo import parser as hlo_parser
+from spmd_helpers._hlo.flops import product
+from spmd_helpers._hlo.work import work
+from spmd_helpers._shardings.sharding import Layout
 
 from .stand_ins import broken_package
 
@@ -76,7 +77,7 @@ def axis_of(s):
 
 @cache
 def parsed(name):
-    return _hlo_text.parse(texts()[name])
+    return hlo_parser.parse(texts()[name])
 
 
 @cache
@@ -330,7 +331,7 @@ def test_trips_are_found_without_being_told(name):
     assert times == (2 * (1 + chunks) if SETTINGS[name].scan else 0)
     mesh = mesh_of(SETTINGS[name])
     assert spmd.read_hlo(text, mesh) == moved_in(name)
-    assert work(_hlo_text.parse(text), mesh) == work(parsed(name), mesh)
+    assert work(hlo_parser.parse(text), mesh) == work(parsed(name), mesh)
 
 
 # --- Work -------------------------------------------------------------------------
@@ -517,7 +518,7 @@ def test_only_what_the_compiler_laid_out_is_told(name):
 )
 def test_a_table_gathered_for_few_rows_would_be_told(monkeypatch, name, line):
     # It is twice the rows that a card looks up. Told is what is so many times more.
-    monkeypatch.setattr(_findings_hlo, "_TABLE", 1)
+    monkeypatch.setattr(compiled, "_TABLE", 1)
     s = SETTINGS[name]
     (told,) = find(evidence(name, inputs=leaves(s)))
     assert told.code == "gathered-embedding"
@@ -541,8 +542,8 @@ def test_what_is_gathered_is_called_by_its_name(name):
     s = SETTINGS[name]
     seen = evidence(name, inputs=leaves(s))
     named = Counter()
-    for each in _findings_hlo.gathers(seen):
-        words = _findings_hlo.array_of(seen, each)
+    for each in compiled.gathers(seen):
+        words = compiled.array_of(seen, each)
         named[words.partition(" (")[0] if words.startswith("state") else ""] += 1
     wanted = Counter({"place": 1, "head": len(HEAD[s.loss])})
     wanted["embed"] = int(s.batch * s.seq >= s.vocab)
@@ -623,22 +624,22 @@ TRIED = (
     *("log/loss in chunks", "log/recompute everything"),
 )
 MUTANTS = [
-    ("_hlo", 'i.opcode.removesuffix("-start") in _WIRE', "i.opcode in _WIRE"),
-    ("_hlo", "None if unknown else count * times)", "count)"),
-    ("_hlo", "sum(s.nbytes for s in operands)", "operands[0].nbytes // 2"),
-    ("_hlo_labels", "found += inside.users", "inside.users"),
-    ("_hlo_labels", "if operand == i.name:", "if operand != i.name:"),
-    ("_hlo_labels", r'r"\brematted_computation\b|/remat2$", name', '"never", name'),
-    ("_hlo_labels", '"transpose(" in name', '"jvp(" in name'),
-    ("_hlo_flops", 'startswith("__cudnn$fmha")', 'startswith("__cudnn$mha")'),
-    ("_hlo_flops", "3 * key + 2 * value", "2 * key + 2 * value"),
-    ("_hlo_flops", r"(gemm|lt\$\w*[mM]atmul)", "(gemm)"),
-    ("_hlo_flops", '"lhs_contracting_dimensions"', '"rhs_contracting_dimensions"'),
-    ("_hlo_varying", "tally.add(done, times, loop.name)", "tally.add(done)"),
-    ("_hlo_varying", '_CALLS = {"call", "fusion", ', '_CALLS = {"call", '),
-    ("_hlo_values", "return known\n    try:", "return known + 1\n    try:"),
-    ("_hlo_text", 'int(row.get("file_location_id", 0))', "frame"),
-    ("_replica_groups", "if wanted == _along", "if wanted != _along"),
+    ("_hlo.collectives", '.removesuffix("-start") in _WIRE', " in _WIRE"),
+    ("_hlo.collectives", "None if unknown else count * times)", "count)"),
+    ("_hlo.collectives", "sum(s.nbytes for s in operands)", "operands[0].nbytes // 2"),
+    ("_hlo.labels", "found += inside.users", "inside.users"),
+    ("_hlo.labels", "if operand == i.name:", "if operand != i.name:"),
+    ("_hlo.labels", r'r"\brematted_computation\b|/remat2$", name', '"never", name'),
+    ("_hlo.labels", '"transpose(" in name', '"jvp(" in name'),
+    ("_hlo.flops", 'startswith("__cudnn$fmha")', 'startswith("__cudnn$mha")'),
+    ("_hlo.flops", "3 * key + 2 * value", "2 * key + 2 * value"),
+    ("_hlo.flops", r"(gemm|lt\$\w*[mM]atmul)", "(gemm)"),
+    ("_hlo.flops", '"lhs_contracting_dimensions"', '"rhs_contracting_dimensions"'),
+    ("_hlo.replication", "tally.add(done, times, loop.name)", "tally.add(done)"),
+    ("_hlo.replication", '_CALLS = {"call", "fusion", ', '_CALLS = {"call", '),
+    ("_hlo.integers", "return known\n    try:", "return known + 1\n    try:"),
+    ("_hlo.parser", 'int(row.get("file_location_id", 0))', "frame"),
+    ("_hlo.replica_groups", "if wanted == _along", "if wanted != _along"),
 ]  # fmt: skip
 
 
@@ -658,7 +659,7 @@ def right(reader, flow, parser):
 
 
 def passes(tmp_path, monkeypatch, number, change):
-    wanted = ("_hlo", "_hlo_flow", "_hlo_text")
+    wanted = ("_hlo.collectives", "_hlo.work", "_hlo.parser")
     name = f"of_texts_{number}"
     package = broken_package(tmp_path, monkeypatch, name, *change, *wanted)
     try:

@@ -12,9 +12,9 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import spmd_helpers._xray as module
+import spmd_helpers._xray.xray as module
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
-from spmd_helpers._xray import xray
+from spmd_helpers._xray.xray import xray
 
 SLICED = "all-reduce + dynamic-slice"
 

@@ -29,7 +29,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from nbclient import NotebookClient
 
-from spmd_helpers._hlo import read_hlo
+from spmd_helpers._hlo.collectives import read_hlo
 
 from . import xray_programs
 from .test_hlo import broken
@@ -649,24 +649,24 @@ def test_a_scatter_between_replicas():
 
 
 MUTANTS = [
-    ("_hlo_text", 'else "partition-id"', 'else "replica-id"'),
-    ("_hlo_text", "int(replicas.group(1)) > 1", "False"),
-    ("_hlo_values", "return 0  # there is one", "raise Unknown  # there is one"),
-    ("_hlo_labels", "(i, *_applied(module, i), *_labels", "(i, *_labels"),
-    ("_hlo_labels", "[]), (), 2 *", "[]), _UNLABELED, 2 *"),
-    ("_hlo_labels", "(), 2 * _NEAR", "(), _NEAR"),
-    ("_hlo", "source(module, *end)", "source(module, place, i)"),
-    ("_hlo", "before[around] += parts", "pass"),
-    ("_hlo", 'kind == "all-reduce" and is_gathered', 'kind == "" and is_gathered'),
-    ("_hlo", '"all-gather", got // n, _LAID', '"all-gather", given, _LAID'),
-    ("_hlo", "lowered_as in (_CUT, _LAID)", "lowered_as in (_CUT,)"),
-    ("_hlo_gather", 'in ("add", "or")', 'in ("add", "maximum")'),
-    ("_hlo_gather", "own.elements * len(group) != whole.elements", "False"),
-    ("_hlo_gather", "if len(taken) < len(group):", "if False:"),
-    ("_hlo_gather", "s % own.dims[n] for", "False for"),
-    ("_hlo_gather", "not in _ZERO", "in ()"),
-    ("_hlo_gather", '"copy", ', ""),
-    ("_hlo_gather", "name = place.caller.operands[int(i.inside)]", "break"),
+    ("_hlo.parser", 'else "partition-id"', 'else "replica-id"'),
+    ("_hlo.parser", "int(replicas.group(1)) > 1", "False"),
+    ("_hlo.integers", "return 0  # there is one", "raise Unknown  # there is one"),
+    ("_hlo.labels", "(i, *_applied(module, i), *_labels", "(i, *_labels"),
+    ("_hlo.labels", "[]), (), 2 *", "[]), _UNLABELED, 2 *"),
+    ("_hlo.labels", "(), 2 * _NEAR", "(), _NEAR"),
+    ("_hlo.collectives", "source(module, *end)", "source(module, place, i)"),
+    ("_hlo.collectives", "before[around] += parts", "pass"),
+    ("_hlo.collectives", '"all-reduce" and is_gathered', '"" and is_gathered'),
+    ("_hlo.collectives", '"all-gather", got // n, _LAID', '"all-gather", given, _LAID'),
+    ("_hlo.collectives", "lowered_as in (_CUT, _LAID)", "lowered_as in (_CUT,)"),
+    ("_hlo.disguised_gather", 'in ("add", "or")', 'in ("add", "maximum")'),
+    ("_hlo.disguised_gather", "own.elements * len(group) != whole.elements", "False"),
+    ("_hlo.disguised_gather", "if len(taken) < len(group):", "if False:"),
+    ("_hlo.disguised_gather", "s % own.dims[n] for", "False for"),
+    ("_hlo.disguised_gather", "not in _ZERO", "in ()"),
+    ("_hlo.disguised_gather", '"copy", ', ""),
+    ("_hlo.disguised_gather", "name = place.caller.operands[int(i.inside)]", "break"),
 ]  # fmt: skip
 TRIED = [
     "psum_scatter_over_both", "cumsum_along_a_cut_axis", "fsdp_grad", "in_a_cube",

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from spmd_helpers import _widget_source
+from spmd_helpers._widgets import source
 
 ANSWERS = """(given) => {
   const [script, name, states] = given;
@@ -32,14 +32,14 @@ def answers(browser, name: str, states: Sequence[dict], change=None) -> list[dic
       states: dicts of strings, without what has its default.
       change: (old, new): a piece of the joined script and what takes its place.
     """
-    script = _widget_source.joined(name)
+    script = source.joined(name)
     if change:
         old, new = change
         assert script.count(old) == 1, f"{script.count(old)} times: {old}"
         script = script.replace(old, new)
     page = browser.new_page()
     try:
-        given = [script, _widget_source.WIDGETS[name], list(states)]
+        given = [script, source.WIDGETS[name], list(states)]
         return [json.loads(text) for text in page.evaluate(ANSWERS, given)]
     finally:
         page.close()
@@ -47,9 +47,9 @@ def answers(browser, name: str, states: Sequence[dict], change=None) -> list[dic
 
 def page_with(name: str) -> str:
     """A whole page that shows one widget."""
-    place = PLACE.replace("{style}", _widget_source.style())
+    place = PLACE.replace("{style}", source.style())
     place = place.replace("{id}", "spmd-" + name.replace("_", "-"))
-    return place.replace("{script}", _widget_source.page_script(name))
+    return place.replace("{script}", source.page_script(name))
 
 
 def numbers_and_words(found, path="") -> list[tuple[str, object]]:

@@ -43,7 +43,7 @@ def ratio(others: float, ours: float) -> str:
 
 
 def say_table(rows: list[Sequence[object]], right: Sequence[int]) -> None:
-    from spmd_helpers._text import table
+    from spmd_helpers._core.words import table
 
     print(table(rows, right=right))
 

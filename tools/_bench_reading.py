@@ -15,9 +15,9 @@ OPCODES = (
 
 def reading() -> Part:
     from spmd_helpers import read_hlo
-    from spmd_helpers._hlo import collectives_of, read_module
-    from spmd_helpers._hlo_flow import work
-    from spmd_helpers._source_lines import place_name
+    from spmd_helpers._core.source_lines import place_name
+    from spmd_helpers._hlo.collectives import collectives_of, read_module
+    from spmd_helpers._hlo.work import work
 
     with lzma.open(TEXT, "rt") as file:
         text = file.read()

@@ -35,7 +35,7 @@ from jax.sharding import AxisType
 from measure_gpu import one_collective, timed
 
 import spmd_helpers as spmd
-from spmd_helpers._hardware import HARDWARE
+from spmd_helpers._hardware.chips import HARDWARE
 
 
 def chip():

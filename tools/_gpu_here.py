@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MINE = ROOT / "my-measurements"  # git ignores it
-BOOKS = ROOT / "src" / "spmd_helpers" / "data" / "measured"
+BOOKS = ROOT / "src" / "spmd_helpers" / "_hardware" / "measurements"
 
 # How a time is taken. Collectives, products and attention (where one call takes less
 # than SHORT_S): so many calls are queued, and the wait for the last is divided.

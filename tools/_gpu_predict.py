@@ -11,7 +11,7 @@ from pathlib import Path
 from _gpu_here import write
 from _kernel_roofline import Card, roofline, zipped
 
-from spmd_helpers._hardware import HARDWARE
+from spmd_helpers._hardware.chips import HARDWARE
 
 
 def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:

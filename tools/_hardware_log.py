@@ -16,7 +16,7 @@ from _hardware_transformer import (
 
 sys.path.insert(0, str(ROOT / "src"))
 
-from spmd_helpers._hardware import HARDWARE
+from spmd_helpers._hardware.chips import HARDWARE
 
 FINER = ("speeds", "kernels")
 

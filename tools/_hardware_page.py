@@ -19,8 +19,8 @@ from _hardware_transformer import attention_section, speeds_section, ways_sectio
 
 sys.path.insert(0, str(ROOT / "src"))
 
-from spmd_helpers._hardware import HARDWARE
-from spmd_helpers._measured import _FILES, load_measured
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._hardware.measured import _FILES, load_measured
 
 HEAD = """\
 # Measured on real cards

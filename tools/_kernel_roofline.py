@@ -10,8 +10,8 @@ turns. Nothing in it is measured on the step itself.
 import re
 from dataclasses import dataclass
 
-from spmd_helpers._hlo_flops import product
-from spmd_helpers._hlo_text import parse
+from spmd_helpers._hlo.flops import product
+from spmd_helpers._hlo.parser import parse
 
 EXCHANGES = (
     *("all-gather", "reduce-scatter", "all-reduce", "all-to-all"),

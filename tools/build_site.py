@@ -23,7 +23,7 @@ INPUTS = (
     *("_config.yml", "requirements.txt", "pyproject.toml", "tools/build_site.py"),
     *("book/**/*", "notebooks/*.ipynb", "solutions/*.ipynb"),
     "src/spmd_helpers/**/*.py",  # the front page draws with it
-    *("src/spmd_helpers/widgets/*.js", "src/spmd_helpers/widgets/*.css"),
+    *("src/spmd_helpers/_widgets/js/*.js", "src/spmd_helpers/_widgets/js/*.css"),
 )
 
 

@@ -9,8 +9,6 @@ it is said. Submissions and grades in the folder are never touched.
 """
 
 import argparse
-import hashlib
-import json
 import sys
 from pathlib import Path
 
@@ -18,60 +16,24 @@ import nbformat
 from _book import ROOT, Book, BookError, read_book
 from _notebook import source_notebook
 
-FILES = Path(__file__).with_name("course")
-WRITTEN = ".written.json"  # what this tool wrote: file -> hash
+from spmd_grading.course import course_files, write_course
 
 
-def course_files(book: Book, chapters: list[str]) -> dict[str, str]:
-    """Every file of the course folder -> its text."""
-    files = {
-        path.relative_to(FILES).as_posix(): path.read_text("utf8")
-        for path in sorted(FILES.rglob("*"))
-        if path.suffix in {".py", ".md"}
-    }
+def sources(book: Book, chapters: list[str]) -> dict[str, str]:
+    """The notebooks of these chapters, of all if there are none, with solutions."""
     known = {master.name[:2]: master for master in book.masters}
     unknown = sorted(set(chapters) - set(known))
     if unknown:
         raise BookError(
             f"no chapter {', '.join(unknown)}; write two digits: {', '.join(known)}"
         )
+    texts = {}
     for number in sorted(set(chapters or known)):
         master = known[number]
-        name = master.with_suffix(".ipynb").name
         notebook = source_notebook(master, book)
         text = nbformat.writes(notebook, version=4, indent=1, sort_keys=True)
-        files[f"source/ch{number}/{name}"] = text + "\n"
-    return files
-
-
-def write_course(files: dict[str, str], folder: Path) -> list[str]:
-    """Write what is new or as this tool left it; return what was kept instead."""
-    record = folder / WRITTEN
-    try:
-        written = json.loads(record.read_text("utf8"))
-    except FileNotFoundError:
-        written = {}
-    kept = []
-    for name, text in files.items():
-        path = folder / name
-        if path.exists():
-            now = path.read_bytes()
-            if now == text.encode():
-                written[name] = _hash(now)
-                continue
-            if _hash(now) != written.get(name):
-                kept.append(name)
-                continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf8", newline="\n")
-        written[name] = _hash(text.encode())
-    folder.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n", "utf8")
-    return kept
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+        texts[master.with_suffix(".ipynb").name] = text + "\n"
+    return texts
 
 
 def main() -> int:
@@ -80,7 +42,7 @@ def main() -> int:
     parser.add_argument("--to", type=Path, default=ROOT / "_build" / "course")
     options = parser.parse_args()
     try:
-        files = course_files(read_book(), options.chapters)
+        files = course_files(sources(read_book(), options.chapters))
     except BookError as error:
         print(error, file=sys.stderr)
         return 1

@@ -28,7 +28,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "hlo"
-MEASURED = ROOT / "src" / "spmd_helpers" / "data" / "measured"
+MEASURED = ROOT / "src" / "spmd_helpers" / "_hardware" / "measurements"
 # Of the steps that were measured: the six layouts, and the lines of the log that
 # differ in kind. The compiler gave "layers one after another" and "pipelined
 # collectives" the very text of "latency hiding scheduler".

@@ -17,7 +17,7 @@ from _hardware_page import hardware_page
 
 sys.path.insert(0, str(ROOT / "src"))
 
-from spmd_helpers._explain_rules import BOTH, records
+from spmd_helpers._explain.rules.table import BOTH, records
 
 ERRORS_HEAD = """\
 # What the errors mean

@@ -11,7 +11,7 @@ import warnings
 from _book import ROOT
 from browser import browser_path, no_browser
 
-from spmd_helpers import _widget_source
+from spmd_helpers._widgets import source
 
 STORED = ROOT / "book" / "widgets"
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widgets</title>
@@ -20,13 +20,12 @@ PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>widgets</t
 
 def page() -> str:
     """A page with all widgets and nothing else."""
-    ids = [name.replace("_", "-") for name in _widget_source.WIDGETS]
+    ids = [name.replace("_", "-") for name in source.WIDGETS]
     return PAGE.format(
-        style=_widget_source.style(),
+        style=source.style(),
         places="".join(f'<figure id="spmd-{one}"></figure>' for one in ids),
         scripts="".join(
-            f"<script>{_widget_source.page_script(name)}</script>"
-            for name in _widget_source.WIDGETS
+            f"<script>{source.page_script(name)}</script>" for name in source.WIDGETS
         ),
     )
 

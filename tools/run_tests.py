@@ -137,6 +137,7 @@ def first(steps: Steps) -> None:
     ruff = python.parent / "ruff"
     steps.run("format", ruff, "format", "--check", ".")
     steps.run("style", ruff, "check", ".")
+    steps.run("arrows", python.parent / "lint-imports", "--no-cache", "--no-logo")
     steps.run("stored notebooks fresh", python, "tools/make_notebooks.py", "--check")
     steps.run("generated pages fresh", python, "tools/make_pages.py", "--check")
     built = steps.run("site, warnings are errors", python, "tools/build_site.py")

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from PIL import Image, PngImagePlugin
 
-from spmd_helpers._palette import DARK, INK, PAPER
+from spmd_helpers._core.palette import DARK, INK, PAPER
 
 WIDTH, HEIGHT = 1200, 630
 LEFT, BOX = 72, (730, 130, 1130, 500)  # px; where the words begin, where a drawing fits

@@ -46,14 +46,14 @@ def write_files(app):
     """Put style and script where Sphinx finds them."""
     if app.builder.format != "html":
         return
-    from spmd_helpers import _widget_source
+    from spmd_helpers._widgets import source
 
     folder = Path(app.outdir) / "_static"
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _widget_source.WIDGETS:
-        script = _widget_source.page_script(name)
+    for name in source.WIDGETS:
+        script = source.page_script(name)
         (folder / script_name(name)).write_text(script, "utf8")
-    (folder / STYLE).write_text(_widget_source.style(), "utf8")
+    (folder / STYLE).write_text(source.style(), "utf8")
 
 
 def add_files(app, pagename, templatename, context, doctree):

@@ -4,9 +4,9 @@ import contextlib
 import dataclasses
 import os
 
+from ._core.versions import require_jax
 from ._errors import BackendStarted
-from ._jax_version import require_jax
-from ._libtpu import quiet_libtpu
+from ._tpu.libtpu import quiet_libtpu
 
 _RESTART = (
     "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"

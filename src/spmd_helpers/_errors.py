@@ -78,7 +78,3 @@ class DownloadFailed(OneSentence, RuntimeError):
 
 class CheckFailed(OneSentence, AssertionError):
     """An exercise's answer, or an asserted sharding, is not what it must be."""
-
-
-class CannotGrade(ValueError):
-    """A submission, a release or extra checks that can't be read, and why."""

@@ -27,7 +27,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-STORED = ROOT / "src" / "spmd_helpers" / "data" / "measured" / "memory_tpu.json"
+STORED = (
+    ROOT / "src" / "spmd_helpers" / "_hardware" / "measurements" / "memory_tpu.json"
+)
 sys.path[:0] = [str(HERE), str(ROOT / "src")]
 
 
@@ -107,7 +109,7 @@ def refusal(program, mesh, seconds, error, shapes):
     """What is known of a program that does not fit; None for another error."""
     import jax
 
-    from spmd_helpers._tpu_memory import does_not_fit
+    from spmd_helpers._tpu.refusals import does_not_fit
 
     said = does_not_fit(jax, error, shapes)
     if said is None:

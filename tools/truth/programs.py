@@ -6,8 +6,8 @@ compiled for. `reference.py` makes the step.
 
 from dataclasses import dataclass, replace
 
-from spmd_helpers._models import MODELS
-from spmd_helpers._transformer import MLP, Transformer
+from spmd_helpers._training.model import MLP, Transformer
+from spmd_helpers._training.models import MODELS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from spmd_helpers._transformer import MLP
+from spmd_helpers._training.model import MLP
 
 F32 = jnp.float32
 

@@ -1,0 +1,4 @@
+"""Grading for instructors: `python -m spmd_grading`, the add-on to nbgrader, courses.
+
+A distribution of its own; it imports `spmd_helpers`, which knows nothing of it.
+"""

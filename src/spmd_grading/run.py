@@ -1,0 +1,141 @@
+"""Runs the cells of one submission in a process of its own, and keeps the verdicts."""
+
+import dataclasses
+import time
+
+from .plan import Plan, Step
+from .process import Ended, Limits, OutOfTime, Process
+
+_RESTARTS = 5  # of a submission whose cells end the process
+_FORGED = "something was written to the grader's channel: it was ignored"
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What was found for one exercise. `verdict`: right, wrong, open, stopped."""
+
+    verdict: str
+    words: str
+    seconds: float = 0
+
+
+@dataclasses.dataclass
+class Ran:
+    """What running a plan gave; it grows while the submission runs."""
+
+    verdicts: dict[str, Verdict] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    seconds: float = 0
+    peak_bytes: int = 0
+    problem: str = ""
+
+
+def run(plan: Plan, limits: Limits, extra: tuple[Step, ...] = ()) -> Ran:
+    """Run a plan; whatever its cells do, this returns, and no process is left.
+
+    A cell that ends the process costs its own exercise: the process is started again
+    without that cell, and what was judged stays judged.
+    """
+    steps, skip, ran = [*plan.steps, *extra], set(), Ran()
+    begin = time.monotonic()
+    player = _Player(steps, limits, ran, begin + limits.timeout_s)
+    for _ in range(_RESTARTS + 1):
+        try:
+            player.play(skip)
+            break
+        except OutOfTime as over:
+            player.blame(str(over))
+            break
+        except Ended as end:
+            if player.at is None:
+                ran.problem = f"the process did not start: {end}"
+                break
+            player.blame(str(end))
+            if ran.problem:
+                break
+            skip.add(player.at)
+    else:
+        ran.notes.append(
+            f"its process was started {_RESTARTS + 1} times and ended each"
+        )
+    ran.seconds = time.monotonic() - begin
+    return ran
+
+
+class _Player:
+    """Sends the steps in their order and keeps what comes back."""
+
+    def __init__(self, steps, limits, ran, end):
+        self.steps, self.limits, self.ran, self.end = steps, limits, ran, end
+        self.at: int | None = None  # the step that runs
+        self.raised: dict[str, str] = {}  # exercise -> how its answer cell ended
+        self.theirs = False  # whether anything of the submission has run
+
+    def play(self, skip: set[int]) -> None:
+        """Send the steps to a new process, without those to skip."""
+        self.at = None
+        process = Process(self.limits)
+        try:
+            with process:
+                self._play(process, skip)
+        finally:
+            self.ran.peak_bytes = max(self.ran.peak_bytes, process.peak_bytes)
+            if process.was_forged and _FORGED not in self.ran.notes:
+                self.ran.notes.append(_FORGED)
+
+    def _play(self, process: Process, skip: set[int]) -> None:
+        process.start()
+        for i, step in enumerate(self.steps):
+            if i in skip or (step.kind == "check" and step.number in self.ran.verdicts):
+                continue
+            self.at = i
+            self.theirs |= step.kind == "own"
+            begin = time.monotonic()
+            answer, in_time = process.ask(step, self.limits.cell_s, self.end)
+            if not in_time:
+                self.blame(f"took longer than its {self.limits.cell_s:g} s")
+            elif step.kind == "check":
+                self._judge(step, answer, time.monotonic() - begin)
+            elif answer.get("error"):
+                self._note_error(step, answer["error"])
+            if self.ran.problem:
+                return
+
+    def _note_error(self, step: Step, error: str) -> None:
+        if step.number:
+            self.raised[step.number] = error
+        elif step.where.startswith("a cell of the extra"):
+            self.ran.problem = f"{step.where} failed: {error}"
+        elif step.kind == "given" and (
+            not self.theirs or error.startswith("ModuleNotFoundError")
+        ):
+            self.ran.problem = (
+                f"{step.where} failed, and that is not the author's doing: {error}; "
+                "does this Python have what the release needs?"
+            )
+
+    def _judge(self, step, answer, seconds) -> None:
+        if "verdict" not in answer:  # the answer itself raised it
+            answer = {"verdict": "wrong", "words": answer["error"], "changed": []}
+        words = str(answer["words"])
+        raised = self.raised.get(step.number)
+        if raised and answer["verdict"] != "right":
+            words += f"\nIts answer cell had raised {raised}"
+        verdict = Verdict(str(answer["verdict"]), words, seconds)
+        self.ran.verdicts[step.number] = verdict
+        if answer["changed"]:
+            names = ", ".join(f"`{name}`" for name in answer["changed"])
+            self.ran.notes.append(
+                f"{step.number}: {names} had been given another meaning, the check "
+                "used the real one"
+            )
+
+    def blame(self, why: str) -> None:
+        """The step that runs is stopped, and its exercise with it."""
+        step = self.steps[self.at or 0]
+        if not self.theirs:
+            self.ran.problem = f"{step.where} {why}, before anything of the author ran"
+        elif step.number and step.number not in self.ran.verdicts:
+            self.ran.verdicts[step.number] = Verdict("stopped", f"{step.where} {why}")
+        else:
+            self.ran.notes.append(f"{step.where} {why}; it was left out")

@@ -1,0 +1,134 @@
+"""Puts back what a submission has given another meaning, and says what it was.
+
+A sealed thing is an attribute of a module or of a class, or the code of a function.
+Only functions and classes are sealed: a module may change its own data.
+"""
+
+import builtins
+import sys
+import types
+
+from spmd_helpers._exercise import global_names
+
+_PUBLIC = ("jax", "numpy", "flax", "optax")
+_NOTHING = object()
+_OWN = ("spmd_helpers", "spmd_grading")
+
+
+class Seal:
+    """What the package, the builtins and the array libraries were at the start."""
+
+    def __init__(self):
+        self._modules: dict[str, types.ModuleType] = {}
+        self._attributes: list[tuple[str, object, str, object]] = []
+        self._codes: list[tuple[str, types.FunctionType, tuple]] = []
+        self._add(builtins)
+
+    def take(self) -> None:
+        """Seal the modules that were loaded since; call it before students' code."""
+        for name, module in list(sys.modules.items()):
+            top, *rest = name.split(".")
+            private = any(part.startswith("_") for part in rest)
+            wanted = top in _OWN or (top in _PUBLIC and not private)
+            if wanted and name not in self._modules:
+                self._modules[name] = module
+                self._add(module)
+
+    def _add(self, module: types.ModuleType) -> None:
+        own = module.__name__.partition(".")[0] in _OWN
+        for name, value in list(vars(module).items()):
+            if name == "_" or not callable(value):
+                continue  # "_" is what IPython calls the last result
+            where = f"{module.__name__}.{name}"
+            self._attributes.append((where, module, name, value))
+            if own and isinstance(value, type) and value.__module__ == module.__name__:
+                for inner, method in list(vars(value).items()):
+                    if isinstance(method, types.FunctionType | property | classmethod):
+                        named = f"{where}.{inner}"
+                        self._attributes.append((named, value, inner, method))
+                        self._keep_code(named, method)
+            elif own:
+                self._keep_code(where, value)
+
+    def _keep_code(self, where: str, value: object) -> None:
+        if isinstance(value, types.FunctionType):
+            self._codes.append((where, value, code_of(value)))
+
+    def restore(self) -> list[str]:
+        """Put everything back; returns the names of what was another."""
+        changed = []
+        for name, module in self._modules.items():
+            if sys.modules.get(name) is not module:
+                sys.modules[name] = module
+                changed.append(name)
+        for where, owner, name, value in self._attributes:
+            if vars(owner).get(name, _NOTHING) is not value:
+                setattr(owner, name, value)
+                changed.append(where)
+        for where, function, code in self._codes:
+            if code_of(function) != code:
+                put_code(function, code)
+                changed.append(where)
+        return [name.removeprefix("builtins.") for name in changed]
+
+
+def code_of(function: types.FunctionType) -> tuple:
+    """What a function does, as far as it can be set from outside."""
+    return (function.__code__, function.__defaults__, function.__kwdefaults__)
+
+
+def put_code(function: types.FunctionType, code: tuple) -> None:
+    """Give a function back what `code_of` had read."""
+    function.__code__, function.__defaults__, function.__kwdefaults__ = code
+
+
+class GivenNames:
+    """The names that the release's cells have set, and the values they had then."""
+
+    def __init__(self, names: dict):
+        self._names = names
+        self._given: dict[str, tuple[object, tuple | None]] = {}
+
+    def set_by_release(self, stored) -> None:
+        for name in stored:
+            if name in self._names:
+                value = self._names[name]
+                is_function = isinstance(value, types.FunctionType)
+                self._given[name] = (value, code_of(value) if is_function else None)
+
+    def belong_to_author(self, names) -> None:
+        for name in names:
+            self._given.pop(name, None)
+
+    def put_back(self, loaded) -> tuple[dict[str, object], list[str]]:
+        """Give the names that a check uses, and those that their functions use, the
+        release's values; returns what was there instead, and which names it was."""
+        before, seen, todo = {}, set(), list(loaded)
+        while todo:
+            name = todo.pop()
+            if name in seen or name.startswith("__"):
+                continue
+            seen.add(name)
+            now = self._names.get(name, _NOTHING)
+            if name in self._given:
+                value, code = self._given[name]
+                if now is not value:
+                    before[name] = now
+                    self._names[name] = value
+                if code is not None:
+                    if code_of(value) != code:
+                        before.setdefault(name, value)
+                        put_code(value, code)
+                    todo += global_names(value.__code__, "LOAD_NAME", "LOAD_GLOBAL")
+            elif name in vars(builtins) and now is not _NOTHING:
+                before[name] = now
+                del self._names[name]
+        return before, sorted(before)
+
+    def give_again(self, before: dict[str, object]) -> None:
+        """After the check the author's later cells see their own values again."""
+        for name, value in before.items():
+            if value is _NOTHING:
+                self._names.pop(name, None)
+            else:
+                self._names[name] = value

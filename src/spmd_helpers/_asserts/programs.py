@@ -1,0 +1,213 @@
+"""Asserts about a compiled program: its collectives and its memory. It is not run."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from .._core.words import bytes_words, count_words, join_words
+from .._errors import CheckFailed, NotUnderstood, UnknownAxis
+from .._hlo.collectives import KINDS
+from .._xray.xray import XRay, xray
+
+
+def assert_collectives(
+    f,
+    *args,
+    at_most: Mapping[str, int] | None = None,
+    at_least: Mapping[str, int] | None = None,
+    exactly: Mapping[str, int] | None = None,
+    over: str | Iterable[str] | None = None,
+    at_most_bytes: int | None = None,
+    at_least_bytes: int | None = None,
+    **kwargs,
+):
+    """Check which collectives the compiled function runs; it is not run itself.
+
+    A budget is the whole budget: a kind that it does not name may not occur.
+    Loops count each turn.
+
+    >>> import jax
+    >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+    >>> mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    >>> x = jax.device_put(jax.numpy.zeros((16, 3)), NamedSharding(mesh, P("data")))
+    >>> assert_collectives(lambda x: x * 2, x, exactly={})
+    >>> assert_collectives(lambda x: x.sum(), x, at_most={"all-reduce": 1}, over="data")
+
+    Args:
+        f: a function, jitted or not, or what `xray` returned.
+        args, kwargs: what it would be called with; arrays or ShapeDtypeStructs.
+        at_most: largest number of each kind, as {"all-gather": 1}.
+        at_least: smallest number of the kinds that have to occur.
+        exactly: the number of each kind, all kinds that occur.
+        over: the mesh axis, or axes, along which all of them must run.
+        at_most_bytes, at_least_bytes: bounds for the sum of the collectives'
+            results on one device, in bytes, each counted as often as it runs.
+
+    Raises:
+        CheckFailed: with each kind that is over its budget, and where it came from.
+        NotUnderstood: no budget is given, or one that can't be read.
+        UnknownAxis: `over` names an axis that the program's mesh does not have.
+
+    Used from chapter 01 on.
+    """
+    budgets = {"at_most": at_most, "at_least": at_least, "exactly": exactly}
+    sizes = {"at_most_bytes": at_most_bytes, "at_least_bytes": at_least_bytes}
+    if all(given is None for given in (*budgets.values(), *sizes.values(), over)):
+        raise NotUnderstood(
+            "assert_collectives needs something to hold the program to: "
+            "at_most={'all-reduce': 1}, exactly={...}, over='data' or at_most_bytes=8"
+        )
+    for name, budget in budgets.items():
+        _check_budget(name, budget)
+    for name, size in sizes.items():
+        if size is not None:
+            _check_bytes("assert_collectives", name, size)
+    report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
+    seen, counts = report.collectives, _counts(report.collectives)
+    wrong = []
+    for kind in sorted({*counts, *(exactly or ()), *(at_least or ())}):
+        wrong += _kind_differences(kind, counts.get(kind, 0), budgets, seen)
+    if over is not None:
+        wrong += _elsewhere(seen, _axes(over, report.mesh_shape))
+    wrong += _bytes_out_of_bounds(seen, at_most_bytes, at_least_bytes)
+    if wrong:
+        raise CheckFailed("\n".join(wrong))
+
+
+def assert_peak_memory(f, *args, at_most_bytes: int, **kwargs):
+    """Check the compiler's own figure for the memory a function needs.
+
+    >>> import jax
+    >>> x = jax.numpy.zeros((256, 256))  # 256 * 256 * 4 = 262,144 bytes
+    >>> assert_peak_memory(lambda x: x + 1, x, at_most_bytes=600_000)
+
+    Args:
+        f, args, kwargs: as in `assert_collectives`; nothing is run.
+        at_most_bytes: bytes on each device, arguments and results included.
+
+    Raises:
+        CheckFailed: the program needs more.
+        NotUnderstood: `at_most_bytes` is not a whole number, or the compiler of
+            this platform gives no figure.
+
+    For budgets of memory, in the chapters on scale.
+    """
+    _check_bytes("assert_peak_memory", "at_most_bytes", at_most_bytes)
+    report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
+    if report.peak_memory is None:
+        raise NotUnderstood(
+            f"assert_peak_memory: the compiler for {report.lowered_for} gives no figure"
+            " for memory; compile for cpu, gpu or tpu"
+        )
+    if report.peak_memory > at_most_bytes:
+        raise CheckFailed(
+            f"needs {bytes_words(report.peak_memory)} on each device at its peak, and"
+            f" the budget is {bytes_words(at_most_bytes)}"
+        )
+
+
+def _check_budget(name: str, budget):
+    if budget is None:
+        return
+    if not isinstance(budget, Mapping) or not all(
+        isinstance(n, int) and n >= 0 for n in budget.values()
+    ):
+        raise NotUnderstood(
+            f"assert_collectives({name}={budget!r}): write kinds and numbers, like "
+            "{'all-reduce': 1}"
+        )
+    for kind in budget:
+        if kind not in KINDS:
+            near = difflib.get_close_matches(str(kind).replace("_", "-"), KINDS, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"one of {KINDS}"
+            raise NotUnderstood(
+                f"assert_collectives({name}={budget!r}): {kind!r} is no kind of"
+                f" collective; {remedy}"
+            )
+
+
+def _check_bytes(function: str, name: str, given):
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise NotUnderstood(
+            f"{function}({name}={given!r}): write a whole number of bytes"
+        )
+
+
+def _axes(over, mesh_shape: Mapping[str, int]) -> set[str]:
+    names = [over] if isinstance(over, str) else over
+    if not isinstance(names, Iterable) or not (names := set(names)):
+        raise NotUnderstood(
+            f"assert_collectives(over={over!r}): write the name of a mesh axis, like"
+            " 'data', or several"
+        )
+    for name in sorted(names, key=str):
+        if name not in mesh_shape:
+            raise UnknownAxis(
+                f"assert_collectives(over={over!r}): the program's mesh has no axis"
+                f" {name!r}; it has {_quoted(mesh_shape) or 'none: it is one device'}"
+            )
+    return names
+
+
+def _quoted(axes: Iterable[str]) -> str:
+    return join_words([f"'{axis}'" for axis in axes])
+
+
+def _counts(seen) -> dict[str, int | None]:
+    """How often each kind runs; None once a part of it is unknown."""
+    counts: dict[str, int | None] = {}
+    for one in seen:
+        so_far = counts.get(one.kind, 0)
+        known = one.count is not None and so_far is not None
+        counts[one.kind] = so_far + one.count if known else None
+    return counts
+
+
+def _times(count: int | None) -> str:
+    return "an unknown number of times" if count is None else count_words(count, "time")
+
+
+def _where(kind: str, seen) -> str:
+    places = dict.fromkeys(one.source for one in seen if one.kind == kind)
+    known = [place for place in places if place]
+    return f" (from {join_words(known)})" if known else ""
+
+
+def _kind_differences(kind, count, budgets, seen) -> list[str]:
+    at_most, at_least, exactly = budgets.values()
+    runs = f"{kind} runs {_times(count)}{_where(kind, seen)}"
+    wrong = []
+    if at_most is not None and (count is None or count > at_most.get(kind, 0)):
+        wrong.append(f"{runs}, and the budget is {at_most.get(kind, 0)}")
+    if count is not None and count < (at_least or {}).get(kind, 0):
+        wrong.append(f"{runs}, and must run at least {_times(at_least[kind])}")
+    if exactly is not None and count != exactly.get(kind, 0):
+        wrong.append(f"{runs}, and must run {_times(exactly.get(kind, 0))}")
+    return wrong
+
+
+def _elsewhere(seen, allowed: set[str]) -> list[str]:
+    """Collectives along other axes; a part of an axis, 'x:(2)4', counts as the axis."""
+    wrong = []
+    for one in seen:
+        if not one.axes:
+            wrong.append(f"{one.kind} runs over groups that follow no axis of the mesh")
+        elif not {axis.split(":")[0] for axis in one.axes} <= allowed:
+            wrong.append(
+                f"{one.kind} over {_quoted(one.axes)}, and only"
+                f" {_quoted(sorted(allowed))} may be used"
+            )
+    return wrong
+
+
+def _bytes_out_of_bounds(seen, most: int | None, least: int | None) -> list[str]:
+    if most is None and least is None:
+        return []
+    if any(one.count is None for one in seen):
+        return ["a collective runs an unknown number of times, on a byte budget"]
+    moved = sum(one.result_bytes * one.count for one in seen)
+    words = f"{moved:,} bytes are exchanged"
+    if most is not None and moved > most:
+        return [f"{words}, and the budget is {most:,}"]
+    if least is not None and moved < least:
+        return [f"{words}, and at least {least:,} have to be"]
+    return []

@@ -1,0 +1,37 @@
+"""A table of records by name, which says what it has when a name is unknown."""
+
+import difflib
+
+from .._errors import NotUnderstood
+from .words import join_words
+
+
+class ByName(dict):
+    """A dict from name to record; a name that it lacks gets a sentence.
+
+    >>> ByName("fruit", {"apple": 1, "pear": 2})["appel"]
+    Traceback (most recent call last):
+    ...
+    spmd_helpers._errors.NotUnderstood: fruit='appel' is not known. Did you mean \
+'apple'? There are apple and pear.
+
+    Args:
+      kind: what the records are, as the message names them.
+      records: name → record.
+    """
+
+    def __init__(self, kind: str, records):
+        super().__init__(records)
+        self.kind = kind
+
+    def __missing__(self, name):
+        raise NotUnderstood(self.unknown(name))
+
+    def unknown(self, name) -> str:
+        """The sentence about a name that is not here."""
+        wanted = str(name).lower()
+        close = [one for one in self if one.startswith(wanted)][:3]
+        close = close or difflib.get_close_matches(wanted, self, n=1, cutoff=0.5)
+        guess = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        there = join_words(list(self))
+        return f"{self.kind}={name!r} is not known.{guess} There are {there}."

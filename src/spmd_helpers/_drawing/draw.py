@@ -1,0 +1,210 @@
+"""Drawings of layouts and meshes."""
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from .._core.palette import INK, LIGHT
+from .._core.words import table
+from .._errors import MeshMismatch, NotUnderstood, SpecError
+from .._shardings.from_jax import layout, read_mesh
+from .picture import Panel, Picture, Strip, Word, layout_picture, mesh_picture
+from .scene import MONO, SIZES, Rect, scene
+from .svg import MARGIN, html, svg, tint_opacity
+
+_BOLD = {"title", "caption"}
+
+
+class Drawing:
+    """A picture of a sharding; a notebook shows it when a cell ends with it.
+
+    `print` gives its twin in plain text, `.svg` a file's worth of SVG, `.figure` a
+    matplotlib figure. All say the same words, and none needs the array's data.
+    """
+
+    def __init__(self, picture: Picture):
+        self._picture = picture
+
+    def __str__(self) -> str:
+        return _twin(self._picture)
+
+    __repr__ = __str__
+
+    @cached_property
+    def _scene(self):
+        return scene(self._picture)
+
+    @property
+    def svg(self) -> str:
+        """The picture as the text of an SVG file."""
+        return svg(self._picture, self._scene)
+
+    @cached_property
+    def figure(self):
+        """The picture as a matplotlib figure, which pyplot knows nothing of."""
+        return _figure(self._scene)
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/html": html(self._picture, self._scene), "text/plain": str(self)}
+
+
+def draw(x, sharding=None, *, mesh=None, dtype="float32") -> Drawing:
+    """Draw how an array is cut over devices, without touching its data.
+
+    >>> from jax.sharding import PartitionSpec as P
+    >>> draw((6, 10), P("data"), mesh={"data": 2, "model": 4})  # 6 / 2 = 3 rows each
+    float32[6, 10] as P('data', None)
+    mesh data=2 × model=4
+    each device holds (3, 10): 120 B of 240 B
+    4 copies of each block, over model
+    <BLANKLINE>
+    rows: dim 0 · data ↓
+    columns: dim 1 · whole →
+    <BLANKLINE>
+                 0:10
+    data 0  0:3  0–3 · 4 copies
+    data 1  3:6  4–7 · 4 copies
+    <BLANKLINE>
+    cells: positions in the mesh (no devices yet)
+
+    The last two dimensions are rows and columns, the ones before make panels. Blocks
+    are not to scale, and of very many only the first and the last are drawn.
+
+    Args:
+      x: whatever `layout` takes: an array of any rank, abstract or not, a Layout, or a
+        shape (tuple of sizes) with a sharding.
+      sharding: a NamedSharding, or a PartitionSpec together with `mesh`.
+      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+      dtype: element type for a bare shape.
+
+    Returns:
+      A Drawing: SVG in a notebook, text under `print`, `.svg` and `.figure`.
+
+    Raises:
+      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible, MeshMismatch,
+      NotUnderstood: as `layout` does.
+
+    Used from chapter 01 on.
+    """
+    try:
+        return Drawing(layout_picture(layout(x, sharding, mesh=mesh, dtype=dtype)))
+    except (SpecError, MeshMismatch, NotUnderstood) as error:
+        raise error.with_traceback(None) from None
+
+
+def draw_mesh(mesh) -> Drawing:
+    """Draw a mesh: which device stands at each place, axis names on the edges.
+
+    >>> draw_mesh({"data": 2, "model": 4})
+    mesh data=2 × model=4
+    8 devices
+    <BLANKLINE>
+    rows: data ↓
+    columns: model →
+    <BLANKLINE>
+            model 0  model 1  model 2  model 3
+    data 0  0        1        2        3
+    data 1  4        5        6        7
+    <BLANKLINE>
+    cells: positions in the mesh (no devices yet)
+
+    Args:
+      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+
+    Returns:
+      A Drawing. The last two axes are rows and columns, the ones before make panels.
+
+    Raises:
+      NotUnderstood: `mesh` is none of these.
+
+    Used from chapter 02 on.
+    """
+    try:
+        return Drawing(mesh_picture(read_mesh(mesh)))
+    except NotUnderstood as error:
+        raise error.with_traceback(None) from None
+
+
+def _twin(picture: Picture) -> str:
+    """The picture as plain text: the same words, in aligned columns."""
+    parts = ["\n".join([picture.title, *picture.facts])]
+    if picture.captions:
+        lines = [f"{k}: {_plain(words)}" for k, words in picture.captions.items()]
+        parts.append("\n".join(lines))
+    for panel in picture.panels:
+        if panel is None:
+            parts.append(picture.panel_gap)
+            continue
+        head = "  ".join(filter(None, [panel.title, *(s.text for s in panel.strips)]))
+        parts.append("\n".join(filter(None, [head, _grid(picture, panel)])))
+    if picture.notes:
+        parts.append("\n".join(picture.notes))
+    return "\n\n".join(parts)
+
+
+def _plain(words: Sequence[Word]) -> str:
+    return "".join(word.text for word in words)
+
+
+def _grid(picture: Picture, panel: Panel) -> str:
+    rows, columns = picture.rows, picture.columns
+    left = [*(_along(level, rows.size) for level in rows.levels), rows.labels]
+    left = [column for column in left if any(column)]
+    top = [*(_along(level, columns.size) for level in columns.levels), columns.labels]
+    lines = [[*[""] * len(left), *line] for line in top if any(line)]
+    for i, cells in enumerate(panel.cells):
+        words = ["…" if cell is None else " · ".join(cell) for cell in cells]
+        if i == rows.gap:
+            words = ["⋮"] * len(cells)
+        lines.append([*(column[i] for column in left), *words])
+    return table(lines)
+
+
+def _along(level: Sequence[Strip], size: int) -> list[str]:
+    """A level's words, once for each line that it spans."""
+    words = ["…"] * size
+    for strip in level:
+        words[strip.start : strip.stop] = [strip.text] * (strip.stop - strip.start)
+    return words
+
+
+def _figure(placed):
+    """Draw a scene with matplotlib, in the light colors."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
+
+    inch = 96  # px, as CSS has it
+    width, height = placed.width + 2 * MARGIN, placed.height + 2 * MARGIN
+    figure = Figure((width / inch, height / inch), dpi=inch)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-MARGIN, width - MARGIN), ylim=(height - MARGIN, -MARGIN))
+    axes.set_axis_off()
+    for item in placed.items:
+        if isinstance(item, Rect):
+            color = INK[0] if item.hue is None else LIGHT[item.hue]
+            strip = item.kind == "strip"
+            fill = (color, tint_opacity(item.tint)) if strip else "none"
+            box = (item.x, item.y), item.width, item.height
+            edge = color if strip else (color, 0.55)
+            axes.add_patch(Rectangle(*box, facecolor=fill, edgecolor=edge, lw=0.9))
+            if item.hatched:
+                faint = {"edgecolor": (INK[0], 0.16), "hatch": "//", "lw": 0}
+                axes.add_patch(Rectangle(*box, facecolor="none", **faint))
+        else:
+            _figure_text(axes, item)
+    return figure
+
+
+def _figure_text(axes, item):
+    style = {
+        "fontsize": SIZES[item.kind] * 0.72,
+        "family": ["DejaVu Sans Mono"] * (item.kind in MONO) + ["DejaVu Sans"],
+        "weight": "bold" if item.kind in _BOLD else "normal",
+        "ha": {"start": "left", "middle": "center", "end": "right"}[item.anchor],
+        "va": "baseline",
+    }
+    # One piece after the other: matplotlib has one color for a text.
+    x, left = item.x, "data"
+    for word in item.words:
+        color = INK[0] if word.hue is None else LIGHT[word.hue]
+        where = {"xy": (x, item.y), "xycoords": (left, "data")}
+        x, left = 1, axes.annotate(word.text, **where, color=color, **style)

@@ -1,0 +1,300 @@
+"""Mistakes that show in the text of a compiled program."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from .._core.words import bytes_words
+from .._hlo.dataflow import CALLS, Use, elements, parameter, places, uses
+from .._hlo.integers import Place, trips
+from .._hlo.labels import source
+from .._hlo.parser import Instruction, Shape, dtype_word
+from .._hlo.replica_groups import axes_of_groups, parse_groups
+from .._shardings.cuts import array_words, spec_words
+from .evidence import Evidence, Leaf
+from .finding import SMALL_BYTES, Finding, Named, axes_words, few
+
+# A lookup may be served by gathering the table, or by exchanging the rows that are
+# looked up. The table must be so many times the rows before it is told: below, the
+# two cost about the same, and the compiler chooses by them.
+_TABLE = 2
+_FARTHEST = 20
+_COLLECTIVES = (
+    "all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """One array of an all-gather.
+
+    Attributes:
+        place: the computation it stands in; carriers: the instructions that have its
+            value.
+        instruction, operand: the all-gather, and what it gathers.
+        shape: of the result; dimension: the one that is put together.
+        axes, devices: over which mesh axes, and how many devices a group has.
+    """
+
+    place: Place
+    carriers: tuple[tuple[Place, Instruction], ...]
+    instruction: Instruction
+    operand: str
+    shape: Shape
+    dimension: int
+    axes: tuple[str, ...]
+    devices: int
+
+
+def gathers(seen: Evidence) -> list[Gathered]:
+    """Every array that an all-gather of the program makes."""
+    found = []
+    for place, i in _located(seen, ("all-gather",)):
+        groups = _groups(i, seen)
+        dimension = i.number(r"\bdimensions=\{(\d+)\}")
+        devices = max(map(len, groups))
+        if devices < 2 or dimension is None:
+            continue
+        axes = axes_of_groups(groups, dict(seen.mesh_shape)) or ()
+        holder = i
+        if i.opcode.endswith("-start"):
+            ends = place.computation.users.get(i.name, [])
+            holder = next((u for u in ends if u.opcode.endswith("-done")), i)
+        for n, (operand, shape) in enumerate(
+            zip(i.operands, holder.shapes, strict=False)
+        ):
+            carriers = [(place, holder)]
+            if len(holder.shapes) > 1:
+                carriers = list(elements(seen.module, place, holder, n))
+            where = place, tuple(carriers), i, operand
+            found.append(Gathered(*where, shape, dimension, axes, devices))
+    return found
+
+
+def _located(
+    seen: Evidence, kinds: tuple[str, ...]
+) -> Iterator[tuple[Place, Instruction]]:
+    """The collectives of these kinds, each once however often it is printed."""
+    done: set[tuple[str, int | None, str]] = set()
+    for place in places(seen.module):
+        for i in place.computation.instructions:
+            if i.opcode.removesuffix("-start") not in kinds:
+                continue
+            chain = i.quoted("chain_id")
+            if chain is not None:  # TPU prints it where it starts, goes on and ends
+                key = i.opcode, i.number(r"channel_id=(\d+)"), chain
+                if key in done:
+                    continue
+                done.add(key)
+            yield place, i
+
+
+def _groups(i: Instruction, seen: Evidence) -> tuple[tuple[int, ...], ...]:
+    size = prod(seen.mesh_shape.values())
+    match = re.search(r"\breplica_groups=", i.rest)
+    if match is None:
+        return (tuple(range(size)),)
+    return parse_groups(i.rest[match.end() :], size)
+
+
+# --- A stack gathered for its slices -------------------------------------------------
+
+
+def stacks(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Finding]:
+    """`gathered-stack`: all layers are gathered, and a loop takes one at a time."""
+    told: dict[str, list[Gathered]] = {}
+    for each in found:
+        layers = each.shape.dims[each.dimension]
+        if layers < 2 or each.shape.nbytes < SMALL_BYTES:
+            continue
+        if any(_is_turn(use, each) for use in uses(seen.module, each.carriers)):
+            told.setdefault(array_of(seen, each), []).append(each)
+    if not told:
+        return
+    every = [each for group in told.values() for each in group]
+    first = max(every, key=lambda each: each.shape.nbytes)
+    size = sum(group[0].shape.nbytes for group in told.values())
+    axes = tuple(dict.fromkeys(whole_axis(a) for each in every for a in each.axes))
+    inside = _turns(seen, first.place)
+    when = "before the loop" if inside == 1 else f"in each of {inside or 'its'} turns"
+    yield Finding(
+        "gathered-stack",
+        f"{few(told)}: cut over {axes_words(axes)} along the dimension "
+        f"that a loop takes slice by slice, and so all "
+        f"{first.shape.dims[first.dimension]} slices are gathered {when}: "
+        f"{bytes_words(size)} on each device.",
+        f"Cut another dimension of the stack, such as {spec_words(((), axes))}: then "
+        "each turn gathers its own layer only.",
+        "10_fsdp",
+        source_of(seen, first, named),
+    )
+
+
+def _is_turn(use: Use, each: Gathered) -> bool:
+    """Whether a use takes one slice, along the gathered dimension, in a loop."""
+    i = use.instruction
+    if i.opcode != "dynamic-slice" or use.operand or _loop(use.place) is None:
+        return False
+    held = use.held.dims
+    sizes = tuple(int(n) for n in re.findall(r"\d+", _sizes(i)))
+    layers = each.shape.dims[each.dimension]
+    if held == each.shape.dims:
+        return sizes[each.dimension] == 1 and _counts(use, each.dimension)
+    return any(
+        (whole, part) == (layers, 1) and _counts(use, n)
+        for n, (whole, part) in enumerate(zip(held, sizes, strict=True))
+    )
+
+
+def _sizes(i: Instruction) -> str:
+    value = i.attribute("dynamic_slice_sizes") or "{}"
+    return value[: value.index("}")]
+
+
+def _counts(use: Use, dimension: int) -> bool:
+    """Whether a slice starts where the loop's counter says, and not where data do."""
+    name = use.instruction.operands[1 + dimension]
+    todo, counts = [(use.place, name, 0)], False
+    while todo:
+        place, name, depth = todo.pop()
+        i = place.computation.by_name.get(name)
+        if i is None or depth > _FARTHEST or any(shape.dims for shape in i.shapes):
+            return False  # made of more than a few single numbers
+        inside = i.opcode == "parameter" and place.caller is not None
+        if inside and place.caller.opcode in CALLS and place.parent is not None:
+            outer = place.caller.operands[int(i.inside)]
+            todo.append((place.parent, outer, depth + 1))
+        elif i.opcode == "get-tuple-element":
+            counts = True
+        elif i.opcode != "constant":
+            todo += [(place, operand, depth + 1) for operand in i.operands]
+    return counts
+
+
+def _loop(place: Place | None) -> Place | None:
+    """The body of the loop that a place is in, or that itself is."""
+    while place is not None:
+        if place.caller is not None and place.caller.opcode == "while":
+            return place
+        place = place.parent
+    return None
+
+
+def _turns(seen: Evidence, place: Place | None) -> int | None:
+    """How often a place is reached in one call; None if unknown."""
+    times = 1
+    while (body := _loop(place)) is not None:
+        each = trips(seen.module, body.parent, body.caller)
+        if each is None:
+            return None
+        times *= each
+        place = body.parent
+    return times
+
+
+def array_of(seen: Evidence, each: Gathered) -> str:
+    """What the reader calls what is gathered: "params['w'] (float32[8, 64])"."""
+    leaf = _leaf(seen, each)
+    if leaf is not None:
+        return f"{leaf.path} ({array_words(leaf.shape, leaf.dtype)})"
+    return f"an array {array_words(each.shape.dims, dtype_word(each.shape.dtype))}"
+
+
+def _leaf(seen: Evidence, each: Gathered) -> Leaf | None:
+    number = parameter(seen.module, each.place, each.operand)
+    used = [leaf for leaf in seen.inputs if leaf.layout is not None]
+    return used[number] if number is not None and number < len(used) else None
+
+
+def whole_axis(axis: str) -> str:
+    """'data', also of a part of it, which is written 'data:(2)2'."""
+    return axis.partition(":")[0]
+
+
+def source_of(seen: Evidence, each: Gathered, named: Named) -> str | None:
+    place, i = each.carriers[0] if each.carriers else (each.place, each.instruction)
+    line = source(seen.module, each.place, each.instruction)
+    line = line or source(seen.module, place, i)
+    return named(*line) if line else None
+
+
+# --- A table gathered for a lookup ----------------------------------------------------
+
+
+def tables(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Finding]:
+    """`gathered-embedding`: a whole table is gathered, and few rows are taken."""
+    for each in found:
+        size = each.shape.nbytes
+        taken = list(uses(seen.module, each.carriers))
+        if size < SMALL_BYTES or not taken or not all(map(_is_lookup, taken)):
+            continue
+        rows = sum(shape.nbytes for use in taken for shape in use.instruction.shapes)
+        if size >= _TABLE * rows * each.devices:
+            yield _table(seen, each, rows, named)
+
+
+def _is_lookup(use: Use) -> bool:
+    """Whether a use takes some rows, once."""
+    i = use.instruction
+    if use.operand or i.opcode not in ("gather", "dynamic-slice"):
+        return False
+    label = (i.quoted("op_name") or "").rpartition("/")[2]
+    return label in ("gather", "dynamic_slice") and _loop(use.place) is None
+
+
+def _table(seen: Evidence, each: Gathered, rows: int, named: Named) -> Finding:
+    return Finding(
+        "gathered-embedding",
+        f"{array_of(seen, each)} is gathered whole over {axes_words(each.axes)}, "
+        f"{bytes_words(each.shape.nbytes)} on each device, to look up "
+        f"{bytes_words(rows)} of it.",
+        "Leave the table cut and let the rows travel: cut its features, "
+        f"{spec_words(((), tuple(map(whole_axis, each.axes))))}, or its rows without "
+        "asking for it whole.",
+        "11_two_dimensions",
+        source_of(seen, each, named),
+    )
+
+
+# --- A loop that waits for all devices before each turn -------------------------------
+
+
+def conditions(seen: Evidence, named: Named) -> Iterator[Finding]:
+    """`loop-collective`: a collective in the condition of a while loop."""
+    found: dict[str, tuple[str, tuple[str, ...], str | None]] = {}
+    for place, i in _located(seen, _COLLECTIVES):
+        loop = _condition(place)
+        # One that the reader wrote, in a shard_map, is meant.
+        if loop is None or "shard_map" in (i.quoted("op_name") or ""):
+            continue
+        groups = _groups(i, seen) if "permute" not in i.opcode else ()
+        if max(map(len, groups), default=2) < 2:
+            continue
+        axes = axes_of_groups(groups, dict(seen.mesh_shape)) or ()
+        line = source(seen.module, place, i)
+        kind = i.opcode.removesuffix("-start")
+        found.setdefault(loop, (kind, axes, named(*line) if line else None))
+    for kind, axes, where in found.values():
+        what = f"an {kind}" if kind.startswith("a") else f"a {kind}"
+        yield Finding(
+            "loop-collective",
+            f"The condition of a while loop needs {what} over {axes_words(axes)}: "
+            "before each turn all devices wait for each other, and all run as many "
+            "turns as the slowest needs.",
+            "If the rows are independent, put the loop in jax.shard_map, where each "
+            "device tests its own; else test every few turns only.",
+            "05_three_modes",
+            where,
+        )
+
+
+def _condition(place: Place | None) -> str | None:
+    """The name of the loop in whose condition a place is."""
+    while place is not None:
+        caller = place.caller
+        tested = caller.called("condition") if caller is not None else []
+        if place.computation.name in tested:
+            return caller.name
+        place = place.parent
+    return None

@@ -1,0 +1,67 @@
+"""What is known of a compiled function, for whoever looks for mistakes in it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._hlo.collectives import Collective
+from .._hlo.parser import Module
+from .._hlo.work import Work
+from .._shardings.sharding import Layout
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array that goes into a function, or comes out of it.
+
+    Attributes:
+        path: where it stands, "args[0]['w1']" or "result[1]['w1']".
+        shape, dtype: of the whole array.
+        weak_type: whether JAX takes its type for a Python number's.
+        layout: how the compiled program has it; None for an argument that the
+            program does not use, and for a sharding without axis names.
+        sharding: the JAX sharding that the caller's array has, or, of an output,
+            that was asked for with out_shardings. None where nothing was said.
+        devices: how many devices the caller's array lies on; 1 for an array that
+            was never placed, and for an output the devices of the program.
+        donated: whether the argument's memory may be reused.
+    """
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    weak_type: bool
+    layout: Layout | None
+    sharding: Any
+    devices: int
+    donated: bool = False
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that findings are made from.
+
+    Attributes:
+        inputs, outputs: the leaves, in the order in which JAX flattens them.
+        jaxpr: the traced function, a ClosedJaxpr whose invars are `inputs`; None
+            where only a lowered or compiled function was given.
+        module: the parsed text of the compiled program.
+        collectives: what `read_hlo` finds in it.
+        mesh_shape: axis name → size; {} for one device.
+        work: its FLOPs and the axes along which they are repeated.
+        alias_bytes: bytes of arguments whose memory the results reuse.
+        carry: pairs (number of an output leaf, number of an input leaf) that are
+            the same thing, one step later.
+        platform: 'cpu', 'gpu' or 'tpu'.
+    """
+
+    inputs: tuple[Leaf, ...]
+    outputs: tuple[Leaf, ...]
+    jaxpr: Any
+    module: Module
+    collectives: tuple[Collective, ...]
+    mesh_shape: Mapping[str, int]
+    work: Work
+    alias_bytes: int | None
+    carry: tuple[tuple[int, int], ...]
+    platform: str

@@ -1,0 +1,306 @@
+"""Arrays that were cut and become whole on every device, without anyone asking."""
+
+from collections.abc import Iterator
+from math import prod
+
+from .._core.words import bytes_words, join_words
+from .._hlo.dataflow import uses
+from .._hlo.parser import Instruction, Module
+from .._jaxprs.requests import Asked, Request, Reshape, is_asked
+from .._shardings.cuts import array_words, spec_words
+from .compiled import Gathered, array_of, source_of, whole_axis
+from .evidence import Evidence, Leaf
+from .finding import SMALL_BYTES, Finding, Named, axes_words, few
+from .shardings import cuts, strays
+
+# What an array may go through and still be the one that was gathered: an element of
+# the result is made of one element of each operand.
+_KEEPS = {
+    "abs", "add", "all-gather-done", "and", "bitcast", "bitcast-convert", "broadcast",
+    "clamp", "compare", "concatenate", "constant", "convert", "copy", "copy-done",
+    "copy-start", "cosine", "divide", "dynamic-update-slice", "exponential", "fusion",
+    "iota", "log", "maximum", "minimum", "multiply", "negate", "or", "pad", "parameter",
+    "power", "reshape", "rsqrt", "select", "sine", "slice", "sqrt", "subtract", "tanh",
+    "transpose",
+}  # fmt: skip
+# What needs a whole dimension at once: JAX's name for it, and a reader's.
+_RUNNING = (
+    *("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_window"),
+    *("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
+)
+_NEEDS_ALL = {
+    **dict.fromkeys(_RUNNING, "a running sum or maximum"),
+    "fft": "an FFT",
+    "scatter": "setting rows",
+    "sort": "a sort",
+    "top_k": "a top-k",
+}
+_FARTHEST = 12
+
+
+def whole(
+    seen: Evidence, found: list[Gathered], asked: Asked | None, named: Named
+) -> Iterator[Finding]:
+    """`gathered-output`, `gathered-reshard`, `gathered-reshape`, `gathered-operand`."""
+    if asked is None or asked.explicit:
+        return
+    told: set[int] = set()
+    for finder in (_outputs, _reshards, _reshapes, _operands):
+        for gathers, finding in finder(seen, found, asked, named):
+            if told.isdisjoint(map(id, gathers)):
+                yield finding
+            told.update(map(id, gathers))
+
+
+Found = Iterator[tuple[list[Gathered], Finding]]
+
+
+# --- Gathered to be returned ----------------------------------------------------------
+
+
+def _outputs(
+    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+) -> Found:
+    if len(asked.results) != len(seen.outputs):
+        return
+    outside = [each for each in found if each.place.parent is None]
+    by_name = {each.instruction.name: each for each in outside}
+    told: list[tuple[Leaf, Gathered]] = []
+    known = [stray.out for stray in strays(seen, asked)[0]]
+    for number, (out, held) in enumerate(zip(seen.outputs, asked.results, strict=True)):
+        if out.layout is None or out.sharding is not None or held.asked is not None:
+            continue
+        if out in known:
+            continue
+        each = _made_of(seen.module, number, by_name)
+        if each is None or out.layout.bytes_per_device < SMALL_BYTES:
+            continue
+        axes = {whole_axis(axis) for axis in each.axes}
+        if is_asked(asked, out.shape, cuts(out, seen), axes):
+            continue
+        # Padded to a multiple of the devices it may be a little larger.
+        elements = prod(out.layout.shard_shape)
+        fits = elements <= each.shape.elements < 2 * elements
+        if fits and axes <= set(out.layout.replicated_over):
+            told.append((out, each))
+    if told:
+        yield [each for _, each in told], _output(seen, told, named)
+
+
+def _made_of(
+    module: Module, number: int, by_name: dict[str, Gathered]
+) -> Gathered | None:
+    """The all-gather that a result is, changed element by element at most."""
+    entry = module.entry
+    name = entry.root.name
+    if entry.root.opcode == "tuple":
+        name = entry.root.operands[number]
+    todo = [(name, 0)]
+    while todo:
+        name, depth = todo.pop()
+        i = entry.by_name.get(name)
+        if i is None or depth > _FARTHEST:
+            continue
+        if i.name in by_name:
+            return by_name[i.name]
+        if i.opcode in _KEEPS and _keeps_inside(module, i):
+            todo += [(operand, depth + 1) for operand in i.operands]
+    return None
+
+
+def _keeps_inside(module: Module, i: Instruction) -> bool:
+    return all(
+        inner.opcode in _KEEPS
+        for name in i.called("calls")
+        for inner in module.computations[name].instructions
+    )
+
+
+def _output(seen: Evidence, told: list[tuple[Leaf, Gathered]], named: Named) -> Finding:
+    size = sum(out.layout.bytes_per_device for out, _ in told)
+    axes = dict.fromkeys(axis for _, each in told for axis in each.axes)
+    why = dict.fromkeys(filter(None, (_uneven(seen, *pair) for pair in told)))
+    names = [f"{out.path} ({array_words(out.shape, out.dtype)})" for out, _ in told]
+    is_or_are = "is" if len(told) == 1 else "are"
+    return Finding(
+        "gathered-output",
+        f"{few(names)} {is_or_are} gathered over {axes_words(axes)} for nothing but to "
+        f"come out whole on every device, {bytes_words(size)} on each"
+        f"{': ' + join_words(list(why)) if why else ''}.",
+        "Choose sizes that divide by the devices and keep the cut dimension as it is; "
+        "or say where it goes with out_shardings.",
+        "04_computation_follows_data",
+        source_of(seen, told[0][1], named),
+    )
+
+
+def _uneven(seen: Evidence, out: Leaf, each: Gathered) -> str | None:
+    """Why a result can't stay cut, where its size tells."""
+    blocks = prod(seen.mesh_shape[axis] for axis in {*map(whole_axis, each.axes)})
+    if len(out.shape) != len(each.shape.dims):
+        return None
+    size = out.shape[each.dimension]
+    return f"{size} does not divide by {blocks}" if size % blocks else None
+
+
+# --- From one cut to another by way of the whole --------------------------------------
+
+
+def _reshards(
+    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+) -> Found:
+    wanted = [r for r in asked.requests.values() if r.kind != "device_put"]
+    for each in found:
+        for request in wanted:
+            if _detour(seen, each, request):
+                yield [each], _reshard(seen, each, request, named)
+                break
+
+
+def _detour(seen: Evidence, each: Gathered, request: Request) -> bool:
+    """Whether a gather makes the whole of what is then cut as a request says."""
+    axes = [axis for part in request.cuts or () for axis in part]
+    elements = prod(request.shape)
+    if not axes or each.shape.elements != elements or each.shape.nbytes < SMALL_BYTES:
+        return False
+    return any(
+        use.instruction.opcode == "dynamic-slice"
+        and use.operand == 0
+        and _same_dims(use.held.dims, request.shape)
+        and use.instruction.shapes[0].elements < elements
+        # One that the reader wrote is no part of the move.
+        and not (use.instruction.quoted("op_name") or "").endswith("dynamic_slice")
+        for use in uses(seen.module, each.carriers)
+    )
+
+
+def _same_dims(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether two shapes have the same dimensions, in any order, those of 1 aside."""
+    return sorted(n for n in one if n > 1) == sorted(n for n in other if n > 1)
+
+
+def _reshard(seen: Evidence, each: Gathered, request: Request, named: Named) -> Finding:
+    parts = prod(request.sizes[axis] for part in request.cuts for axis in part)
+    line = named(*request.line) if request.line else source_of(seen, each, named)
+    return Finding(
+        "gathered-reshard",
+        f"To lie as {spec_words(request.cuts)}, "
+        f"{array_words(request.shape, request.dtype)} is first gathered whole over "
+        f"{axes_words(each.axes)}: {bytes_words(each.shape.nbytes)} on each device, of "
+        f"which it keeps 1/{parts}.",
+        "Go there in two steps, moving one axis at a time, or cut it from the start "
+        "as it is needed.",
+        "04_computation_follows_data",
+        line,
+    )
+
+
+# --- Reshapes that can't keep the cut -------------------------------------------------
+
+
+def _reshapes(
+    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+) -> Found:
+    for each in found:
+        small = each.shape.nbytes < SMALL_BYTES
+        for reshape in () if small else asked.reshapes.values():
+            why = _why_gathered(seen, each, reshape)
+            if why:
+                yield [each], _reshape(seen, each, reshape, why, named)
+                break
+
+
+def _reshape(
+    seen: Evidence, each: Gathered, reshape: Reshape, why: str, named: Named
+) -> Finding:
+    line = reshape.line
+    return Finding(
+        "gathered-reshape",
+        f"The reshape of {tuple(reshape.before)} to {tuple(reshape.after)} gathers its "
+        f"operand over {axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} on "
+        f"each device: {why}.",
+        "Cut a dimension that the reshape keeps, or a number of heads that divides by "
+        "the devices of the axis.",
+        "12_attention",
+        named(*line) if line else source_of(seen, each, named),
+    )
+
+
+def _why_gathered(seen: Evidence, each: Gathered, reshape: Reshape) -> str | None:
+    """Why a gather is this reshape's: which dimension could not stay cut."""
+    size = prod(seen.mesh_shape.get(whole_axis(axis), 1) for axis in each.axes)
+    for old, new in _groups(reshape.before, reshape.after):
+        # A dimension of 1, which broadcasting adds, splits nothing.
+        new = [n for n in new if reshape.after[n] > 1] or new
+        old = [n for n in old if reshape.before[n] > 1] or old
+        split = _fits(each, reshape.before, old[0]) or _fits(
+            each, reshape.after, new[0]
+        )
+        if len(new) > 1 and split:
+            parts = reshape.after[new[0]]
+            if parts % size:
+                return f"its {parts} parts do not divide by {size}"
+        if len(old) > 1 and any(_fits(each, reshape.before, n) for n in old[1:]):
+            return "of dimensions that are merged only the first may be cut"
+    return None
+
+
+def _groups(before, after) -> Iterator[tuple[list[int], list[int]]]:
+    """The dimensions that are split or merged: (2, 12) to (2, 3, 4) is [1], [1, 2]."""
+    i = j = 0
+    while i < len(before) and j < len(after):
+        old, new = [i], [j]
+        a, b = before[i], after[j]
+        while a != b:
+            if a < b:
+                if (i := i + 1) >= len(before):
+                    return
+                a *= before[i]
+                old.append(i)
+            else:
+                if (j := j + 1) >= len(after):
+                    return
+                b *= after[j]
+                new.append(j)
+        if len(old) + len(new) > 2:
+            yield old, new
+        i, j = i + 1, j + 1
+
+
+def _fits(each: Gathered, shape: tuple[int, ...], dimension: int) -> bool:
+    """Whether a gather makes an array of this shape whole along this dimension."""
+    dims = each.shape.dims
+    return (
+        len(dims) == len(shape)
+        and each.dimension == dimension
+        and all(whole % part == 0 for whole, part in zip(shape, dims, strict=True))
+    )
+
+
+# --- Operations that need it whole ----------------------------------------------------
+
+
+def _operands(
+    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+) -> Found:
+    for each in found:
+        if each.shape.nbytes < SMALL_BYTES:
+            continue
+        for use in uses(seen.module, each.carriers):
+            label = (use.instruction.quoted("op_name") or "").rpartition("/")[2]
+            what = _NEEDS_ALL.get(label)
+            if what and use.operand == 0:
+                yield [each], _operand(seen, each, what, named)
+                break
+
+
+def _operand(seen: Evidence, each: Gathered, what: str, named: Named) -> Finding:
+    return Finding(
+        "gathered-operand",
+        f"For {what} the compiler gathers {array_of(seen, each)} whole over "
+        f"{axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} on each device.",
+        "Cut another dimension there, or write it in jax.shard_map: each block by "
+        "itself, then what they need of each other.",
+        "04_computation_follows_data",
+        source_of(seen, each, named),
+    )

@@ -1,0 +1,189 @@
+"""What a function asked for and did not get, and what it got without asking."""
+
+from collections.abc import Iterator
+
+from .._core.words import bytes_words, count_words
+from .._jaxprs.requests import Asked, Key, Request, padding
+from .._shardings.cuts import Cuts, array_words, spec_words
+from .evidence import Evidence
+from .finding import SMALL_BYTES, Finding, Named, axes_words
+from .shardings import cuts, partners
+
+# How much more the padded array may hold than the real one before it is told: a
+# vocabulary of 50257 over 8 devices is padded by 0.01 %, which costs nothing. At 5 %
+# one device of twenty has nothing to do.
+_PADDED = 0.05
+
+
+def constraints(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[Finding]:
+    """`padded-constraint` and `dropped-constraint` of specs that don't divide.
+
+    However small the array: the reader asked for it in so many words.
+    """
+    if asked is None:
+        return
+    direct = {held.asked: n for n, held in enumerate(asked.results)}
+    for key, request in asked.requests.items():
+        uneven = padding(request) if request.kind == "constraint" else None
+        if uneven is None:
+            continue
+        number = direct.get(key)
+        if number is None:
+            yield from _padded(request, uneven, named)
+            continue
+        out = seen.outputs[number]
+        if out.layout is not None and cuts(out, seen) != request.cuts:
+            yield _dropped(request, uneven, out.path, cuts(out, seen), named)
+
+
+def _padded(
+    request: Request, uneven: tuple[int, int, int], named: Named
+) -> Iterator[Finding]:
+    dimension, blocks, rows = uneven
+    size = request.shape[dimension]
+    if rows * blocks / size - 1 < _PADDED:
+        return
+    idle = (rows * blocks - size) // rows
+    yield Finding(
+        "padded-constraint",
+        f"The constraint {spec_words(request.cuts)} cuts dimension {dimension} of "
+        f"{array_words(request.shape, request.dtype)} into {blocks} blocks: {size} "
+        f"does not divide by {blocks}, so each device holds {rows} rows, "
+        f"{rows * blocks} in all, and "
+        + (
+            f"{count_words(idle, 'device')} nothing but padding."
+            if idle
+            else "the last ones are padding."
+        ),
+        f"Choose a size that divides by {blocks}, such as {rows * blocks}, and mask "
+        "what is too much.",
+        "08_it_ran_but",
+        _line(request, named),
+    )
+
+
+def _dropped(
+    request: Request,
+    uneven: tuple[int, int, int],
+    path: str,
+    got: Cuts | None,
+    named: Named,
+) -> Finding:
+    dimension, blocks, rows = uneven
+    return Finding(
+        "dropped-constraint",
+        f"The constraint {spec_words(request.cuts)} is not obeyed: {path} comes out as "
+        f"{spec_words(got or ())}, because dimension {dimension} of "
+        f"{array_words(request.shape, request.dtype)} does not divide by {blocks}.",
+        f"Choose a size that divides by {blocks}, such as {rows * blocks}, and mask "
+        "what is too much.",
+        "08_it_ran_but",
+        _line(request, named),
+    )
+
+
+def device_puts(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[Finding]:
+    """`dropped-constraint` of a device_put that jit passes over, on Auto axes."""
+    if asked is None:
+        return
+    for key, request in asked.requests.items():
+        passes = request.kind == "device_put" and not request.explicit
+        if not passes or request.moves_memory or not request.shape:
+            continue
+        lies = _lies(key, request, seen, asked)
+        if request.cuts is None or lies == request.cuts:
+            continue
+        stays = "" if lies is None else f" It lies as {spec_words(lies)} as before."
+        yield Finding(
+            "dropped-constraint",
+            f"jax.device_put to {spec_words(request.cuts)} inside jit does nothing to "
+            f"{array_words(request.shape, request.dtype)}: on Auto axes it is passed "
+            f"over.{stays}",
+            "Write jax.lax.with_sharding_constraint(x, NamedSharding(mesh, "
+            f"{spec_words(request.cuts)})), or use Explicit axes and jax.reshard.",
+            "08_it_ran_but",
+            _line(request, named),
+        )
+
+
+def _lies(key: Key, request: Request, seen: Evidence, asked: Asked) -> Cuts | None:
+    """How the array lies after a device_put, if a result or an argument tells."""
+    for out, held in zip(seen.outputs, asked.results, strict=False):
+        if key in held.puts and out.shape == request.shape:
+            return cuts(out, seen)
+    for number in request.leaves:
+        if seen.inputs[number].shape == request.shape:
+            return cuts(seen.inputs[number], seen)
+    return None
+
+
+def _line(request: Request, named: Named) -> str | None:
+    return named(*request.line) if request.line else None
+
+
+# --- Moved without asking ------------------------------------------------------------
+
+
+def reshards(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[Finding]:
+    """`unrequested-reshard`: all-to-alls in a program that asks for no move."""
+    moved = [
+        c
+        for c in seen.collectives
+        if c.kind in ("all-to-all", "ragged-all-to-all")
+        and c.result_bytes >= SMALL_BYTES
+    ]
+    if asked is None or not moved:
+        return
+    taken = [_taken(request, seen, named) for request in asked.taken.values()]
+    yield from (finding for finding in taken if finding is not None)
+    asks = asked.exchanges or asked.explicit or asked.requests or any(taken)
+    if asks or any(
+        out.sharding is not None and out.shape and not _as_given(n, seen, asked)
+        for n, out in enumerate(seen.outputs)
+    ):
+        return
+    axes = dict.fromkeys(axis for c in moved for axis in c.axes)
+    biggest = max(moved, key=lambda c: c.total_wire_bytes or c.wire_bytes)
+    times = "" if biggest.count == 1 else f", {biggest.count or 'many'} times"
+    which = "this one" if len(moved) == 1 else "the biggest"
+    yield Finding(
+        "unrequested-reshard",
+        "Nothing in the function asks for it, but the compiler moves arrays with "
+        f"{count_words(len(moved), 'all-to-all')} over {axes_words(axes)}; {which} "
+        f"sends {bytes_words(biggest.wire_bytes)} from each device{times}.",
+        "Say how the activations lie, x = jax.lax.with_sharding_constraint(x, "
+        "NamedSharding(mesh, P('data'))), and give out_shardings; or make the mesh's "
+        "axes Explicit.",
+        "10_fsdp",
+        biggest.source,
+    )
+
+
+def _taken(request: Request, seen: Evidence, named: Named) -> Finding | None:
+    """An argument that a shard_map takes cut along another dimension than it is."""
+    if request.explicit or request.cuts is None:
+        return None
+    wanted = {axis: n for n, axes in enumerate(request.cuts) for axis in axes}
+    for leaf in (seen.inputs[number] for number in sorted(request.leaves)):
+        lies = cuts(leaf, seen) or ()
+        given = {axis: n for n, axes in enumerate(lies) for axis in axes}
+        moved = [axis for axis, n in given.items() if wanted.get(axis, n) != n]
+        if moved and leaf.shape == request.shape:
+            return Finding(
+                "unrequested-reshard",
+                f"A shard_map takes {leaf.path} as {spec_words(request.cuts)}, but it "
+                f"lies as {spec_words(lies)}: it is moved over {axes_words(moved)} "
+                "first, each time.",
+                f"Place it as {spec_words(request.cuts)} once, with jax.device_put, or "
+                "take it as it lies: change in_specs.",
+                "05_three_modes",
+                _line(request, named),
+            )
+    return None
+
+
+def _as_given(number: int, seen: Evidence, asked: Asked) -> bool:
+    """Whether an output is asked to lie as the argument that it belongs to does."""
+    out = seen.outputs[number]
+    found = partners(out, asked.results[number], seen)
+    return any(cuts(leaf, seen) == cuts(out, seen) for leaf in found)

@@ -1,0 +1,4 @@
+"""Chips with their sources, and what was measured, dated.
+
+Imports `_core`.
+"""

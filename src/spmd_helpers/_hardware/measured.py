@@ -1,0 +1,67 @@
+"""What compilers and real cards said, dated, as it lies in the package."""
+
+import copy
+import functools
+import json
+import pathlib
+
+from .._core.registry import ByName
+from .._errors import NotUnderstood
+
+_FOLDER = pathlib.Path(__file__).with_name("measurements")
+_FILES = {
+    "tpu-memory": ("memory_tpu.json", "memory_tpu_newest.json"),
+    "tpu-refused": ("memory_tpu_refused.json", "memory_tpu_newest_refused.json"),
+    "gpu-memory": ("memory_gpu.json",),
+    "gpu-collectives": ("collectives_gpu.json",),
+    "gpu-steps": ("steps_gpu.json",),
+    "gpu-speeds": ("speeds_gpu.json",),
+    "gpu-attention": ("attention_gpu.json",),
+    "gpu-transformer": ("transformer_gpu.json",),
+    "gpu-log": ("log_gpu.json",),
+}
+
+
+def load_measured(kind: str) -> list[dict]:
+    """Stored measurements of one kind: what was run, on what, when, and what came out.
+
+    Nothing is measured here. Each row is a dict that names its program and the
+    `device`, `devices`, `jax`, `date` and `command` that it comes from, and where it
+    was noted the `machine`, one name for the same cards; sizes end in `_bytes` and
+    times in `_s`.
+
+    >>> rows = load_measured("tpu-memory")
+    >>> gpt3 = next(row for row in rows if row["name"] == "gpt3-175b 2d full")
+    >>> gpt3["devices"], gpt3["device"], gpt3["program"]["topology"]
+    (64, 'TPU v5', 'v5p:4x4x4')
+    >>> round(load_measured("tpu-refused")[0]["available_bytes"] / 2**30, 2)  # a v5p
+    95.74
+
+    Args:
+      kind: "tpu-memory", training steps as the TPU compiler laid them out (no TPU ran
+        them); "tpu-refused", those that it refused for want of memory, with
+        `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
+        GPUs; "gpu-collectives", collectives by size and matrix products; "gpu-steps",
+        one training step in several shardings; "gpu-speeds", what the predictions of
+        the following divide by; "gpu-attention", attention alone; "gpu-transformer",
+        a transformer's step in several shardings; "gpu-log", the same step made
+        faster, one change at a time.
+
+    Returns:
+      A list of new dicts, yours to change; empty if nothing was measured yet.
+
+    Raises:
+      NotUnderstood: no measurements have that name.
+
+    Used in chapters 9 and 14.
+    """
+    kinds = ByName("kind", _FILES)
+    if not isinstance(kind, str) or kind not in kinds:
+        raise NotUnderstood(kinds.unknown(kind)) from None
+    return copy.deepcopy([row for name in _FILES[kind] for row in _stored(name)])
+
+
+@functools.cache
+def _stored(name: str) -> list[dict]:
+    path = _FOLDER / name
+    return json.loads(path.read_text("utf8")) if path.exists() else []

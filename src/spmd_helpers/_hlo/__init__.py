@@ -1,0 +1,4 @@
+"""The text of a compiled program: parsed, its collectives, its work, who does what.
+
+Imports `_core`, and no JAX.
+"""

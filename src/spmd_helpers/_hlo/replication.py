@@ -1,0 +1,346 @@
+"""What each device of a compiled program computes, as far as it is the same.
+
+A walk over the program that follows every value, also through fusions and loops, with
+the classes of devices that hold the same (see device_classes), and integers made of the
+device's own number with their values: which part of an array each device takes. On
+the way it counts the FLOPs of matrix products, by the classes of what is multiplied.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from . import device_classes as classes
+from .device_classes import Classes, Tree, Value, flat
+from .device_integers import compute, constant
+from .flops import contracted, product
+from .integers import Place, Unknown, passes_on, trips
+from .parser import Computation, Instruction, Module
+from .replica_groups import Groups, parse_groups, parse_pairs
+
+_EXCHANGES = {
+    "all-gather", "all-reduce", "all-to-all", "collective-broadcast",
+    "collective-permute", "ragged-all-to-all", "reduce-scatter",
+}  # fmt: skip
+# Passed on as it is, tuples too.
+_SAME = {"copy", "copy-start", "optimization-barrier", "add-dependency"}
+_CALLS = {"call", "fusion", "fusion-start", "async-start"}
+# What comes from outside the program, or from a state that it doesn't show.
+_ELSEWHERE = {"infeed", "recv", "rng", "rng-get-and-update-state"}
+_BRANCHES = ("branch_computations", "true_computation", "false_computation")
+
+
+@dataclass
+class Tally:
+    """FLOPs of one device.
+
+    Attributes:
+        flops: by the classes of what was multiplied and the loops around it whose
+            trips are unknown, which are counted as one trip.
+        at_most: whether a branch was counted that may not be taken.
+        partial: whether there are products of which the text tells no size.
+    """
+
+    flops: Counter[tuple[Classes, tuple[str, ...]]] = field(default_factory=Counter)
+    at_most: bool = False
+    partial: bool = False
+
+    def add(self, other: "Tally", times: int | None = 1, loop: str = "") -> None:
+        for (held, loops), flops in other.flops.items():
+            inside = (loop, *loops) if times is None else loops
+            self.flops[held, inside] += flops * (1 if times is None else times)
+        if times != 0:
+            self.at_most |= other.at_most
+            self.partial |= other.partial
+
+
+class Walk:
+    """A walk from the entry computation, given what each argument's devices share.
+
+    Attributes:
+        result: what comes out.
+        tally: the FLOPs found.
+        values: the instructions' values, a dict for each time that a computation
+            was walked through: [(computation name, {instruction name: Tree})].
+    """
+
+    def __init__(
+        self, module: Module, devices: int, arguments: Mapping[int, Classes]
+    ) -> None:
+        self.module, self.devices = module, devices
+        self.made = classes.Values(devices)
+        self._entered: dict[tuple[str, tuple[Tree, ...], Value], Any] = {}
+        self._read: dict[tuple[int, Any], Any] = {}
+        self.values: list[tuple[str, dict[str, Tree]]] = []
+        self.alike, self.apart = self.made.alike, self.made.apart
+        count = 1 + max(module.entry.parameters, default=-1)
+        given = tuple(
+            self.made.of(arguments[n]) if n in arguments else self._argument(n)
+            for n in range(count)
+        )
+        self.result, self.tally = self._enter(Place(module.entry), given, self.alike)
+
+    def _argument(self, number: int) -> Value:
+        i = self.module.entry.parameters.get(number)
+        text = i and i.attribute("sharding")
+        told = text and classes.of_sharding(text, self.devices)
+        return self.made.of(told) if told else self.apart
+
+    def _enter(
+        self, place: Place, arguments: tuple[Tree, ...], within: Value
+    ) -> tuple[Tree, Tally]:
+        """A computation's result and FLOPs; `within`: who takes part in it."""
+        key = place.computation.name, arguments, within
+        if key not in self._entered:
+            self._entered[key] = self._through(place, arguments, within)
+        return self._entered[key]
+
+    def _through(
+        self, place: Place, arguments: tuple[Tree, ...], within: Value
+    ) -> tuple[Tree, Tally]:
+        found: dict[str, Tree] = {}
+        tally = Tally()
+        for i in place.computation.instructions:
+            if i.opcode == "parameter":
+                found[i.name] = arguments[int(i.inside)]
+                continue
+            operands = [found.get(name, self.apart) for name in i.operands]
+            self._count(place.computation, i, found, within, tally)
+            found[i.name] = self._result(place, i, operands, within, tally)
+        self.values.append((place.computation.name, found))
+        return found[place.computation.root.name], tally
+
+    def _count(
+        self,
+        computation: Computation,
+        i: Instruction,
+        found: dict[str, Tree],
+        within: Value,
+        tally: Tally,
+    ) -> None:
+        made = self._once(i, "product", lambda: product(self.module, computation, i))
+        if made is None:
+            return
+        if made.flops is None:
+            tally.partial = True
+            return
+        factors = [found.get(name, self.apart) for name in made.operands]
+        for share, each in self._apart_in_parts(i, factors):
+            held = self.made.mix(within, *each).classes
+            tally.flops[held, ()] += round(made.flops * share)
+
+    def _apart_in_parts(
+        self, i: Instruction, factors: list[Tree]
+    ) -> list[tuple[float, list[Tree]]]:
+        """Shares of a product, and their factors: those that GPU's compiler merged.
+
+        It writes x·wq, x·wk and x·wv as one product, with the weights side by side.
+        """
+        for number, factor in enumerate(factors[:2]):
+            dimension, parts = getattr(factor, "parts", None) or (None, ())
+            summed = contracted(i, number) if parts else None
+            if summed is None or dimension in summed:
+                continue
+            total = sum(size for size, _ in parts)
+            others = factors[:number], factors[number + 1 :]
+            return [
+                (size / total, [*others[0], self.made.of(held), *others[1]])
+                for size, held in parts
+            ]
+        return [(1.0, factors)]
+
+    def _once(self, i: Instruction, what: Any, read: Callable[[], Any]) -> Any:
+        key = id(i), what
+        if key not in self._read:
+            self._read[key] = read()
+        return self._read[key]
+
+    def _result(
+        self,
+        place: Place,
+        i: Instruction,
+        operands: list[Tree],
+        within: Value,
+        tally: Tally,
+    ) -> Tree:
+        opcode = i.opcode
+        kind = opcode.removesuffix("-start")
+        if opcode == "tuple":
+            return tuple(operands)
+        if opcode == "get-tuple-element":
+            return self._element(i, operands[0])
+        if opcode == "constant":
+            return self._once(i, "constant", lambda: self._constant(i))
+        if opcode in ("partition-id", "replica-id"):
+            return self._number(opcode)
+        if kind in _EXCHANGES:
+            return self._exchanged(i, kind, operands)
+        if opcode in _SAME or opcode.endswith("-done") or opcode == "async-update":
+            return operands[0] if operands else self.apart
+        if opcode == "while":
+            return self._loop(place, i, operands[0], within, tally)
+        if opcode == "conditional":
+            return self._branches(place, i, operands, within, tally)
+        if opcode in _CALLS:
+            inner = self._called(place, i, "calls", "to_apply", "called_computations")
+            if inner:
+                result, inside = self._enter(inner[0], tuple(operands), within)
+                tally.add(inside)
+                return result
+        if opcode in _ELSEWHERE:
+            return self.apart
+        if opcode == "custom-call":
+            if "side_effect=true" in i.rest:
+                return self.apart
+            if "AsyncCollectiveDone" in i.rest:
+                operands = self._collected(place.computation, i, operands)
+        if all(isinstance(o, Value) and o.known is not None for o in operands):
+            known = operands and compute(i, [o.known for o in operands])
+            if known:
+                return self.made.known(known)
+        if opcode == "convert" and getattr(operands[0], "parts", None):
+            return operands[0]
+        if opcode == "concatenate":
+            return self._side_by_side(place.computation, i, operands)
+        return self.made.mix(*operands)
+
+    def _side_by_side(
+        self, computation: Computation, i: Instruction, operands: list[Tree]
+    ) -> Value:
+        dimension = self._once(i, "dimension", lambda: i.number(r"dimensions=\{(\d+)"))
+        sizes = (computation.by_name[n].shapes[0].dims[dimension] for n in i.operands)
+        return self.made.joined(dimension, zip(sizes, operands, strict=True))
+
+    def _called(self, place: Place, i: Instruction, *keys: str) -> list[Place]:
+        names = self._once(i, keys[0], lambda: i.called(*keys))
+        known = self.module.computations
+        return [place.called(self.module, i, name) for name in names if name in known]
+
+    def _element(self, i: Instruction, whole: Tree) -> Tree:
+        index = self._once(i, "index", lambda: i.number(r"\bindex=(\d+)"))
+        if isinstance(whole, tuple):
+            return whole[index] if index < len(whole) else self.made.mix(whole)
+        return whole
+
+    def _constant(self, i: Instruction) -> Value:
+        known = constant(i)
+        return self.alike if known is None else self.made.known([known] * self.devices)
+
+    def _number(self, opcode: str) -> Value:
+        """Device d is partition d % partitions of replica d // partitions."""
+        told = re.search(r"\breplica_count=(\d+)", self.module.header)
+        partitions = self.devices // int(told.group(1)) if told else self.devices
+        if opcode == "partition-id":
+            return self.made.known(d % partitions for d in range(self.devices))
+        return self.made.known(d // partitions for d in range(self.devices))
+
+    def _exchanged(self, i: Instruction, kind: str, operands: list[Tree]) -> Tree:
+        groups = self._once(i, "groups", lambda: _groups(i, self.devices))
+        if kind in ("all-to-all", "ragged-all-to-all"):
+            operands = [self.made.mix(*operands)]  # each part may come from any of them
+        made = tuple(
+            self.made.of(classes.exchanged(kind, o.classes, groups))
+            for o in flat(operands)
+        )
+        return made[0] if len(made) == 1 else made
+
+    def _collected(
+        self, computation: Computation, i: Instruction, operands: list[Tree]
+    ) -> list[Tree]:
+        """Where a TPU's asynchronous collective ends: what it made, not of what."""
+        opcodes = [computation.by_name[name].opcode for name in i.operands]
+        made = [o for o, op in zip(operands, opcodes, strict=True) if op in _EXCHANGES]
+        return made or operands
+
+    def _loop(
+        self, place: Place, loop: Instruction, state: Tree, within: Value, tally: Tally
+    ) -> Tree:
+        (test,) = self._called(place, loop, "condition")
+        (body,) = self._called(place, loop, "body")
+        start = state
+        while True:
+            goes_on, tested = self._enter(test, (state,), within)
+            taking_part = self.made.mix(within, goes_on)
+            result, done = self._enter(body, (state,), taking_part)
+            if goes_on.classes is not self.alike.classes:
+                result = self._left_early(loop, result, goes_on)
+            after = self.made.either(state, result)
+            if after == state:
+                break
+            state = after
+        times = self._trips(place, loop, start)
+        tally.add(done, times, loop.name)
+        tally.add(tested, None if times is None else times + 1, loop.name)
+        return result if times else state  # what was there before is gone
+
+    def _left_early(self, loop: Instruction, made: Tree, goes_on: Value) -> Tree:
+        """What devices have that leave a loop at different times."""
+        if not isinstance(made, tuple):
+            return self.made.mix(made, goes_on)
+        return tuple(
+            part if passes_on(self.module, loop, n) else self.made.mix(part, goes_on)
+            for n, part in enumerate(made)
+        )
+
+    def _trips(self, place: Place, loop: Instruction, start: Tree) -> int | None:
+        def read() -> int | None:
+            try:
+                return trips(self.module, place, loop)
+            except Unknown:
+                return None
+
+        return self._once(loop, ("trips", start), read)
+
+    def _branches(
+        self,
+        place: Place,
+        i: Instruction,
+        operands: list[Tree],
+        within: Value,
+        tally: Tally,
+    ) -> Tree:
+        which, *given = operands
+        results, tallies = [], []
+        branches = self._called(place, i, *_BRANCHES)
+        taken = self._taken(i, which, len(branches))
+        for number, (inner, argument) in enumerate(zip(branches, given, strict=True)):
+            here = self.made.mix(within, which if taken is None else taken[number])
+            result, inside = self._enter(inner, (argument,), here)
+            results.append(result)
+            tallies.append(inside)
+        most = max(tallies, key=lambda t: t.flops.total())
+        tally.add(most)
+        tally.at_most |= any(t.flops != most.flops for t in tallies)
+        tally.partial |= any(t.partial for t in tallies)
+        return self._spread(reduce(self.made.either, results), which)
+
+    def _taken(self, i: Instruction, which: Value, count: int) -> list[Value] | None:
+        """Who takes part in each branch, if that is known: others are like nobody."""
+        if which.known is None:
+            return None
+        chosen = which.known
+        if "true_computation=" in i.rest:
+            chosen = [1 - truth for truth in chosen]
+        # An index out of range is the last.
+        chosen = [k if 0 <= k < count else count - 1 for k in chosen]
+        return [
+            self.made.of(classes.numbered(k == n or (d,) for d, k in enumerate(chosen)))
+            for n in range(count)
+        ]
+
+    def _spread(self, tree: Tree, which: Value) -> Tree:
+        if isinstance(tree, tuple):
+            return tuple(self._spread(part, which) for part in tree)
+        return (
+            tree if which.classes is self.alike.classes else self.made.mix(tree, which)
+        )
+
+
+def _groups(i: Instruction, devices: int) -> Groups:
+    pairs = i.attribute("source_target_pairs")
+    if pairs is not None:
+        return parse_pairs(pairs)
+    return parse_groups(i.attribute("replica_groups") or "{}", devices)

@@ -1,0 +1,4 @@
+"""One program as several processes on this machine.
+
+Imports `_core`.
+"""

@@ -1,0 +1,200 @@
+"""What is said of a product of two cut matrices: the steps, the price, the pitfalls."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from .._core.words import bytes_words, join_words
+from .._shardings.sharding import Layout, mesh_words, spec_words
+from .rule import ONE_SIDED, Move, Plan
+
+# What an axis cuts, by its two letters, and the case of chapter 4; 0 is none of them.
+KINDS = {
+    "--": ("nothing", 0),
+    "I-": ("rows of A", 1),
+    "-K": ("columns of B", 1),
+    "JJ": ("J of A and of B", 2),
+    "J-": ("J of A only", 3),
+    "-J": ("J of B only", 3),
+    "IJ": ("rows of A and J of B", 3),
+    "JK": ("J of A and columns of B", 3),
+    "IK": ("rows of A and columns of B", 4),
+}
+
+
+def say_title(a: Layout, b: Layout, wish: Layout | None) -> str:
+    """The question in one line."""
+    asked = f" → {spec_words(wish.entries)}" if wish else ""
+    mesh = f" on {mesh_words(a.mesh_shape)}" if a.axes else " on one device"
+    return f"{spec_words(a.entries)} · {spec_words(b.entries)}{asked}{mesh}"
+
+
+def say_result(title: str, plan: Plan, c: Layout | None) -> str:
+    """The answer in one sentence."""
+    if c is None:
+        return f"{title}: the rule does not cover it."
+    moved = [f"{m.kind} of {m.of} over {join_words(m.axes)}" for m in plan.moves]
+    idle = [axis for axis, dim in plan.cuts.items() if dim == "-"]
+    waste = "no work is repeated"
+    if idle:
+        times = math.prod(c.mesh_shape[axis] for axis in idle)
+        waste = f"all work is done {times} times, along {join_words(idle)}"
+    what = ", then ".join(moved) or "nothing moves"
+    return f"{title}: {what}; C lies as {spec_words(c.entries)}; {waste}."
+
+
+def say_steps(a: Layout, b: Layout, c: Layout | None, plan: Plan) -> tuple[str, ...]:
+    """Before, communicate, multiply, reduce: a sentence or two each."""
+    before = (
+        f"Each device holds {_times(a.shard_shape)} of A, "
+        f"{bytes_words(a.bytes_per_device)}, and {_times(b.shard_shape)} of B, "
+        f"{bytes_words(b.bytes_per_device)}."
+    )
+    if c is None:
+        return (before, "", "", "")
+    return (before, _communicate(plan), _multiply(plan, c), _reduce(plan, c))
+
+
+def _communicate(plan: Plan) -> str:
+    words = [say_move(move) for move in plan.moves if move.of != "C"]
+    if plan.swapped:
+        small, large = plan.swapped
+        words.insert(
+            0, f"Along {large} nothing is cut, so blocks go there from {small} first."
+        )
+    sliced = [of for of in "AB" if _slices(plan, of)]
+    if not words:
+        words = ["Nothing moves."]
+        if not sliced:
+            words.append("Each device has what it multiplies.")
+    if sliced:
+        slices = f"its slices of {' and of '.join(sliced)}"
+        words.append(f"Each device takes {slices} from what it holds, for nothing.")
+    return " ".join(words)
+
+
+def _slices(plan: Plan, of: str) -> bool:
+    """Whether the product is cut where this operand is whole."""
+    side, dims = (0, "IJ") if of == "A" else (1, "JK")
+    return any(
+        kind[side] == "-" and plan.cuts[axis] in dims
+        for axis, kind in plan.kinds.items()
+        if not (plan.swapped and axis in plan.swapped)
+    )
+
+
+def say_move(move: Move) -> str:
+    """One exchange with its bytes."""
+    return (
+        f"{move.kind.capitalize()} of {move.of} over {join_words(move.axes)}: each "
+        f"device puts in {bytes_words(move.operand_bytes)}, sends "
+        f"{bytes_words(move.wire_bytes)} and gets {bytes_words(move.result_bytes)}."
+    )
+
+
+def _multiply(plan: Plan, c: Layout) -> str:
+    i, j, k = plan.block
+    idle = [axis for axis, dim in plan.cuts.items() if dim == "-"]
+    words = (
+        f"Each device multiplies {_times((i, j))} by {_times((j, k))}: "
+        f"2 · {i} · {j} · {k} = {2 * i * j * k} FLOPs."
+    )
+    if not idle:
+        return f"{words} No work is repeated: redundancy 1."
+    times = math.prod(c.mesh_shape[axis] for axis in idle)
+    return (
+        f"{words} Nothing cuts the product along {join_words(idle)}, so {times} "
+        f"devices compute the same: redundancy {times}."
+    )
+
+
+def _reduce(plan: Plan, c: Layout) -> str:
+    words = [say_move(move) for move in plan.moves if move.of == "C"]
+    words = words or ["There is nothing to add up."]
+    each = f"{_times(c.shard_shape)} a device, {bytes_words(c.bytes_per_device)}"
+    return " ".join([*words, f"C lies as {spec_words(c.entries)}: {each}."])
+
+
+def say_choice(plan: Plan, a: Layout, b: Layout, wish: Layout | None) -> str:
+    """Where the compiler could do otherwise: both prices, and which it takes."""
+    if plan.why_not:
+        return ""
+    kinds, wished = plan.kinds, wish.entries if wish else ()
+    free = {
+        axis: kind
+        for axis, kind in kinds.items()
+        if not any(axis in entry for entry in wished)
+    }
+    if crossed := [axis for axis, kind in free.items() if kind == "IK"]:
+        return (
+            f"Along {join_words(crossed)} only one of A and B can stay cut. The "
+            f"compiler gathers the smaller, A of {bytes_words(a.total_bytes)} or B of "
+            f"{bytes_words(b.total_bytes)}, and B if they are equal."
+        )
+    sided = [axis for axis, kind in free.items() if kind in ONE_SIDED]
+    if not sided:
+        return ""
+    of, other = ("A", "B") if kinds[sided[0]] == "J-" else ("B", "A")
+    along = join_words(sided)
+    ways = (
+        f"Two ways: gather {of} along {along} and repeat the product there, or take "
+        f"slices of {other} and add up C."
+    )
+    beside = [x for x, kind in kinds.items() if kind in ("--", "JJ", "IJ", "JK")]
+    if beside:
+        return f"{ways} Beside {join_words(beside)} the compiler gathers."
+    gathered, added = _prices(plan, a, b, of, sided)
+    return (
+        f"{ways} That is {bytes_words(gathered)} of {of} or {bytes_words(added)} of C "
+        "on each device. The compiler takes what is smaller, and gathers if they are "
+        "equal."
+    )
+
+
+def _prices(plan: Plan, a: Layout, b: Layout, of: str, sided: Sequence[str]):
+    """Bytes of the operand gathered, and of the part of C that would be added up."""
+    rows, columns = (
+        math.prod(
+            a.mesh_shape[axis]
+            for axis, cut in plan.cuts.items()
+            if cut == dim and axis not in sided
+        )
+        for dim in "IK"
+    )
+    (i, j), k = a.shape, b.shape[1]
+    one = i // rows * j if of == "A" else j * (k // columns)
+    return one * a.itemsize, (i // rows) * (k // columns) * a.itemsize
+
+
+def say_pitfalls(plan: Plan, mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """Claims 8 and 9 of the book, where they apply."""
+    said = []
+    moved = {move.of for move in plan.moves}
+    for axis in (x for x, kind in plan.kinds.items() if kind in ("IJ", "-J")):
+        price = "B has to move" if "B" in moved else "C has to be added up"
+        price = "something has to move" if plan.why_not else price
+        said.append(
+            f"Claim 8: {axis} cuts J of B and not of A. No number comes out wrong, and "
+            f"{price}. On purpose, to save memory, it is called FSDP."
+        )
+    idle = [] if plan.why_not else [x for x, dim in plan.cuts.items() if dim == "-"]
+    if idle:
+        share = f"{100 / math.prod(mesh[axis] for axis in idle):.1f}".removesuffix(".0")
+        said.append(
+            f"Claim 9: nothing cuts the product along {join_words(idle)}, so {share} % "
+            f"of the machine does useful work. Give {join_words(idle)} something to "
+            "cut."
+        )
+    return tuple(said)
+
+
+def say_type(dtype: str, lay: Layout) -> str:
+    """An array's type on an Explicit mesh, as `jax.typeof` prints it."""
+    dims = []
+    for size, entry in zip(lay.shape, lay.entries, strict=True):
+        axes = entry[0] if len(entry) == 1 else f"({','.join(entry)})"
+        dims.append(f"{size}@{axes}" if entry else f"{size}")
+    return f"{dtype}[{','.join(dims)}]"
+
+
+def _times(block: Sequence[int]) -> str:
+    return " × ".join(map(str, block))

@@ -1,0 +1,4 @@
+"""What a tree of arrays holds on every device.
+
+Imports `_core` and `_shardings`.
+"""

@@ -1,0 +1,177 @@
+"""A tree's memory as words: one list of rows, from which text and HTML are made."""
+
+import re
+from collections.abc import Sequence
+
+from .._core.tables import Table
+from .._core.words import bytes_words, count_words, device_list, join_words
+
+HEAD = ("leaf", "array", "spec", "per device", "copies", "devices")
+NUMBERS = (3, 4)
+ROWS = 24
+NOTHING = "no leaf"
+
+
+def shown(held) -> Table:
+    """The report of a Memory."""
+    notes = [*held.notes, *spread(held.per_device)]
+    return Table(
+        "memory", heading(held), HEAD, rows(held.lines), notes, NUMBERS, NOTHING
+    )
+
+
+def heading(held) -> str:
+    """'Memory of 2 arrays, 216 B: 288 B on 4 devices, 72 B on each'."""
+    arrays = sum(1 for line in held.lines if line.devices)
+    what = f"{count_words(arrays, 'array')}, {bytes_words(held.total_bytes)}"
+    if not held.per_device:
+        return f"Memory of {what}: nothing on a device"
+    most = bytes_words(held.largest_device_bytes)
+    if len(held.per_device) == 1:
+        return f"Memory of {what}: {most} on {_named(held.per_device)}"
+    even = not spread(held.per_device)
+    each = f"{most} on each" if even else f"{most} on the fullest"
+    where = count_words(len(held.per_device), "device")
+    return f"Memory of {what}: {bytes_words(held.held_bytes)} on {where}, {each}"
+
+
+def rows(lines: Sequence) -> list[tuple[str, ...]]:
+    """One row a leaf, largest first.
+
+    Where there are many leaves, those that differ in the numbers of their paths alone
+    share a row, and the smallest are summed in the last one.
+    """
+    groups: dict[object, list] = {}
+    for number, line in enumerate(lines):
+        key = number if len(lines) <= ROWS else _alike(line)
+        groups.setdefault(key, []).append(line)
+    ordered = sorted(groups.values(), key=lambda group: -_bytes(group))
+    shown = ordered if len(ordered) <= ROWS + 1 else ordered[:ROWS]
+    found = [_row(group) for group in shown]
+    if rest := [line for group in ordered[len(shown) :] for line in group]:
+        name = f"… {count_words(len(rest), 'leaf', 'leaves')} more"
+        found.append((name, "", "", f"≤ {bytes_words(_bytes(rest))}", "", ""))
+    return found
+
+
+def _alike(line) -> tuple:
+    path, where = (re.sub(r"[0-9]+", "#", text) for text in (line.path, line.where))
+    return path, where, line.shape, line.dtype, line.spec, line.devices
+
+
+def _bytes(group) -> int:
+    """Bytes of a group on a device that holds all of it."""
+    return sum(line.bytes_per_device for line in group)
+
+
+def _row(group) -> tuple[str, ...]:
+    first = group[0]
+    shape = ", ".join(map(str, first.shape))
+    array = f"{first.dtype}[{shape}]"
+    if len(group) > 1:
+        array = f"{len(group)} × {array}"
+    name = path_words([line.path for line in group])
+    if not first.devices:
+        where = path_words([line.where for line in group])
+        where = where if where in ("host", "deleted") else f"as {where}"
+        return name, array, first.spec, "–", "", where
+    held, copies = bytes_words(_bytes(group)), str(first.copies)
+    return name, array, first.spec, held, copies, _devices(first.devices)
+
+
+def _devices(devices) -> str:
+    if all(isinstance(device, int) for device in devices):
+        return device_list(devices)
+    kinds: dict[str, list[int]] = {}
+    for device in devices:
+        kind, number = device.rsplit(" ", 1)
+        kinds.setdefault(kind, []).append(int(number))
+    return ", ".join(f"{kind} {device_list(ids)}" for kind, ids in kinds.items())
+
+
+def path_words(paths: Sequence[str]) -> str:
+    """Paths that differ in numbers alone, as one.
+
+    >>> path_words(["layers/0/w", "layers/1/w", "layers/2/w"])
+    'layers/0–2/w'
+    """
+    joined = ""
+    for column in zip(*(re.split(r"([0-9]+)", path) for path in paths), strict=True):
+        known = list(dict.fromkeys(column))
+        if len(known) == 1:
+            joined += known[0]
+        elif any(number[0] == "0" != number for number in known):
+            joined += f"{known[0]}…{known[-1]}"
+        else:
+            joined += device_list(map(int, known), limit=3).replace(", ", ",")
+    return joined
+
+
+def spread(per_device) -> list[str]:
+    """Which devices hold how much, where they do not all hold the same in words."""
+    amounts: dict[str, list] = {}
+    for device in sorted(per_device, key=per_device.get, reverse=True):
+        amounts.setdefault(bytes_words(per_device[device]), []).append(device)
+    if len(amounts) < 2:
+        return []
+    said = [f"{n} on {_named(devices)}" for n, devices in list(amounts.items())[:4]]
+    if rest := [device for devices in list(amounts.values())[4:] for device in devices]:
+        said.append(f"less on {count_words(len(rest), 'device')} more")
+    return ["; ".join(said) + "."]
+
+
+def _named(devices) -> str:
+    if not all(isinstance(device, int) for device in devices):
+        return _devices(devices)
+    return f"{'device' if len(devices) == 1 else 'devices'} {device_list(devices)}"
+
+
+def notes(lines, found) -> list[str]:
+    """What the table does not say by itself, a sentence each."""
+    said = []
+    on_mesh = any(len(line.devices) > 1 for line in lines)
+    alone: dict[object, list] = {}
+    for line in lines:
+        if len(line.devices) == 1 and on_mesh:
+            alone.setdefault(line.devices[0], []).append(line)
+    for device, group in alone.items():
+        said.append(
+            f"{_leaves(group, 'lies', 'lie')} on {_named([device])} only, beside "
+            f"arrays on several: {_some(group)}. Give jit out_shardings, or move them "
+            "with jax.device_put."
+        )
+    host = [line for line in lines if line.where == "host"]
+    if host:
+        said.append(f"{_leaves(host, 'lies', 'lie')} on the host: {_some(host)}.")
+    gone = [line for line in lines if line.where == "deleted"]
+    if gone:
+        said.append(
+            f"{_leaves(gone, 'was', 'were')} donated or deleted: {_some(gone)}."
+        )
+    twice = [line for line in lines if not line.devices and line not in host + gone]
+    if twice:
+        said.append(
+            f"{_leaves(twice, 'is', 'are')} in the tree twice and counted once: "
+            f"{_some(twice)}."
+        )
+    places = [place for _, place in found if place]
+    bare = [place for place in places if place.device_ids is None]
+    if bare and len(bare) < len(places):
+        said.append(
+            "Some leaves lie on a mesh without devices: its positions are taken for "
+            "device ids."
+        )
+    return said
+
+
+def _leaves(group, one: str, many: str) -> str:
+    amount = bytes_words(sum(line.total_bytes for line in group))
+    verb = one if len(group) == 1 else many
+    return f"{count_words(len(group), 'leaf', 'leaves')}, {amount}, {verb}"
+
+
+def _some(group) -> str:
+    paths = [line.path for line in group[:3]]
+    if len(group) > 3:
+        return f"{', '.join(paths)} and {len(group) - 3} more"
+    return join_words(paths)

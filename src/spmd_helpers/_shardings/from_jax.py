@@ -1,0 +1,323 @@
+"""The seam: JAX's arrays, shardings and meshes become a Layout.
+
+Only attributes are read, never an array's data, and JAX is not imported here: an
+object of JAX's can't be given by someone who did not import it.
+"""
+
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+
+from .._core.words import JAX_PMAP_AXIS, PMAP_AXIS
+from .._errors import MeshMismatch, NotUnderstood, SpecError
+from .sharding import Layout, MeshFacts, itemsize, mesh_words
+
+
+def layout(x, sharding=None, *, mesh=None, dtype="float32") -> Layout:
+    """Say how an array is cut over devices, without touching its data.
+
+    >>> import jax
+    >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+    >>> mesh = AbstractMesh((2, 4), ("data", "model"))
+    >>> layout((6, 10), NamedSharding(mesh, P("data")))
+    Layout(float32[6, 10] as P('data', None) over data=2 × model=4: (3, 10) a \
+device, 120 B, 4 copies)
+
+    A dict of axis sizes is mesh enough; 6 / 2 = 3 rows and 12 / 4 = 3 columns:
+
+    >>> lay = layout((6, 12), P("data", "model"), mesh={"data": 2, "model": 4})
+    >>> lay.shard_shape, lay.replicas, lay.owners[1, 0]
+    ((3, 3), 1, (4,))
+
+    Args:
+      x: a `jax.Array`, a `jax.ShapeDtypeStruct` with a sharding, a Flax variable that
+        holds one, or a Layout. With `sharding`, a shape (tuple of sizes), or one of
+        these: then how it would lie.
+      sharding: a NamedSharding or SingleDeviceSharding, or a PartitionSpec together
+        with `mesh`.
+      mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
+        Beside an array or a sharding that has its own mesh it must be the same one.
+      dtype: element type for a bare shape, by name or as NumPy's or JAX's type.
+
+    Returns:
+      A Layout, with sizes in elements and in bytes.
+
+    Raises:
+      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
+      MeshMismatch: `mesh` is not the mesh that `x` or `sharding` is on.
+      NotUnderstood: an argument is none of these things, or does not say enough.
+
+    Used from chapter 01 on, and by `draw`.
+    """
+    try:
+        return _layout(x, sharding, mesh, dtype)
+    except (SpecError, MeshMismatch, NotUnderstood) as error:
+        raise error.with_traceback(None) from None
+
+
+def read_mesh(mesh) -> MeshFacts:
+    """Read a Mesh, an AbstractMesh or a dict of axis sizes."""
+    if isinstance(mesh, MeshFacts):
+        return mesh
+    if isinstance(mesh, Mapping):
+        return MeshFacts(mesh)
+    if not isinstance(mesh, jax_types("Mesh", "AbstractMesh")):
+        raise NotUnderstood(
+            f"mesh={short(mesh)} is not a mesh; give a jax.sharding.Mesh, an "
+            "AbstractMesh, or a dict from axis name to number of devices, such as "
+            "{'data': 4, 'model': 2}."
+        )
+    shape = {_axis(name): size for name, size in mesh.shape.items()}
+    if isinstance(mesh, jax_types("AbstractMesh")):
+        return MeshFacts(shape)
+    return _devices(shape, mesh.devices.flat)
+
+
+def _devices(shape, devices) -> MeshFacts:
+    devices = tuple(devices)
+    kinds = Counter(getattr(d, "device_kind", None) or d.platform for d in devices)
+    words = " + ".join(f"{count} × {kind}" for kind, count in kinds.items())
+    return MeshFacts(shape, tuple(d.id for d in devices), words)
+
+
+def _layout(x, sharding, mesh, dtype) -> Layout:
+    x = unwrap(x)
+    given = None if mesh is None else read_mesh(mesh)
+    if isinstance(x, Layout):
+        if sharding is not None:
+            return _lay(x.shape, x.dtype, x.itemsize, sharding, given)
+        _same_mesh(given, MeshFacts(x.mesh_shape, x.device_ids), "x")
+        return x
+    if is_tracer(x):
+        raise NotUnderstood(
+            "x is a tracer: while JAX traces a function there is no array yet, and on "
+            "Auto axes no sharding either. Look at jax.typeof(x) there, or call this "
+            "outside of the function, on what it takes or returns."
+        )
+    if isinstance(x, tuple) and all(map(_is_number, x)):
+        if sharding is None:
+            raise NotUnderstood(
+                f"x={x!r} is a bare shape, which lies nowhere; say how it is cut, "
+                "such as layout(x, NamedSharding(mesh, P('data'))) or "
+                "layout(x, P('data'), mesh=mesh)."
+            )
+        return _lay(x, *read_dtype(dtype), sharding, given)
+    shape, kind = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if not isinstance(shape, tuple) or kind is None:
+        raise NotUnderstood(_no_array(x))
+    own = getattr(x, "sharding", None)
+    if not hasattr(x, "sharding"):
+        raise NotUnderstood(
+            f"x is {_kind(x)} of shape {shape}, which has no sharding yet; put it on "
+            "devices first, x = jax.device_put(x, NamedSharding(mesh, P())), or give "
+            "its shape and the sharding that you have in mind, "
+            "layout(x.shape, NamedSharding(mesh, P()))."
+        )
+    if sharding is not None:
+        return _lay(shape, *read_dtype(kind), sharding, given)
+    if own is None:
+        raise NotUnderstood(
+            f"x is {_kind(x)} of shape {shape}, which has no sharding yet; make it "
+            "with one, jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, "
+            "P())), or give one here, layout(x, NamedSharding(mesh, P()))."
+        )
+    if type(x).__name__ == "ShapedArray":
+        _check_type(x, own)
+    return _lay(shape, *read_dtype(kind), own, given, "x")
+
+
+def _lay(shape, dtype, size, sharding, given, name="sharding") -> Layout:
+    spec = sharding
+    if isinstance(sharding, jax_types("NamedSharding")):
+        own, spec = read_mesh(sharding.mesh), sharding.spec
+        _same_mesh(given, own, name)
+    elif isinstance(sharding, jax_types("SingleDeviceSharding")):
+        own, spec = _devices({}, sharding.device_set), None
+        _same_mesh(given, own, name)
+    elif isinstance(sharding, jax_types("PartitionSpec")):
+        if given is None:
+            words = str(sharding).replace(",)", ")")
+            raise NotUnderstood(
+                f"sharding={words} comes without a mesh; give the mesh too, as in "
+                f"layout({shape}, {words}, mesh=mesh)."
+            )
+        own = given
+    else:
+        raise NotUnderstood(_no_sharding(sharding, name))
+    spec, entries, unreduced = _read_spec(spec)
+    return Layout(
+        shape,
+        dtype,
+        size,
+        mesh_shape=own.shape,
+        entries=entries,
+        spec=spec,
+        device_ids=own.device_ids,
+        platform=own.platform,
+        unreduced=tuple(axis for axis in own.shape if axis in unreduced),
+    )
+
+
+def _read_spec(spec):
+    """A spec with pmap's private axis name replaced, its entries, its partial sums."""
+    if spec is None:
+        return None, (), ()
+    parts = tuple(getattr(spec, "partitions", spec))
+    if any(type(part).__name__ == "UnconstrainedSingleton" for part in parts):
+        raise NotUnderstood(
+            f"sharding={spec}: UNCONSTRAINED leaves a dimension to the compiler, so "
+            "there is nothing to lay out yet; name axes, or None for a whole dimension."
+        )
+    parts = tuple(
+        part
+        if part is None
+        else tuple(map(_axis, part))
+        if isinstance(part, tuple)
+        else _axis(part)
+        for part in parts
+    )
+    unreduced = frozenset(map(_axis, getattr(spec, "unreduced", ()) or ()))
+    if PMAP_AXIS in str(parts):
+        spec = type(spec)(*parts)
+    return spec, parts, unreduced
+
+
+def _axis(name) -> str:
+    return PMAP_AXIS if name == JAX_PMAP_AXIS else str(name)
+
+
+def _same_mesh(given: MeshFacts | None, own: MeshFacts, name: str):
+    """Refuse a mesh= that is not the mesh which the argument is on."""
+    if given is None:
+        return
+    place = _place(own)
+    if list(given.shape.items()) != list(own.shape.items()):
+        raise MeshMismatch(
+            f"mesh={given.shape} is not where {name} is: {name} is on "
+            f"{place}. Leave mesh= out, or move the array first with "
+            "jax.device_put(x, NamedSharding(mesh, P()))."
+        )
+    ids, own_ids = given.device_ids, own.device_ids
+    if ids is not None and own_ids is not None and ids != own_ids:
+        what = (
+            "the same devices in another order"
+            if sorted(ids) == sorted(own_ids)
+            else "other devices"
+        )
+        raise MeshMismatch(
+            f"mesh={given.shape} has {what} than {name}: "
+            f"{_few(ids)} against {_few(own_ids)}. Leave mesh= out, or "
+            "move the array first with jax.device_put(x, NamedSharding(mesh, P()))."
+        )
+
+
+def _place(mesh: MeshFacts) -> str:
+    if mesh.shape:
+        return f"the mesh {mesh_words(mesh.shape)}"
+    return "one device" if mesh.device_ids is None else f"device {mesh.device_ids[0]}"
+
+
+def _few(ids) -> str:
+    return f"[{', '.join(map(str, ids[:8]))}{', …' if len(ids) > 8 else ''}]"
+
+
+def unwrap(x):
+    """What a Flax variable, or a box with a value, holds."""
+    for _ in range(4):
+        if callable(get := getattr(x, "get_value", None)) and not isinstance(x, type):
+            x = get()
+        elif not hasattr(x, "shape") and hasattr(x, "value"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                x = x.value
+        else:
+            return x
+    return x
+
+
+def read_dtype(dtype) -> tuple[str, int]:
+    """An element type's name and its bytes."""
+    if isinstance(dtype, str):
+        return dtype, itemsize(dtype)
+    if not isinstance(getattr(dtype, "name", None), str):
+        import numpy
+
+        try:
+            dtype = numpy.dtype("" if dtype is None else dtype)
+        except TypeError:
+            raise NotUnderstood(
+                f"dtype={short(dtype)} is not an element type; give one such as "
+                "'float32', 'bfloat16' or jnp.int8."
+            ) from None
+    return dtype.name, int(dtype.itemsize)
+
+
+def _check_type(x, sharding):
+    """Refuse a type from inside a jitted function that does not tell the sharding."""
+    if {mode.name for mode in sharding.mesh.axis_types} != {"Explicit"}:
+        raise NotUnderstood(
+            f"x is the type {x}, which says where an array lies only on a mesh with "
+            "Explicit axes; call this outside of the function, on what it takes or "
+            "returns."
+        )
+
+
+def _no_array(x) -> str:
+    if isinstance(x, (bool, int, float, complex)):
+        return (
+            f"x={x!r} is a Python number, which has no sharding yet; put it on devices "
+            "first, x = jax.device_put(x, NamedSharding(mesh, P()))."
+        )
+    if isinstance(x, (list, tuple, Mapping)):
+        return (
+            f"x is a {type(x).__name__}, not one array; for a tree of arrays use "
+            "jax.tree.map(layout, x), and write a shape as a tuple of whole numbers."
+        )
+    if isinstance(x, jax_types("Mesh", "AbstractMesh")):
+        return "x is a mesh, not an array; use draw_mesh(x)."
+    if isinstance(x, jax_types("Sharding")):
+        return "x is a sharding; give the shape of an array first, layout((6, 10), x)."
+    return (
+        f"x={short(x)} is not an array; give a jax.Array, a jax.ShapeDtypeStruct with "
+        "a sharding, one Flax variable, or a shape and a sharding."
+    )
+
+
+def _no_sharding(sharding, name) -> str:
+    if isinstance(sharding, (str, tuple, list)) or sharding is None:
+        entries = [sharding] if isinstance(sharding, str) else list(sharding or ())
+        wanted = f"P({', '.join(map(repr, entries))})"
+        return (
+            f"sharding={sharding!r} is not a sharding; write "
+            f"NamedSharding(mesh, {wanted}), or {wanted} together with mesh=."
+        )
+    return (
+        f"{name} has a sharding of the kind {type(sharding).__name__}, which names no "
+        "mesh axes; move the array first with "
+        "jax.device_put(x, NamedSharding(mesh, P()))."
+    )
+
+
+def _kind(x) -> str:
+    module, name = type(x).__module__.split(".")[0], type(x).__name__
+    return "a NumPy array" if module == "numpy" else f"a {name}"
+
+
+def short(x) -> str:
+    words = " ".join(repr(x).split())
+    return words if len(words) <= 60 else words[:57] + "…"
+
+
+def _is_number(x) -> bool:
+    return hasattr(x, "__index__") and not hasattr(x, "sharding")
+
+
+def is_tracer(x) -> bool:
+    core = getattr(sys.modules.get("jax"), "core", None)
+    return core is not None and isinstance(x, core.Tracer)
+
+
+def jax_types(*names) -> tuple[type, ...]:
+    module = sys.modules.get("jax.sharding")
+    return tuple(getattr(module, name) for name in names if hasattr(module, name))

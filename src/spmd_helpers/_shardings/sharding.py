@@ -1,0 +1,340 @@
+"""Where an array's blocks lie: the arithmetic of a sharding, free of JAX.
+
+A mesh is a box of devices with a name for each axis. Devices are counted by their
+position, the last axis running fastest. A spec gives each array dimension a tuple of
+mesh axes. The dimension is cut into as many blocks as these axes have devices, and
+the first axis of the tuple is the slowest. Axes that no dimension uses hold copies.
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .._core.words import bytes_words, count_words, join_words
+from .._errors import (
+    AxisUsedTwice,
+    NotDivisible,
+    NotUnderstood,
+    TooManyEntries,
+    UnknownAxis,
+)
+
+Block = tuple[int, ...]
+
+_KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}
+_NUMBER = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
+
+
+@dataclass(frozen=True)
+class MeshFacts:
+    """What is known of a mesh: axis sizes and, if there are devices, which."""
+
+    shape: Mapping[str, int]
+    device_ids: tuple[int, ...] | None = None
+    platform: str = ""
+
+    def __post_init__(self):
+        object.__setattr__(self, "shape", _checked_mesh(self.shape))
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return math.prod(self.shape.values())
+
+
+@dataclass(frozen=True, repr=False)
+class Layout:
+    """How one array is cut into blocks, and which devices hold each block.
+
+    >>> lay = Layout((6, 10), mesh_shape={"data": 2, "model": 4}, entries=("data",))
+    >>> lay.shard_shape, lay.replicas, lay.replicated_over
+    ((3, 10), 4, ('model',))
+    >>> lay.owners
+    {(0, 0): (0, 1, 2, 3), (1, 0): (4, 5, 6, 7)}
+    >>> lay.bytes_per_device          # 3 * 10 * 4 bytes
+    120
+
+    Args:
+      shape: sizes of the array's dimensions.
+      dtype: its element type by name, such as 'float32' or 'key<fry>'.
+      itemsize: bytes an element; from `dtype` if not given.
+      mesh_shape: axis name to number of devices, in mesh order; empty for an array
+        that lies on one device.
+      entries: for each dimension the mesh axes that cut it: a name, a tuple of names,
+        or None. Missing ones at the end are None. Kept as tuples, one a dimension.
+      spec: the PartitionSpec that JAX holds; None for an array on one device.
+      device_ids: ids of the devices in mesh order; None where there are no devices.
+      platform: what the devices are, in words.
+      unreduced: axes over which each device holds only its part of a sum.
+
+    Raises:
+      UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
+      NotUnderstood: a size, or the dtype's name, is not one.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    itemsize: int = 0
+    mesh_shape: Mapping[str, int] = field(default_factory=dict, compare=False)
+    entries: tuple[tuple[str, ...], ...] = ()
+    spec: object = field(default=None, compare=False)
+    device_ids: tuple[int, ...] | None = None
+    platform: str = field(default="", compare=False)
+    unreduced: tuple[str, ...] = ()
+    axes: tuple[tuple[str, int], ...] = field(init=False, default=())
+
+    def __post_init__(self):
+        def put(name, value):
+            object.__setattr__(self, name, value)
+
+        mesh = _checked_mesh(self.mesh_shape)
+        put("mesh_shape", mesh)
+        put("axes", tuple(mesh.items()))
+        put("shape", _checked_shape(self.shape))
+        put("itemsize", self.itemsize or itemsize(self.dtype))
+        entries = _as_tuples(self.entries)
+        _check_axes(self.shape, mesh, entries)
+        put("entries", entries + ((),) * (len(self.shape) - len(entries)))
+        _check_division(self.shape, mesh, self.entries)
+
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        """The number of blocks along each dimension."""
+        return _grid(dict(self.axes), self.entries)
+
+    @cached_property
+    def shard_shape(self) -> tuple[int, ...]:
+        """The shape of one block, which is what one device holds."""
+        return _shard_shape(self.shape, self.grid)
+
+    @cached_property
+    def replicas(self) -> int:
+        """How many devices hold each block."""
+        return _replicas(dict(self.axes), self.entries)
+
+    @property
+    def replicated_over(self) -> tuple[str, ...]:
+        """The mesh axes, of more than one device, along which blocks repeat."""
+        used = {axis for entry in self.entries for axis in entry}
+        return tuple(a for a, size in self.axes if size > 1 and a not in used)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the whole array, counted once."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def bytes_per_device(self) -> int:
+        """Bytes of one block."""
+        return math.prod(self.shard_shape) * self.itemsize
+
+    @property
+    def device_count(self) -> int:
+        """How many devices the mesh has."""
+        return math.prod(size for _, size in self.axes)
+
+    @cached_property
+    def owners(self) -> dict[Block, tuple[int, ...]]:
+        """Each block's index, and the positions of its devices in the mesh."""
+        return _owners(dict(self.axes), self.entries)
+
+    def slices(self, block: Block) -> tuple[tuple[int, int], ...]:
+        """First and one-past-last index of a block along each dimension."""
+        return _slices(block, self.shard_shape)
+
+    def devices(self, block: Block) -> tuple[int, ...]:
+        """Ids of the devices that hold a block; positions where ids are unknown."""
+        places = self.owners[block]
+        if self.device_ids is None:
+            return places
+        return tuple(self.device_ids[place] for place in places)
+
+    def __repr__(self) -> str:
+        what = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        each = f"{self.shard_shape} a device, {bytes_words(self.bytes_per_device)}"
+        if not self.axes:
+            return f"Layout({what} on one device: {each})"
+        copies = count_words(self.replicas, "copy", "copies")
+        where = f"{spec_words(self.entries)} over {mesh_words(dict(self.axes))}"
+        return f"Layout({what} as {where}: {each}, {copies})"
+
+
+# The arithmetic. Small on purpose: the tests break each and see it caught.
+
+
+def _grid(mesh, entries):
+    return tuple(math.prod(mesh[axis] for axis in entry) for entry in entries)
+
+
+def _shard_shape(shape, grid):
+    return tuple(size // blocks for size, blocks in zip(shape, grid, strict=True))
+
+
+def _replicas(mesh, entries):
+    used = {axis for entry in entries for axis in entry}
+    return math.prod(size for axis, size in mesh.items() if axis not in used)
+
+
+def _coordinates(position, mesh):
+    """A device's index along each mesh axis; the last axis runs fastest."""
+    found = {}
+    for axis in reversed(mesh):
+        position, found[axis] = divmod(position, mesh[axis])
+    return found
+
+
+def _block_number(where, mesh, entry):
+    """Which block of a dimension a device holds; the first axis is the slowest."""
+    number = 0
+    for axis in entry:
+        number = number * mesh[axis] + where[axis]
+    return number
+
+
+def _slices(block, shard_shape):
+    pairs = zip(block, shard_shape, strict=True)
+    return tuple((i * size, (i + 1) * size) for i, size in pairs)
+
+
+def _owners(mesh, entries):
+    found: dict[Block, list[int]] = {}
+    for position in range(math.prod(mesh.values())):
+        where = _coordinates(position, mesh)
+        block = tuple(_block_number(where, mesh, entry) for entry in entries)
+        found.setdefault(block, []).append(position)
+    return {block: tuple(found[block]) for block in sorted(found)}
+
+
+# Words and checks.
+
+
+def itemsize(dtype: str) -> int:
+    """Bytes of one element of a dtype given by name, as JAX counts them."""
+    if dtype == "bool":
+        return 1
+    if dtype in _KEY_BYTES:
+        return _KEY_BYTES[dtype]
+    if not (match := _NUMBER.fullmatch(dtype)):
+        raise NotUnderstood(
+            f"dtype={dtype!r} is not the name of an element type; "
+            "give one such as 'float32', 'bfloat16' or 'int8'."
+        )
+    return max(1, int(match[1]) // 8)
+
+
+def spec_words(entries: Iterable[tuple[str, ...]]) -> str:
+    """A spec as it is typed.
+
+    >>> spec_words((("data",), (), ("fsdp", "model")))
+    "P('data', None, ('fsdp', 'model'))"
+    """
+    words = [repr(e[0] if len(e) == 1 else e) if e else "None" for e in entries]
+    return f"P({', '.join(words)})"
+
+
+def mesh_words(mesh: Mapping[str, int]) -> str:
+    """A mesh's axes and sizes.
+
+    >>> mesh_words({"data": 4, "model": 2})
+    'data=4 × model=2'
+    """
+    return " × ".join(f"{axis}={size}" for axis, size in mesh.items())
+
+
+def _is_size(value, least) -> bool:
+    if isinstance(value, (bool, float, str)) or not hasattr(value, "__index__"):
+        return False
+    return value.__index__() >= least
+
+
+def _checked_mesh(mesh) -> dict[str, int]:
+    for axis, size in mesh.items():
+        if not isinstance(axis, str) or not _is_size(size, 1):
+            raise NotUnderstood(
+                f"mesh={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh gives "
+                "each axis name a whole number of devices, 1 or more, such as "
+                "{'data': 4, 'model': 2}."
+            )
+    return {axis: size.__index__() for axis, size in mesh.items()}
+
+
+def _checked_shape(shape) -> tuple[int, ...]:
+    if not isinstance(shape, tuple) or not all(_is_size(n, 0) for n in shape):
+        raise NotUnderstood(
+            f"x={shape!r} is not a shape; a shape is a tuple of whole numbers, "
+            "0 or more, such as (6, 10)."
+        )
+    return tuple(n.__index__() for n in shape)
+
+
+def _as_tuples(entries) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        () if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries
+    )
+
+
+def _check_axes(shape, mesh, entries):
+    given = f"sharding={spec_words(entries)}"
+    if len(entries) > len(shape):
+        fits = spec_words(entries[: len(shape)])
+        raise TooManyEntries(
+            f"{given} has {count_words(len(entries), 'entry', 'entries')}, but the "
+            f"array of shape {shape} has {count_words(len(shape), 'dimension')}; "
+            f"give at most one entry a dimension, such as {fits}."
+        )
+    seen: dict[str, int] = {}
+    for dim, entry in enumerate(entries):
+        for axis in entry:
+            if axis not in mesh:
+                raise UnknownAxis(f"{given}: {_unknown(axis, mesh, entries)}")
+            if axis in seen:
+                once = tuple(
+                    tuple(a for a in e if a != axis)
+                    if d > seen[axis]
+                    else tuple(dict.fromkeys(e))
+                    for d, e in enumerate(entries)
+                )
+                where = f"for dimension {seen[axis]} and again for dimension {dim}"
+                if seen[axis] == dim:
+                    where = f"twice for dimension {dim}"
+                raise AxisUsedTwice(
+                    f"{given} uses the mesh axis {axis!r} {where}; an axis can cut an "
+                    "array only once, so use it in one place, such as "
+                    f"{spec_words(once)}."
+                )
+            seen[axis] = dim
+
+
+def _unknown(axis, mesh, entries) -> str:
+    if not mesh:
+        return f"there is no axis {axis!r}: the mesh has no axes; use P()."
+    has = join_words([f"{name!r} ({size})" for name, size in mesh.items()])
+    one = len(mesh) == 1
+    axes = "its only axis is" if one else "its axes are"
+    words = f"the mesh has no axis {axis!r}; {axes} {has}."
+    close = difflib.get_close_matches(str(axis), mesh, n=1, cutoff=0.5)
+    if close:
+        fixed = tuple(tuple(close[0] if a == axis else a for a in e) for e in entries)
+        return f"{words} Did you mean {spec_words(fixed)}?"
+    use = "it" if one else "one of them"
+    return f"{words} Use {use}, or None to leave the dimension whole."
+
+
+def _check_division(shape, mesh, entries):
+    for dim, (size, entry) in enumerate(zip(shape, entries, strict=True)):
+        blocks = math.prod(mesh[axis] for axis in entry)
+        if size % blocks == 0:
+            continue
+        axes = join_words([f"{axis!r} ({mesh[axis]})" for axis in entry])
+        less = size // blocks * blocks
+        sizes = f"{less} or {less + blocks}" if less else f"{blocks}"
+        whole = tuple(() if d == dim else e for d, e in enumerate(entries))
+        raise NotDivisible(
+            f"sharding={spec_words(entries)}: dimension {dim} of shape {shape} has "
+            f"{count_words(size, 'element')}, which do not divide into {blocks} equal "
+            f"blocks over {axes}; make it {sizes}, or leave it whole with "
+            f"{spec_words(whole)}."
+        )

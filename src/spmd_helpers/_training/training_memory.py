@@ -1,0 +1,275 @@
+"""What one training step needs on each device, by plain arithmetic."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .._core.words import bytes_words
+from .._errors import NotUnderstood, SpecError
+from .._hardware.chips import Chip, chip
+from .._shardings.sharding import mesh_words
+from . import report as view
+from .activations import kept, published
+from .model import MLP, Transformer
+from .setup import Setup, setup
+from .state import ALWAYS, MOMENTS, Line, state
+from .transients import work
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingMemory:
+    """Bytes on each device in one training step, and how they come about.
+
+    Made by `training_memory`. `str()` of it is a table, and so is its view in a
+    notebook.
+
+    Attributes:
+      params_bytes, grads_bytes, optimizer_bytes: of these three, exactly.
+      activations_bytes: everything else that is there at the peak.
+      total_bytes: the peak: the most of all moments.
+      lines: what there is: each with `name`, `formula` (with the numbers in it),
+        `bytes`, `when` (in which moments) and `source`.
+      moments: the bytes in each moment of a step: 'forward' and 'backward' (most
+        while the layers run), 'loss' between them, and 'update'.
+      peak_moment: the moment with the most.
+      what: the model and the mesh, in words.
+      notes: what else there is to know, a sentence each.
+    """
+
+    params_bytes: int
+    grads_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    total_bytes: int
+    lines: tuple[Line, ...]
+    moments: Mapping[str, int] = field(compare=False)
+    peak_moment: str
+    what: str
+    notes: tuple[str, ...] = ()
+
+    def fits(self, chip: str | Chip, margin: float = 0.9) -> bool:
+        """Whether the peak stays within a part of what a chip lets a program use.
+
+        A compiler packs buffers with gaps, and a GPU's allocator keeps some for
+        itself, so some is better left free.
+
+        Args:
+          chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
+          margin: the part of the chip's usable memory that may be filled.
+
+        Raises:
+          NotUnderstood: the chip is not known, or the margin is not above 0 and at
+            most 1.
+        """
+        return self.left_bytes(chip, margin) >= 0
+
+    def left_bytes(self, chip: str | Chip, margin: float = 0.9) -> int:
+        """Bytes that stay free of that part; negative is what is missing."""
+        try:
+            return _usable(chip, margin) - self.total_bytes
+        except NotUnderstood as error:
+            raise error.with_traceback(None) from None
+
+    def __str__(self) -> str:
+        return view.shown(self).text()
+
+    def __repr__(self) -> str:
+        total = bytes_words(self.total_bytes)
+        return (
+            f"TrainingMemory({self.what}: {total} a device, most in {self.peak_moment})"
+        )
+
+    def _repr_html_(self) -> str:
+        return view.shown(self).html()
+
+
+def training_memory(
+    model: Transformer | MLP,
+    *,
+    mesh: Mapping[str, int],
+    zero: int = 3,
+    batch: int,
+    seq: int | None = None,
+    params: str = "float32",
+    compute: str = "bfloat16",
+    grads: str | tuple[str, ...] | None = None,
+    optimizer: str = "adam",
+    moments: str | None = None,
+    master: bool = False,
+    recompute: str = "none",
+    attention: str = "plain",
+    sequence_parallel: bool = False,
+    counting: str = "jax",
+) -> TrainingMemory:
+    """Count what a training step of `model` takes on each device of `mesh`.
+
+    Plain arithmetic: nothing is compiled and JAX is not needed. Parameters, gradients
+    and optimizer state are exact. The rest is what JAX keeps for the backward pass of a
+    plainly written model with its layers under one `jax.lax.scan`, exactly, and what
+    the TPU compiler was seen to need beside it.
+
+    Four layers of 2 * 64 * 256 numbers, in float32 with Adam's two moments, whole on
+    each of two devices:
+
+    >>> found = training_memory(MLP(4, 64, 256), mesh={"data": 2}, zero=0, batch=16)
+    >>> found.params_bytes                     # 4 * 131072
+    524288
+    >>> found.optimizer_bytes                  # 8 * 131072, and the step's number
+    1048580
+    >>> cut = training_memory(MLP(4, 64, 256), mesh={"data": 2}, zero=3, batch=16)
+    >>> cut.params_bytes, cut.optimizer_bytes  # FSDP: half of each
+    (262144, 524292)
+
+    Bytes for each parameter, by the names that others count with:
+
+    | bytes | who | params | grads | master | moments |
+    |---|---|---|---|---|---|
+    | 4 + 4 + 8 = 16 | optax on float32 | float32 | | | |
+    | 2 + 2 + 4 = 8 | optax on bfloat16 | bfloat16 | | | |
+    | 2 + 8 = 10, at rest | scaling book | bfloat16 | | | float32 |
+    | 2 + 2 + 8 = 12 | no master copy | bfloat16 | | | float32 |
+    | 2 + 2 + 12 = 16 | ZeRO | bfloat16 | | True | |
+    | 2 + 4 + 12 = 18 | Megatron-LM | bfloat16 | float32 | True | |
+    | 2 + (2 + 4) + 12 = 20 | DeepSpeed | bfloat16 | both | True | |
+
+    At rest means parameters and optimizer, without gradients; 'both' is
+    `grads=("bfloat16", "float32")`.
+
+    Args:
+      model: a Transformer, an MLP, or one of MODELS.
+      mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
+        `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must divide
+        them; norms, learned positions and the biases of o and down stay whole.
+      zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
+        3 parameters too (FSDP).
+      batch: sequences a step (of an MLP: rows), over all devices together.
+      seq: tokens of a sequence; the model's own if not given.
+      params: type in which parameters are stored, by name.
+      compute: type of the matrix products and of what flows between the layers. In
+        float32 a TPU's compiler keeps less than is counted here: by default its
+        products take bfloat16.
+      grads: type of the gradients; `params` if not given. Several are added up.
+      optimizer: 'adam', 'adamw' (two numbers for each parameter), 'lion', 'momentum'
+        (one) or 'sgd' (none).
+      moments: type of these numbers; as optax has it, `params` if not given, or
+        float32 with `master`.
+      master: whether the optimizer keeps a copy of the parameters in float32.
+      recompute: 'none' keeps what JAX keeps; 'selective' puts attention's scores under
+        `jax.checkpoint` (Korthikanti et al. 2022); 'full' each layer, so that only
+        its input is kept.
+      attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
+        does not.
+      sequence_parallel: whether `model` also cuts what flows between the layers, along
+        the sequence.
+      counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
+        `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
+
+    Returns:
+      A TrainingMemory.
+
+    Raises:
+      NotUnderstood: an argument is not of its kind.
+      UnknownAxis: the mesh has another axis.
+      NotDivisible: the mesh does not divide the model or the batch.
+
+    Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
+    arXiv:2205.05198; jax-ml/scaling-book. Measured against the TPU compiler in
+    tests/test_training_truth.py.
+
+    Used in chapter 09 (what 175 B parameters cost) and by the memory calculator.
+    """
+    try:
+        made = setup(
+            model,
+            mesh,
+            zero=zero,
+            batch=batch,
+            seq=seq,
+            params=params,
+            compute=compute,
+            grads=grads,
+            moments=moments,
+            optimizer=optimizer,
+            master=master,
+            recompute=recompute,
+            attention=attention,
+            sequence_parallel=sequence_parallel,
+            counting=counting,
+        )
+        return _count(made)
+    except (NotUnderstood, SpecError) as error:
+        raise error.with_traceback(None) from None
+
+
+def _count(made: Setup) -> TrainingMemory:
+    params, grads, optimizer = held = state(made)
+    if made.counting == "megatron":
+        lines = [*held, *published(made)]
+    else:
+        lines = [*held, _batch(made), *kept(made), *work(made)]
+    sums = {
+        moment: sum(line.bytes for line in lines if moment in line.when)
+        for moment in MOMENTS
+    }
+    peak = max(sums, key=sums.get)
+    known = params.bytes + optimizer.bytes
+    known += grads.bytes if peak in grads.when else 0
+    return TrainingMemory(
+        params_bytes=params.bytes,
+        grads_bytes=grads.bytes,
+        optimizer_bytes=optimizer.bytes,
+        activations_bytes=sums[peak] - known,
+        total_bytes=sums[peak],
+        lines=tuple(lines),
+        moments=sums,
+        peak_moment=peak,
+        what=_what(made),
+        notes=tuple(_notes(made)),
+    )
+
+
+def _batch(made: Setup) -> Line:
+    """Rows and what they should become, in float32; or the tokens, as int32."""
+    if made.is_mlp:
+        size = 2 * 4 * made.tokens * made.model.d_model
+        formula = f"2 × 4 B × {made.tokens} rows × {made.model.d_model}"
+    else:
+        size = 4 * made.batch * (made.seq + 1)
+        formula = f"4 B × {made.batch} × ({made.seq} + 1) tokens"
+    return Line("batch", formula, size, ALWAYS, "the step's arguments")
+
+
+def _what(made: Setup) -> str:
+    model = made.model
+    name = model.name or (
+        f"{type(model).__name__} of {model.layers} layers, d_model {model.d_model}"
+    )
+    axes = {"data": made.data, "model": made.split}
+    mesh = mesh_words({axis: size for axis, size in axes.items() if size > 1})
+    return f"{name} on {mesh or 'one device'}"
+
+
+def _notes(made: Setup) -> list[str]:
+    said = []
+    if made.counting == "jax" and not made.is_mlp and made.rows != made.model.vocab:
+        said.append(
+            f"The vocabulary of {made.model.vocab} is rounded up to {made.rows}, which "
+            f"divides over the {made.split} devices of model."
+        )
+    if made.counting == "megatron":
+        said.append(
+            "Counted by published formulas: neither the logits nor what a layer needs "
+            "while it runs."
+        )
+    return said
+
+
+def _usable(name, margin) -> int:
+    number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    if not number or not 0 < margin <= 1:
+        raise NotUnderstood(
+            f"margin={margin!r} is not a part of the memory; give a number above 0 and "
+            "at most 1, such as 0.9."
+        )
+    found = chip(name)
+    return math.floor(margin * (found.usable_bytes or found.memory_bytes))

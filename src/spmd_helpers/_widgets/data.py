@@ -1,0 +1,183 @@
+"""What the memory calculator knows of models, chips and measurements, as JavaScript.
+
+Written from MODELS, HARDWARE and data/measured, so that nothing stands twice.
+"""
+
+import dataclasses
+import functools
+import inspect
+import json
+
+from .._hardware.chips import HARDWARE
+from .._hardware.chips import chip as _chip
+from .._hardware.measured import load_measured
+from .._training.model import MLP, Transformer
+from .._training.models import MODELS
+from .._training.training_memory import training_memory
+
+_EXACT = 2**53  # whole numbers of JavaScript are exact below
+# What the page compares with: stored programs, by kind and name.
+_COMPARED = (
+    ("tpu-memory", "mlp fsdp"),
+    ("tpu-memory", "llama-3-8b fsdp full flash"),
+    ("tpu-memory", "gpt3-175b 2d full"),
+    ("tpu-refused", "gpt3-175b replicated"),
+    ("tpu-refused", "gpt3-175b 2d full v5e"),
+    ("gpu-memory", "1 gpu: gpt3-medium selective"),
+    ("gpu-memory", "2 gpu: gpt3-xl fsdp full"),
+    ("gpu-memory", "2 gpu: llama8 fsdp"),
+)
+_KINDS = {"MLP": MLP, "Transformer": Transformer}
+
+
+@functools.cache
+def data_script() -> str:
+    """Three constants: `spmdModels`, `spmdHardware` and `spmdMeasured`."""
+    values = {
+        "spmdModels": models(),
+        "spmdHardware": hardware(),
+        "spmdMeasured": measured(),
+    }
+    return "".join(
+        f"const {name} = {json.dumps(value, ensure_ascii=False)};\n"
+        for name, value in values.items()
+    )
+
+
+def models() -> dict[str, dict]:
+    """Name → shapes and source of each of MODELS."""
+    return {
+        name: {key: _exact(value) for key, value in dataclasses.asdict(model).items()}
+        for name, model in MODELS.items()
+    }
+
+
+def hardware() -> dict[str, dict]:
+    """Name → memory and source of each chip of HARDWARE."""
+    keys = ("kind", "device_kind", "memory_bytes", "usable_bytes", "source", "date")
+    return {
+        name: {key: _exact(getattr(one, key)) for key in keys}
+        for name, one in HARDWARE.items()
+    }
+
+
+def measured() -> dict:
+    """Some stored programs as states of the calculator, and how near all are.
+
+    `rows` have the state and what was measured; `near` says of each kind how many are
+    within a tenth, of how many, the least and the most that the count is off, how many
+    percent it is short at most, and of what program.
+    """
+    stored = {kind: load_measured(kind) for kind, _ in _COMPARED}
+    rows = [
+        _row(row)
+        for kind, name in _COMPARED
+        for row in stored[kind]
+        if row["name"] == name and row["jax"] == stored[kind][0]["jax"]
+    ]
+    near = {}
+    for kind in ("tpu-memory", "gpu-memory"):
+        off = [_counted(row) / row["peak_bytes"] - 1 for row in stored[kind]]
+        short = min(range(len(off)), key=off.__getitem__)
+        near[kind.partition("-")[0]] = {
+            "within": sum(abs(error) < 0.1 for error in off),
+            "of": len(off),
+            "least": f"{min(off):+.0%}",
+            "most": f"{max(off):+.0%}",
+            "short": max(0, round(-100 * off[short])),
+            "why": _attention_words(stored[kind][short]),
+        }
+    return {"rows": rows, "near": near}
+
+
+def _exact(value):
+    """Whole numbers too large for JavaScript as text."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if whole and value >= _EXACT else value
+
+
+def _model(row: dict) -> MLP | Transformer:
+    return _KINDS[row["kind"]](**row["program"]["model"])
+
+
+def _how(row: dict) -> dict:
+    """What training_memory takes beside the model."""
+    how = dict(row["program"])
+    mesh = {"data": how.pop("data"), "model": how.pop("model_axis")}
+    del how["name"], how["topology"], how["model"]
+    return {"mesh": mesh, **how}
+
+
+def _counted(row: dict) -> int:
+    return training_memory(_model(row), **_how(row)).total_bytes
+
+
+def _attention_words(row: dict) -> str:
+    """The attention of a stored program, if it is one that takes memory."""
+    model = _model(row)
+    if isinstance(model, MLP) or row["program"].get("attention") != "plain":
+        return ""
+    grouped = " with grouped queries" if model.kv_heads < model.heads else ""
+    return f"attention written out{grouped}"
+
+
+def _row(row: dict) -> dict:
+    refused = bool(row.get("refused"))
+    return {
+        "name": row["name"],
+        "state": _state(row),
+        "bytes": _exact(row["needed_bytes" if refused else "peak_bytes"]),
+        "refused": refused,
+        "devices": row["devices"],
+        "device": row["device"],
+        "jax": row["jax"],
+        "date": row["date"],
+    }
+
+
+def memory_state(model: MLP | Transformer, *, chip: str, **how) -> dict[str, str]:
+    """Arguments of `training_memory`, and of `fits`, as the calculator's state.
+
+    >>> state = memory_state(MLP(2, 8, 32), chip="v5e", mesh={"data": 4}, batch=16)
+    >>> state["model"], state["d_ff"], state["data"], state["zero"], state["master"]
+    ('mlp', '32', '4', '3', 'no')
+
+    Args:
+      model: a Transformer, an MLP, or one of MODELS.
+      chip: a name that `chip` finds.
+      **how: arguments that `training_memory` takes by name, mesh and batch at least,
+        and `margin`.
+    """
+    arguments = inspect.signature(training_memory).parameters.values()
+    usual = {one.name: one.default for one in arguments}
+    how = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty} | how
+    mesh, seq = how.pop("mesh"), how.pop("seq")
+    state = {"chip": _chip(chip).name, **_shapes(model, seq)}
+    state |= {"data": mesh.get("data", 1), "model_axis": mesh.get("model", 1), **how}
+    return {key: _typed(value) for key, value in state.items()}
+
+
+def _shapes(model, seq) -> dict:
+    if MODELS.get(model.name) == model:
+        return {"model": model.name, "seq": seq}
+    sizes = dataclasses.asdict(model)
+    del sizes["name"], sizes["source"]
+    if isinstance(model, MLP):
+        return {"model": "mlp", **sizes}
+    return {"model": "custom", **sizes, "seq": seq or model.seq}
+
+
+def _typed(value) -> str:
+    """A value as the calculator's controls have it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple | list):
+        return ", ".join(value)
+    return "" if value is None else str(value)
+
+
+def _state(row: dict) -> dict[str, str]:
+    """The program of a row as the calculator's state."""
+    how = _how(row)
+    place = row["program"]["topology"].partition(":")[0] or row["device"]
+    return memory_state(_model(row), chip=place, **how)

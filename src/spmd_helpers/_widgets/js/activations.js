@@ -1,0 +1,130 @@
+import { over } from "./training_setup.js";
+import { layerWeights } from "./training_state.js";
+import { refuse } from "./words.js";
+
+// What the forward pass keeps for the backward pass: mirrors _training/activations.py.
+
+export const keptMoments = ["forward", "loss", "backward"];
+const keptNorm = 3n;
+const keptInside = 6n;
+const keptJax = "print_saved_residuals of jax 0.10.2";
+const keptPaper = "Korthikanti et al. 2022, arXiv:2205.05198, Table 2";
+
+// The lines of what is kept, for all layers, on one device.
+export function kept(made) {
+  if (made.recompute === "full") return [keptStream(made, "inputs of layers", 1n)];
+  if (made.isMlp) {
+    return [...keptCopies(made), keptStream(made, "inputs of layers", 1n), keptRelu(made)];
+  }
+  const lines = [...keptCopies(made), keptNorms(made)];
+  lines.push(keptStream(made, "inputs of matrices", 2n), keptHeads(made));
+  if (!made.scores) lines.push(keptSums(made));
+  else if (made.recompute === "none") lines.push(keptScores(made));
+  return [...lines, keptHidden(made)];
+}
+
+function keptLine(made, name, bytes, factors, source = keptJax) {
+  const formula = [`${made.model.layers} layers`, ...factors].join(" × ");
+  return { part: "kept", name, formula, bytes, when: keptMoments, source };
+}
+
+function keptTokens(made) {
+  return `${made.tokens} ${made.isMlp ? "rows" : "tokens"}`;
+}
+
+function keptCopies(made) {
+  if (made.paramBytes === made.computeBytes) return [];
+  const c = made.computeBytes;
+  const data = made.zero >= 3 ? made.data : 1n;
+  const weights = layerWeights(made.model);
+  const bytes = (made.model.layers * c * weights) / (made.split * data);
+  const each = `${c} B × ${weights}${over("model", made.split)}${over("data", data)}`;
+  return [keptLine(made, "weights as computed with", bytes, [each])];
+}
+
+function keptStream(made, name, count) {
+  const { model, computeBytes: c } = made;
+  const bytes = (model.layers * count * made.tokens * c * model.d_model) / made.stream;
+  const each = `${c} B × ${model.d_model}${over("model", made.stream)}`;
+  return keptLine(made, name, bytes, [...(count > 1n ? [count] : []), keptTokens(made), each]);
+}
+
+function keptRelu(made) {
+  const { model, computeBytes: c } = made;
+  const bytes = (model.layers * made.tokens * (c + 1n) * model.d_ff) / made.split;
+  const each = `(${c} B + 1 B) × ${model.d_ff}${over("model", made.split)}`;
+  return keptLine(made, "hidden, and its mask", bytes, [keptTokens(made), each]);
+}
+
+function keptNorms(made) {
+  const { model, tokens, stream } = made;
+  const row = 4n * (keptNorm * model.d_model + 2n);
+  const bytes = model.layers * 2n * ((tokens * row) / stream + 4n * model.d_model);
+  const each = `4 B × (${keptNorm} × ${model.d_model} + 2)${over("model", stream)}`;
+  return keptLine(made, "norms", bytes, ["2", `(${tokens} × ${each} + 4 B × ${model.d_model})`]);
+}
+
+function keptHeads(made) {
+  const { model, computeBytes: c } = made;
+  const wide = 2n * (model.heads + model.kv_heads) * model.head_dim;
+  const bytes = (model.layers * made.tokens * c * wide) / made.split;
+  const each =
+    `${c} B × 2 × (${model.heads} + ${model.kv_heads}) × ${model.head_dim}` +
+    over("model", made.split);
+  return keptLine(made, "queries, keys, values, their result", bytes, [keptTokens(made), each]);
+}
+
+function keptScores(made) {
+  const { model, computeBytes: c } = made;
+  const row = (4n + c) * made.seq + 8n;
+  const bytes = (model.layers * made.tokens * model.heads * row) / made.split;
+  const each = `${model.heads}${over("model", made.split)} × ((4 B + ${c} B) × ${made.seq} + 8 B)`;
+  return keptLine(made, "scores of attention", bytes, [keptTokens(made), each]);
+}
+
+function keptSums(made) {
+  const { layers, heads } = made.model;
+  const bytes = (layers * made.tokens * 4n * heads) / made.split;
+  const each = `4 B × ${heads}${over("model", made.split)}`;
+  const source = "Dao et al. 2022, arXiv:2205.14135, algorithm 2";
+  return keptLine(made, "sums of the scores' rows", bytes, [keptTokens(made), each], source);
+}
+
+function keptHidden(made) {
+  const { model, computeBytes: c } = made;
+  const bytes = (model.layers * made.tokens * keptInside * c * model.d_ff) / made.split;
+  const each = `${keptInside} × ${c} B × ${model.d_ff}${over("model", made.split)}`;
+  return keptLine(made, "inside of the mlp", bytes, [keptTokens(made), each]);
+}
+
+// The published formula, as one line.
+export function published(made) {
+  const { model, split, stream } = made;
+  const kind =
+    !made.isMlp &&
+    model.kv_heads === model.heads &&
+    model.d_ff === 4n * model.d_model &&
+    model.heads * model.head_dim === model.d_model &&
+    !model.gated;
+  if (!kind || made.computeBytes !== 2n) {
+    refuse(
+      "counting='megatron' is for a transformer with d_ff = 4 * d_model, without gate or grouped " +
+        "queries, computed in 16 bits, as the paper has it; use counting='jax'.",
+    );
+  }
+  const tensor = made.tokens * model.d_model;
+  const times = [`${made.tokens} tokens`, model.d_model];
+  if (made.recompute === "full") {
+    const bytes = (2n * model.layers * tensor) / stream;
+    const factors = [...times, `2 B${over("model", stream)}`];
+    return [keptLine(made, "inputs of layers", bytes, factors, keptPaper)];
+  }
+  const [whole, cut] = made.sequenceParallel || split === 1n ? [0n, 34n] : [10n, 24n];
+  let bytes = whole * tensor + (cut * tensor) / split;
+  let inside = `${whole ? `${whole} B + ` : ""}${cut} B${over("model", split)}`;
+  if (made.scores && made.recompute === "none") {
+    bytes += (5n * made.tokens * model.heads * made.seq) / split;
+    inside += ` + 5 B × ${model.heads} × ${made.seq} / ${model.d_model}${over("model", split)}`;
+  }
+  return [keptLine(made, "activations", model.layers * bytes, [...times, `(${inside})`], keptPaper)];
+}

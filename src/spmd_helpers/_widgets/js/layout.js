@@ -1,0 +1,178 @@
+import {
+  bytesWords, closeName, countWords, joinWords, meshWords, refuse, specWords, tupleWords,
+} from "./words.js";
+
+// Where an array's blocks lie: the arithmetic of _shardings/sharding.py and _drawing/words.py, which the
+// tests hold this against.
+
+/** Bytes of one element. */
+export const ITEM_BYTES = { float32: 4, bfloat16: 2, float16: 2, float8_e4m3fn: 1, int32: 4, int8: 1, bool: 1 };
+
+/** How one array is cut: a mirror of Layout. `mesh` is [[axis, size], ...]. */
+export function layoutOf(shape, mesh, given, itemBytes) {
+  const sizes = Object.fromEntries(mesh);
+  checkAxes(shape, mesh, given);
+  const entries = [...given, ...shape.slice(given.length).map(() => [])];
+  checkDivision(shape, sizes, entries);
+  const grid = entries.map((entry) => entry.reduce((n, axis) => n * sizes[axis], 1));
+  const used = new Set(entries.flat());
+  const shard = shape.map((size, dim) => size / grid[dim]);
+  const count = (of) => of.reduce((n, size) => n * BigInt(size), 1n);
+  return {
+    shape,
+    mesh,
+    entries,
+    grid,
+    shard,
+    replicas: mesh.reduce((n, [axis, size]) => (used.has(axis) ? n : n * size), 1),
+    replicatedOver: mesh.filter(([a, n]) => n > 1 && !used.has(a)).map(([a]) => a),
+    devices: mesh.reduce((n, [, size]) => n * size, 1),
+    totalBytes: count(shape) * BigInt(itemBytes),
+    bytesPerDevice: count(shard) * BigInt(itemBytes),
+  };
+}
+
+/** A device's index along each mesh axis; the last axis runs fastest. */
+export function coordinates(position, mesh) {
+  const found = {};
+  for (const [axis, size] of [...mesh].reverse()) {
+    found[axis] = position % size;
+    position = Math.floor(position / size);
+  }
+  return found;
+}
+
+/** The block that a device holds: its number along each dimension. */
+export function blockOf(position, layout) {
+  const where = coordinates(position, layout.mesh);
+  const sizes = Object.fromEntries(layout.mesh);
+  return layout.entries.map((entry) =>
+    entry.reduce((number, axis) => number * sizes[axis] + where[axis], 0),
+  );
+}
+
+/** The positions of the devices that hold a block, in their order. */
+export function holdersOf(block, layout) {
+  const sizes = Object.fromEntries(layout.mesh);
+  const where = {};
+  layout.entries.forEach((entry, dim) => {
+    let number = block[dim];
+    for (const axis of [...entry].reverse()) {
+      where[axis] = number % sizes[axis];
+      number = Math.floor(number / sizes[axis]);
+    }
+  });
+  return layout.mesh.reduce(
+    (found, [axis, size]) => {
+      const along = Object.hasOwn(where, axis) ? [where[axis]] : [...Array(size).keys()];
+      return found.flatMap((position) => along.map((i) => position * size + i));
+    },
+    [0],
+  );
+}
+
+/** The first so many blocks and their devices, in the order of the blocks. */
+export function ownersOf(layout, most) {
+  const count = Math.min(most, blocksOf(layout));
+  return [...Array(count).keys()].map((n) => {
+    const block = [];
+    for (const size of [...layout.grid].reverse()) {
+      block.unshift(n % size);
+      n = Math.floor(n / size);
+    }
+    return { block, devices: holdersOf(block, layout) };
+  });
+}
+
+/** How many different blocks there are. */
+export function blocksOf(layout) {
+  return layout.grid.reduce((all, n) => all * n, 1);
+}
+
+/** First and one-past-last index of a block, as words: "0:4, 4:8". */
+export function sliceWords(block, layout) {
+  const step = layout.shard;
+  return block.map((n, i) => `${n * step[i]}:${(n + 1) * step[i]}`).join(", ");
+}
+
+function checkAxes(shape, mesh, entries) {
+  const given = `sharding=${specWords(entries)}`;
+  if (entries.length > shape.length) {
+    refuse(
+      `${given} has ${countWords(entries.length, "entry", "entries")}, but the array of ` +
+        `shape ${tupleWords(shape)} has ${countWords(shape.length, "dimension")}; give ` +
+        "at most one entry a dimension, such as " +
+        `${specWords(entries.slice(0, shape.length))}.`,
+    );
+  }
+  const names = mesh.map(([axis]) => axis);
+  const seen = Object.create(null);
+  entries.forEach((entry, dim) => {
+    for (const axis of entry) {
+      if (!names.includes(axis)) refuse(`${given}: ${unknownAxis(axis, mesh, entries)}`);
+      if (axis in seen) {
+        const once = entries.map((e, d) =>
+          d > seen[axis] ? e.filter((a) => a !== axis) : [...new Set(e)],
+        );
+        const where =
+          seen[axis] === dim ? `twice for dimension ${dim}` : `for dimension ${seen[axis]} and again for dimension ${dim}`;
+        refuse(
+          `${given} uses the mesh axis '${axis}' ${where}; an axis can cut an array only ` +
+            `once, so use it in one place, such as ${specWords(once)}.`,
+        );
+      }
+      seen[axis] = dim;
+    }
+  });
+}
+
+function unknownAxis(axis, mesh, entries) {
+  if (!mesh.length) return `there is no axis '${axis}': the mesh has no axes; use P().`;
+  const has = joinWords(mesh.map(([name, size]) => `'${name}' (${size})`));
+  const one = mesh.length === 1;
+  const words = `the mesh has no axis '${axis}'; ${one ? "its only axis is" : "its axes are"} ${has}.`;
+  const close = closeName(axis, mesh.map(([name]) => name));
+  if (!close) return `${words} Use ${one ? "it" : "one of them"}, or None to leave the dimension whole.`;
+  const fixed = entries.map((e) => e.map((a) => (a === axis ? close : a)));
+  return `${words} Did you mean ${specWords(fixed)}?`;
+}
+
+function checkDivision(shape, sizes, entries) {
+  entries.forEach((entry, dim) => {
+    const [size, blocks] = [shape[dim], entry.reduce((n, axis) => n * sizes[axis], 1)];
+    if (size % blocks === 0) return;
+    const axes = joinWords(entry.map((axis) => `'${axis}' (${sizes[axis]})`));
+    const less = Math.floor(size / blocks) * blocks;
+    const better = less ? `${less} or ${less + blocks}` : `${blocks}`;
+    const whole = entries.map((e, d) => (d === dim ? [] : e));
+    refuse(
+      `sharding=${specWords(entries)}: dimension ${dim} of shape ${tupleWords(shape)} has ` +
+        `${countWords(size, "element")}, which do not divide into ${blocks} equal blocks ` +
+        `over ${axes}; make it ${better}, or leave it whole with ${specWords(whole)}.`,
+    );
+  });
+}
+
+// What is said of a layout.
+
+/** {title, facts, sentence}, as say_layout has them; no device ids are known here. */
+export function sayLayout(layout, dtype) {
+  const { mesh, entries, shard, grid, replicatedOver } = layout;
+  const sizes = Object.fromEntries(mesh);
+  const total = bytesWords(layout.totalBytes);
+  const how = mesh.length ? `as ${specWords(entries)}` : "on one device";
+  const title = `${dtype}[${layout.shape.join(", ")}] ${how}`;
+  if (!mesh.length) return { title, facts: [`all on one device: ${total}`] };
+  const facts = [
+    `mesh ${meshWords(mesh)}`,
+    `each device holds ${tupleWords(shard)}: ${bytesWords(layout.bytesPerDevice)} of ${total}`,
+  ];
+  const what = grid.every((n) => n === 1) ? "the whole array" : "each block";
+  const copies = replicatedOver.reduce((n, axis) => n * sizes[axis], 1);
+  facts.push(
+    replicatedOver.length
+      ? `${copies} copies of ${what}, over ${joinWords(replicatedOver)}`
+      : `1 copy of ${what}`,
+  );
+  return { title, facts };
+}

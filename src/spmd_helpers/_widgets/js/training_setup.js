@@ -1,0 +1,169 @@
+import { divisors, gcd, pyRepr } from "./python_words.js";
+import { recomputeChoices, wholeSize } from "./transformer.js";
+import { closeName, joinWords, meshWords, refuse } from "./words.js";
+
+// The arguments of a training step, checked, as numbers of one device: _training/setup.py.
+
+// Numbers that an optimizer keeps for each parameter, and whether it counts its steps.
+export const optimizerChoices = {
+  adam: [2n, true],
+  adamw: [2n, true],
+  lion: [1n, true],
+  momentum: [1n, false],
+  sgd: [0n, false],
+};
+
+export function trainingSetup(model, mesh, how) {
+  setupMesh(mesh);
+  setupWords(how);
+  setupZero(how.zero);
+  const isMlp = model.kind === "MLP";
+  const [batch, seq] = setupBatch(model, how, mesh);
+  const grads = Array.isArray(how.grads) ? how.grads : [how.grads ?? how.params];
+  const moments = how.moments ?? (how.master ? "float32" : how.params);
+  const made = {
+    model,
+    isMlp,
+    data: mesh.data,
+    split: mesh.model,
+    zero: Number(how.zero),
+    batch,
+    seq,
+    tokens: batch * seq,
+    paramBytes: setupBytes("params", how.params),
+    computeBytes: setupBytes("compute", how.compute),
+    gradBytes: grads.map((name) => setupBytes("grads", name)).reduce((a, b) => a + b),
+    momentBytes: setupBytes("moments", moments),
+    optimizer: how.optimizer,
+    master: how.master,
+    recompute: how.recompute,
+    sequenceParallel: how.sequence_parallel,
+    counting: how.counting,
+    scores: !isMlp && how.attention === "plain",
+    stream: how.sequence_parallel ? mesh.model : 1n,
+  };
+  if (!isMlp) made.rows = ((model.vocab + mesh.model - 1n) / mesh.model) * mesh.model;
+  if (made.counting === "jax") setupDivision(made, mesh);
+  return made;
+}
+
+export function over(axis, size) {
+  return size > 1n ? ` / ${axis} ${size}` : "";
+}
+
+function setupMeshRepr(mesh) {
+  return `{'data': ${pyRepr(mesh.data)}, 'model': ${pyRepr(mesh.model)}}`;
+}
+
+function setupMesh(mesh) {
+  for (const [axis, size] of Object.entries(mesh)) {
+    if (typeof size === "bigint" && size >= 1n) continue;
+    refuse(
+      `mesh=${setupMeshRepr(mesh)}: axis '${axis}' has size ${pyRepr(size)}; a mesh gives each ` +
+        "axis name a whole number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
+    );
+  }
+}
+
+function setupWords(how) {
+  setupChoice("optimizer", how.optimizer, Object.keys(optimizerChoices));
+  setupChoice("recompute", how.recompute, recomputeChoices);
+  setupChoice("attention", how.attention, ["plain", "flash"]);
+  setupChoice("counting", how.counting, ["jax", "megatron"]);
+  for (const key of ["master", "sequence_parallel"]) {
+    if (typeof how[key] !== "boolean") refuse(`${key}=${pyRepr(how[key])} is neither True nor False.`);
+  }
+}
+
+function setupChoice(key, value, choices) {
+  if (choices.includes(value)) return;
+  const close = closeName(value.toLowerCase(), choices);
+  const guess = close ? ` Did you mean ${pyRepr(close)}?` : "";
+  const words = choices.map(pyRepr);
+  const last = words.pop();
+  refuse(`${key}=${pyRepr(value)} is not known.${guess} Give ${words.join(", ")} or ${last}.`);
+}
+
+function setupZero(zero) {
+  if ([0n, 1n, 2n, 3n].includes(zero)) return;
+  refuse(
+    `zero=${pyRepr(zero)} is not a stage of ZeRO; give 0 (the state is whole on every device of ` +
+      "data), 1 (the optimizer's is cut), 2 (gradients too) or 3 (parameters too: FSDP).",
+  );
+}
+
+// Sequences of one device, tokens of a sequence.
+function setupBatch(model, how, mesh) {
+  let seq = 1n;
+  if (model.kind !== "MLP") {
+    seq = wholeSize("seq", how.seq ?? model.seq);
+    if (model.positions === "learned" && seq > model.seq) {
+      refuse(
+        `seq=${seq} is more than the ${model.seq} positions that the model has learned; give ` +
+          `${model.seq} or less, or a model that has learned ${seq}.`,
+      );
+    }
+  }
+  const batch = wholeSize("batch", how.batch);
+  if (batch % mesh.data) {
+    const less = (batch / mesh.data) * mesh.data;
+    const sizes = less ? `${less} or ${less + mesh.data}` : `${mesh.data}`;
+    refuse(
+      `batch=${batch} does not divide over the ${mesh.data} devices of data; it counts the ` +
+        `sequences of all devices together: make it ${sizes}.`,
+    );
+  }
+  return [batch / mesh.data, seq];
+}
+
+// Every dimension that an axis cuts has to divide, as JAX asks at its border.
+function setupDivision(made, mesh) {
+  const { model, isMlp, split } = made;
+  const wide = { d_ff: model.d_ff };
+  if (!isMlp) Object.assign(wide, { heads: model.heads, kv_heads: model.kv_heads });
+  for (const [name, size] of Object.entries(wide)) {
+    if (size % split === 0n) continue;
+    const sizes = divisors(Object.values(wide).reduce(gcd)).map(String);
+    refuse(
+      `mesh=${setupMeshRepr(mesh)}: ${name}=${size} does not divide over the ${split} devices of ` +
+        `model; make model one of ${joinWords(sizes)}.`,
+    );
+  }
+  if (made.sequenceParallel && made.seq % split) {
+    refuse(
+      `sequence_parallel=True: seq=${made.seq} does not divide over the ${split} devices of ` +
+        "model; give another seq.",
+    );
+  }
+  if (!made.zero) return;
+  const cut = [["d_model", model.d_model, made.data]];
+  if (!isMlp && model.biases) {
+    const both = made.data * split;
+    cut.push(
+      ["heads * head_dim", model.heads * model.head_dim, both],
+      ["kv_heads * head_dim", model.kv_heads * model.head_dim, both],
+      ["d_ff", model.d_ff, both],
+    );
+  }
+  for (const [name, size, devices] of cut) {
+    if (size % devices === 0n) continue;
+    refuse(
+      `zero=${made.zero} cuts ${name}=${size} over ${devices} devices (${meshWords(Object.entries(mesh))}), ` +
+        "which does not divide; make data smaller, or count with zero=0.",
+    );
+  }
+}
+
+function setupBytes(key, name) {
+  const bits = /^(?:u?int|b?float|complex)([0-9]+)(?:_[A-Za-z0-9_]+)?$/.exec(name);
+  if (name === "bool") return 1n;
+  if (name === "key<fry>") return 8n;
+  if (name === "key<rbg>" || name === "key<urbg>") return 16n;
+  if (!bits) {
+    refuse(
+      `${key}=${pyRepr(name)} is not the name of an element type; give one such as 'float32' or ` +
+        "'bfloat16'.",
+    );
+  }
+  return BigInt(bits[1]) / 8n || 1n;
+}

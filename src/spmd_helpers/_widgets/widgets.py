@@ -1,0 +1,196 @@
+"""The explorers and the calculator as widgets of a notebook."""
+
+from .._errors import MissingLibrary, NotUnderstood, SpecError
+from .._matmul.matmul import matmul
+from .._shardings.from_jax import layout
+from .._shardings.sharding import Layout, spec_words
+from .._training.training_memory import training_memory
+from .data import memory_state
+from .source import module, style
+
+try:
+    import anywidget
+    import traitlets
+except ModuleNotFoundError as error:
+    raise MissingLibrary(
+        f"The widgets need {error.name}, which is not here; run "
+        "`%pip install anywidget` and restart the kernel."
+    ) from None
+
+
+class _Widget(anywidget.AnyWidget):
+    """One of the widgets; `state` holds what its controls say, as typed."""
+
+    state = traitlets.Dict(value_trait=traitlets.Unicode()).tag(sync=True)
+    _esm = ""
+    _css = style()
+
+
+class ShardingExplorer(_Widget):
+    """Try shapes, meshes and specs: which device holds what, and what errors say.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser.
+
+    >>> from jax.sharding import PartitionSpec as P
+    >>> explorer = ShardingExplorer((6, 12), P("data"), mesh={"data": 2, "model": 4})
+    >>> explorer.state["spec"], explorer.state["mesh"]
+    ("P('data', None)", 'data=2, model=4')
+
+    Args:
+      x: what to begin with: whatever `layout` takes. Nothing: an array of 8 × 16.
+      sharding: as for `layout`.
+      mesh: as for `layout`; at most three axes.
+      dtype: as for `layout`.
+
+    Attributes:
+      state: a dict of strings with the keys 'mesh', 'shape', 'spec', 'dtype' and
+        'device', as the controls show them; what is not there has its default. Set it
+        to set the controls.
+
+    Raises:
+      NotUnderstood: what is given is no array, or has no or more than 4 dimensions, or
+        its mesh more than 3 axes.
+      SpecError: the spec does not fit.
+      MissingLibrary: anywidget is not there.
+
+    Used from chapter 03 on, and on the book's front page.
+    """
+
+    _esm = module("sharding_explorer")
+
+    def __init__(self, x=None, sharding=None, *, mesh=None, dtype="float32"):
+        try:
+            lay = None if x is None else layout(x, sharding, mesh=mesh, dtype=dtype)
+            super().__init__(state={} if lay is None else _state(lay))
+        except (NotUnderstood, SpecError) as error:
+            raise error.with_traceback(None) from None
+
+
+class MatmulExplorer(_Widget):
+    """Try two specs: what their product moves, repeats, and how its result lies.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser, by the rule of `matmul`.
+
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = {"data": 4, "model": 2}
+    >>> shown = MatmulExplorer((48, 40, 24), P("data"), P(None, "model"), mesh=mesh)
+    >>> shown.state["a"], shown.state["b"], shown.state["c"]
+    ("P('data', None)", "P(None, 'model')", '')
+
+    Args:
+      sizes: what to begin with: (I, J, K) of A [I, J] and B [J, K]. Nothing: a product
+        that needs a sum.
+      a, b: their specs, as for `matmul`.
+      mesh: axis names and sizes, at most three axes.
+      out: the spec that the result is asked to have, or None.
+      dtype: 'float32', 'bfloat16' or 'float16'.
+
+    Attributes:
+      state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
+        'dtype', as the controls show them; what is not there has its default. Set it to
+        set the controls.
+
+    Raises:
+      NotUnderstood, SpecError: as `matmul` does.
+      MissingLibrary: anywidget is not there.
+
+    Used from chapter 04 on.
+    """
+
+    _esm = module("matmul_explorer")
+
+    def __init__(self, sizes=None, a=(), b=(), *, mesh=None, out=None, dtype="float32"):
+        try:
+            state = {} if sizes is None else _product(sizes, a, b, mesh, out, dtype)
+            super().__init__(state=state)
+        except (NotUnderstood, SpecError) as error:
+            raise error.with_traceback(None) from None
+
+
+def _product(sizes, a, b, mesh, out, dtype) -> dict[str, str]:
+    found = matmul(sizes, a, b, mesh={} if mesh is None else mesh, out=out, dtype=dtype)
+    rows, columns = found.a.shape[0], found.b.shape[1]
+    wish = ""
+    if out is not None:
+        asked = Layout(
+            (rows, columns), mesh_shape=found.a.mesh_shape, entries=tuple(out)
+        )
+        wish = spec_words(asked.entries)
+    return {
+        "mesh": ", ".join(f"{axis}={size}" for axis, size in found.a.axes),
+        "i": str(rows),
+        "j": str(found.a.shape[1]),
+        "k": str(columns),
+        "a": spec_words(found.a.entries),
+        "b": spec_words(found.b.entries),
+        "c": wish,
+        "dtype": found.a.dtype,
+    }
+
+
+class MemoryCalculator(_Widget):
+    """Try models, meshes and conventions: what a training step needs, does it fit.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser, by the arithmetic of `training_memory`.
+
+    >>> import spmd_helpers as spmd
+    >>> model = spmd.MODELS["gpt3-xl"]
+    >>> small = MemoryCalculator(model, chip="h100", mesh={"data": 8}, batch=64)
+    >>> small.state["model"], small.state["data"], small.state["zero"]
+    ('gpt3-xl', '8', '3')
+
+    Args:
+      model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
+        model that does not fit.
+      chip: a name in HARDWARE, or a Chip; with `model`.
+      mesh, batch: as for `training_memory`; with `model`.
+      **how: what else `training_memory` takes, and `margin`, the part of the chip's
+        memory that may be filled.
+
+    Attributes:
+      state: a dict of strings, as the controls show them; what is not there has its
+        default. Set it to set the controls.
+
+    Raises:
+      NotUnderstood, UnknownAxis, NotDivisible: as `training_memory` does; or `chip` is
+        not known.
+      MissingLibrary: anywidget is not there.
+
+    Used in chapter 09.
+    """
+
+    _esm = module("memory_calculator")
+
+    def __init__(self, model=None, *, chip="h100", mesh=None, batch=1, **how):
+        try:
+            super().__init__(state=_memory(model, chip, mesh, batch, how))
+        except (NotUnderstood, SpecError) as error:
+            raise error.with_traceback(None) from None
+
+
+def _memory(model, chip, mesh, batch, how) -> dict[str, str]:
+    if model is None:
+        return {}
+    mesh = {} if mesh is None else mesh
+    margin = {"margin": how.pop("margin")} if "margin" in how else {}
+    training_memory(model, mesh=mesh, batch=batch, **how).fits(chip, **margin)
+    return memory_state(model, chip=chip, mesh=mesh, batch=batch, **how, **margin)
+
+
+def _state(lay) -> dict[str, str]:
+    if not 1 <= len(lay.shape) <= 4 or len(lay.axes) > 3:
+        raise NotUnderstood(
+            f"x has shape {lay.shape} on a mesh of {len(lay.axes)} axes; the explorer "
+            "shows arrays of 1 to 4 dimensions on meshes of at most 3 axes. "
+            "spmd.draw(x) draws any."
+        )
+    return {
+        "mesh": ", ".join(f"{axis}={size}" for axis, size in lay.axes),
+        "shape": ", ".join(map(str, lay.shape)),
+        "spec": spec_words(lay.entries),
+        "dtype": lay.dtype,
+        "device": "0",
+    }

@@ -1,0 +1,181 @@
+"""The arrays that go into a compiled function and come out of it, one by one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._errors import NotUnderstood
+from .._findings.evidence import Leaf
+from .._shardings.sharding import Layout
+from .compile import Program
+
+
+def input_leaves(
+    jax: Any, program: Program, layouts: Any, args: tuple, kwargs: dict
+) -> tuple[Leaf, ...]:
+    """A Leaf for each array that the function takes, whether it is used or not."""
+    avals = _with_paths(jax, program.compiled.in_avals)
+    placed = _flat(jax, program.compiled.in_avals, layouts)
+    shardings = [_given_sharding(jax, x) for x in jax.tree.leaves((args, kwargs))]
+    if len(shardings) != len(avals):  # static arguments, or a stage with fixed ones
+        shardings = _input_shardings(jax, program)
+    names = _told(program, "arg_names", len(avals))
+    donated = [info.donated for info in jax.tree.leaves(program.infos)]
+    if len(donated) != len(avals):
+        donated = [False] * len(avals)
+    found = []
+    for number, (path, aval) in enumerate(avals):
+        sharding = shardings[number]
+        found.append(
+            Leaf(
+                path=names[number] or _argument(path),
+                shape=tuple(aval.shape),
+                dtype=str(aval.dtype),
+                weak_type=bool(getattr(aval, "weak_type", False)),
+                layout=placed[number],
+                sharding=sharding,
+                devices=getattr(sharding, "num_devices", 1),
+                donated=donated[number],
+            )
+        )
+    return tuple(found)
+
+
+def output_leaves(jax: Any, program: Program, layouts: Any) -> tuple[Leaf, ...]:
+    """A Leaf for each array that comes out."""
+    infos = _with_paths(jax, program.compiled.out_info)
+    placed = _flat(jax, program.compiled.out_info, layouts)
+    asked = jax.tree.leaves(program.asked)
+    if len(asked) != len(infos):
+        asked = [info for _, info in infos]
+    names = _told(program, "result_paths", len(infos))
+    shardings = jax.tree.leaves(program.compiled.output_shardings)
+    found = []
+    for number, (path, info) in enumerate(infos):
+        made = shardings[number] if len(shardings) == len(infos) else None
+        found.append(
+            Leaf(
+                path=names[number] or f"result{_key(path)}",
+                shape=tuple(info.shape),
+                dtype=str(info.dtype),
+                weak_type=bool(getattr(asked[number], "weak_type", False)),
+                layout=placed[number],
+                sharding=getattr(asked[number], "sharding", None),
+                devices=getattr(made, "num_devices", 1),
+            )
+        )
+    return tuple(found)
+
+
+def varying(
+    jax: Any, program: Program, inputs: tuple[Leaf, ...]
+) -> dict[int, frozenset[str]]:
+    """Along which mesh axes each parameter of the program has different values.
+
+    The program's parameters are the arguments that it uses, in order. One whose
+    sharding has no axis names is left out.
+    """
+    shardings = _input_shardings(jax, program)
+    used = [
+        leaf.layout
+        for leaf, sharding in zip(inputs, shardings, strict=True)
+        if sharding is not None
+    ]
+    return {n: _cut_over(layout) for n, layout in enumerate(used) if layout is not None}
+
+
+def _cut_over(layout: Layout) -> frozenset[str]:
+    same = set(layout.replicated_over) - set(layout.unreduced)
+    return frozenset(layout.mesh_shape) - same
+
+
+def pairs(
+    jax: Any, program: Program, carry: Mapping[int, int] | int | None
+) -> tuple[tuple[int, int], ...]:
+    """(output leaf, input leaf) of what the next step takes, from `xray`'s carry."""
+    if carry is None:
+        return ()
+    outputs = program.compiled.out_info
+    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    sizes_out = [len(jax.tree.leaves(part)) for part in outputs]
+    sizes_in = [len(jax.tree.leaves(part)) for part in program.compiled.in_avals[0]]
+    found: list[tuple[int, int]] = []
+    for out, arg in _positions(carry).items():
+        for word, n, sizes in (
+            ("outputs", out, sizes_out),
+            ("arguments", arg, sizes_in),
+        ):
+            if n >= len(sizes):
+                raise NotUnderstood(
+                    f"carry={carry!r}: there is no number {n} among the {word} of "
+                    f"{program.name}, of which there are {len(sizes)}, counted from 0"
+                )
+        if sizes_out[out] != sizes_in[arg]:
+            raise NotUnderstood(
+                f"carry={carry!r}: output {out} of {program.name} has "
+                f"{sizes_out[out]} arrays and argument {arg} has {sizes_in[arg]}; "
+                "name an output and the argument that it becomes"
+            )
+        start_out, start_in = sum(sizes_out[:out]), sum(sizes_in[:arg])
+        found += [(start_out + k, start_in + k) for k in range(sizes_in[arg])]
+    return tuple(found)
+
+
+def _positions(carry: Any) -> dict[int, int]:
+    if isinstance(carry, int) and not isinstance(carry, bool) and carry > 0:
+        return {n: n for n in range(carry)}
+    if isinstance(carry, Mapping) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0
+        for pair in carry.items()
+        for n in pair
+    ):
+        return dict(carry)
+    raise NotUnderstood(
+        f"carry={carry!r} is not a dict from the number of an output to that of an "
+        "argument: give for example {0: 0, 1: 1}, or 2 for the first two"
+    )
+
+
+def _flat(jax: Any, like: Any, tree: Any) -> list[Any]:
+    """The parts of `tree` that stand where `like` has leaves, None among them."""
+    return jax.tree.structure(like).flatten_up_to(tree)
+
+
+def _input_shardings(jax: Any, program: Program) -> list[Any]:
+    """One for each argument, None for one that the program does not use."""
+    compiled = program.compiled
+    return _flat(jax, compiled.in_avals, compiled.input_shardings)
+
+
+def _with_paths(jax: Any, tree: Any) -> list[tuple[Any, Any]]:
+    return jax.tree_util.tree_flatten_with_path(tree)[0]
+
+
+def _key(path: Any) -> str:
+    return "".join(str(part) for part in path)
+
+
+def _argument(path: Any) -> str:
+    """Where an argument stands, from its place in (positional, named)."""
+    outer, *inner = path
+    return ("args" if str(outer) == "[0]" else "kwargs") + _key(inner)
+
+
+def _told(program: Program, which: str, count: int) -> list[str | None]:
+    """The names that JAX itself gives to arguments or results, where it does."""
+    info = getattr(getattr(program.traced, "jaxpr", None), "debug_info", None)
+    names = getattr(info, which, None)
+    return [*names] if names is not None and len(names) == count else [None] * count
+
+
+def _given_sharding(jax: Any, x: Any) -> Any:
+    """The sharding an argument was given with; None where it was never placed.
+
+    A struct without one, inside `jax.set_mesh`, stands for a fresh array, which JAX
+    places whole on that mesh.
+    """
+    if not getattr(x, "committed", True):
+        return None
+    mesh = jax.sharding.get_abstract_mesh()
+    if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is None and mesh.shape:
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return getattr(x, "sharding", None)

@@ -1,0 +1,90 @@
+"""An X-ray as words: one list of rows, from which text and HTML are both made."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from .._core.tables import Table
+from .._core.words import bytes_words, flops_words
+from .._hlo.collectives import Collective
+
+HEAD = ("collective", "over", "times", "dtype", "result", "sends", "where")
+_NUMBERS = (2, 4, 5)
+NOTHING = "no collective: no device waits for another"
+CPU_FLOATS = (
+    "The CPU compiler moves bfloat16 as float32: elsewhere such bytes are half."
+)
+
+
+def title(name: str, platform: str, mesh_shape: Mapping[str, int]) -> str:
+    """'XRay of step, cpu, data=4 × model=2 (bytes per device, each time)'."""
+    mesh = " × ".join(f"{axis}={size}" for axis, size in mesh_shape.items())
+    where = mesh or "one device"
+    return f"XRay of {name}, {platform}, {where} (bytes per device, each time)"
+
+
+def rows(collectives: Iterable[Collective]) -> list[tuple[str, ...]]:
+    """One row a collective, under HEAD."""
+    return [
+        (
+            c.kind + ("*" if c.lowered_as else ""),
+            ", ".join(c.axes) or "(no axis)",
+            "?" if c.count is None else f"{'≤' if c.at_most else ''}{c.count}",
+            c.dtype,
+            bytes_words(c.result_bytes),
+            bytes_words(c.wire_bytes),
+            _where(c.source),
+        )
+        for c in collectives
+    ]
+
+
+def notes(collectives: tuple[Collective, ...], half_on_cpu: bool) -> list[str]:
+    """What explains the table's signs, a sentence each."""
+    found = []
+    for how in dict.fromkeys(c.lowered_as for c in collectives if c.lowered_as):
+        found.append(f"* written by the compiler as {how}")
+    if any(c.count is None for c in collectives):
+        found.append("? unknown: in a loop that runs as often as the data say")
+    if any(c.at_most for c in collectives):
+        found.append("≤ at most: in a branch that may not be taken")
+    if any(not c.axes for c in collectives):
+        found.append("(no axis) its groups follow no axis of this mesh: see .groups")
+    if half_on_cpu:
+        found.append(CPU_FLOATS)
+    return found
+
+
+def work_notes(
+    flops: int | None,
+    redundancy: float | None,
+    idle: Mapping[str, int],
+    peak_memory: int | None,
+    at_most: bool = False,
+) -> list[str]:
+    """What one device computes and holds, a sentence each."""
+    found = []
+    if redundancy is not None:
+        many = "an unknown number of FLOPs" if flops is None else flops_words(flops)
+        many = f"at most {many}" if at_most else many
+        found.append(f"matrix products: {many} per device, {_repeats(redundancy)}")
+    for axis, size in idle.items():
+        found.append(f"idle axis: {axis} ({size}), along it all compute the same")
+    if peak_memory is not None:
+        found.append(f"peak memory: {bytes_words(peak_memory)} per device")
+    return found
+
+
+def _repeats(redundancy: float) -> str:
+    if redundancy < 1.02:
+        return "none of them repeated on another"
+    return f"redundancy {redundancy:.3g}"
+
+
+def shown(heading: str, body: list[tuple[str, ...]], below: Sequence[str]) -> Table:
+    """The whole report."""
+    return Table("xray", heading, HEAD, body, below, _NUMBERS, NOTHING)
+
+
+def _where(source: str | None) -> str:
+    """A cell's number depends on what else was run, and is left out here."""
+    return re.sub(r"^(?:notebook cell|cell \d+), ", "cell, ", source or "")

@@ -1,0 +1,267 @@
+"""What JAX made of a function: compiled, never run, and read."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._core.source_lines import place_name
+from .._core.versions import require_jax
+from .._findings.evidence import Evidence
+from .._findings.find import Finding, find
+from .._hlo.collectives import Collective, collectives_of, read_module
+from .._hlo.work import work
+from .._shardings.from_jax import read_mesh
+from . import report as view
+from .compile import Program, compile_it
+from .leaves import input_leaves, output_leaves, pairs, varying
+from .program_shardings import (
+    find_mesh,
+    layouts_like,
+    shardings_in,
+    shardings_of_args,
+)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class XRay:
+    """What `xray` saw.
+
+    Attributes:
+        name: the function's name.
+        collectives: every exchange between devices, in program order.
+        flops_per_device: floating point operations of the matrix products and
+            convolutions that one device does, loops multiplied, 2 for each
+            multiply and add; of a conditional the branch with the most, see
+            `at_most`. None where a loop's trips are unknown.
+        redundancy: devices × flops_per_device over the FLOPs of the products that
+            are different: 1.0 if no product is computed twice, 8.0 if eight devices
+            all compute the same. None if there is no matrix product.
+        idle_axes: the mesh axes along which all devices compute the same products, 99 %
+            of them or more.
+        findings: what looks like a mistake that runs without an error, each with a
+            code, a sentence and a remedy.
+        peak_memory: bytes that one device needs at once: arguments, results and
+            what lies between. None where the backend doesn't say.
+        lowered_for: the platform it was compiled for: 'cpu', 'gpu', 'tpu'.
+        input_layouts: a tree of Layouts for each positional argument, and last,
+            if there are any, a dict of the keyword arguments. None for an
+            argument that the program does not use.
+        output_layouts: a tree like the result, of Layouts.
+        mesh_shape: axis name → size, in mesh order; {} for one device.
+        hlo: the compiled program's text.
+        at_most: whether a conditional may do fewer FLOPs than are counted.
+    """
+
+    name: str
+    collectives: tuple[Collective, ...]
+    flops_per_device: int | None
+    redundancy: float | None
+    idle_axes: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    peak_memory: int | None
+    lowered_for: str
+    input_layouts: tuple[Any, ...]
+    output_layouts: Any
+    mesh_shape: Mapping[str, int]
+    hlo: str = field(repr=False)
+    at_most: bool = False
+
+    def _shown(self) -> view.Table:
+        doubled = any("float32" in c.dtype for c in self.collectives)
+        idle = {axis: self.mesh_shape[axis] for axis in self.idle_axes}
+        doubled = doubled and self.lowered_for == "cpu" and "bf16[" in self.hlo
+        return view.shown(
+            view.title(self.name, self.lowered_for, self.mesh_shape),
+            view.rows(self.collectives),
+            [
+                *view.notes(self.collectives, doubled),
+                *view.work_notes(
+                    self.flops_per_device,
+                    self.redundancy,
+                    idle,
+                    self.peak_memory,
+                    self.at_most,
+                ),
+                *(f"finding: {finding}" for finding in self.findings),
+            ],
+        )
+
+    def __repr__(self) -> str:
+        return self._shown().text()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict:
+        return self._shown().bundle()
+
+
+def xray(
+    f: Any,
+    *args: Any,
+    mesh: Any = None,
+    jit: Mapping[str, Any] | None = None,
+    carry: Mapping[int, int] | int | None = None,
+    **kwargs: Any,
+) -> XRay:
+    """Compile a function without running it, and say what devices exchange and hold.
+
+        >>> import jax, jax.numpy as jnp
+        >>> from jax.sharding import NamedSharding, PartitionSpec as P
+        >>> mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
+        >>> by_rows = NamedSharding(mesh, P("data"))
+        >>> x = jax.ShapeDtypeStruct((16, 6), jnp.float32, sharding=by_rows)
+        >>> seen = xray(lambda x: x.sum(axis=0), x)
+        >>> [(c.kind, c.axes, c.count) for c in seen.collectives]
+        [('all-reduce', ('data',), 1)]
+        >>> seen.collectives[0].result_bytes  # a sum of 6 floats of 4 bytes
+        24
+        >>> seen = xray(lambda x: x.T @ x, x)
+        >>> seen.flops_per_device  # 2 · 6 · 2 · 6: each device has 16/8 = 2 rows
+        144
+        >>> seen.redundancy, seen.idle_axes, seen.findings
+        (1.0, (), ())
+
+    Args:
+        f: a function, plain, jitted or pmapped, or one already lowered or compiled
+            (its arguments are then fixed, and none need be given).
+        args: arrays or ShapeDtypeStructs, as f takes them. No data is touched: a
+            donated, deleted array does.
+        mesh: the Mesh whose axes to name; only needed where neither the arguments
+            nor the program tell.
+        jit: options for `jax.jit` if f is plain: {'donate_argnums': 0}.
+        carry: which outputs are the arguments of the next step, to find those whose
+            layout drifts, so that the second step compiles again: {0: 0, 1: 1} says
+            that result[0] becomes the first argument and result[1] the second; 2
+            says the same.
+        kwargs: f's keyword arguments, likewise.
+
+    Returns:
+        An `XRay`. `peak_memory` is XLA's own figure, except on CPU, where that one
+        leaves out temporaries: there it is arguments + results - aliases +
+        temporaries, which is an upper bound; on TPU it is the smaller of the two.
+        Findings are fullest for a function: of one that is already lowered or
+        compiled, what was asked for is not known.
+
+    Raises:
+        NotUnderstood: f is not a function, or `jit` can't be applied to it, or
+            `carry` names outputs or arguments that there are not.
+        MeshMismatch: the program runs on another number of devices than `mesh`.
+        DoesNotFit: the compiler says that the program needs more memory than the
+            device has.
+        What JAX raises where f doesn't trace or compile, with a note.
+
+    Used from chapter 01 on.
+    """
+    jax = require_jax()
+    program = compile_it(jax, f, args, kwargs, jit)
+    compiled = program.compiled
+    known = [*shardings_in(jax, compiled.input_shardings)]
+    known += shardings_in(jax, compiled.output_shardings)
+    given = [*shardings_of_args(jax, args, kwargs), *known]
+    found = find_mesh(jax, program.text, mesh, given)
+    platform = next((d.platform for s in known for d in s.device_set), None)
+    positional, named = layouts_like(
+        jax, compiled.in_avals, compiled.input_shardings, found
+    )
+    seen = _Seen(
+        program=program,
+        args=args,
+        kwargs=kwargs,
+        mesh_shape=dict(read_mesh(found).shape) if found is not None else {},
+        platform=platform or jax.default_backend(),
+        inputs=(positional, named),
+        outputs=layouts_like(jax, compiled.out_info, compiled.output_shardings, found),
+    )
+    return _report(jax, seen, carry)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    program: Program
+    args: tuple
+    kwargs: dict
+    mesh_shape: dict[str, int]
+    platform: str
+    inputs: tuple[Any, Any]  # layouts of the positional and of the named arguments
+    outputs: Any
+
+
+def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
+    program, shape = seen.program, seen.mesh_shape
+    module = read_module(program.text)
+    moved = collectives_of(module, shape, _place)
+    inputs = input_leaves(jax, program, seen.inputs, seen.args, seen.kwargs)
+    outputs = output_leaves(jax, program, seen.outputs)
+    done = work(module, shape, varying(jax, program, inputs))
+    memory = program.compiled.memory_analysis()
+    evidence = Evidence(
+        inputs=inputs,
+        outputs=outputs,
+        jaxpr=getattr(program.traced, "jaxpr", None),
+        module=module,
+        collectives=moved,
+        mesh_shape=shape,
+        work=done,
+        alias_bytes=getattr(memory, "alias_size_in_bytes", None),
+        carry=pairs(jax, program, carry),
+        platform=seen.platform,
+    )
+    positional, named = seen.inputs
+    return XRay(
+        name=program.name,
+        collectives=moved,
+        flops_per_device=done.flops,
+        redundancy=done.redundancy,
+        idle_axes=done.idle_axes,
+        findings=find(evidence, _place),
+        peak_memory=_peak(memory, seen.platform),
+        lowered_for=seen.platform,
+        input_layouts=(*positional, named) if named else tuple(positional),
+        output_layouts=seen.outputs,
+        mesh_shape=shape,
+        hlo=program.text,
+        at_most=done.at_most,
+    )
+
+
+def _peak(memory: Any, platform: str) -> int | None:
+    """The bytes a device needs at once, by what is right on this platform.
+
+    On CPU XLA's peak leaves out the temporaries. On GPU it leaves out the gaps of the
+    one piece that holds them: the allocator's own peak is the sum. On TPU it counts the
+    chip's vector memory too, which shows in small programs: there the sum is smaller.
+    """
+    if memory is None:
+        return None
+    held = (
+        memory.argument_size_in_bytes
+        + memory.output_size_in_bytes
+        - memory.alias_size_in_bytes
+        + memory.temp_size_in_bytes
+    )
+    peak = getattr(memory, "peak_memory_in_bytes", None)
+    if platform != "tpu":
+        return held
+    return None if peak is None else min(peak, held)
+
+
+def _place(file: str, line: int) -> str:
+    """As `read_hlo` names it, with the number of the notebook cell where it has one."""
+    name = place_name(file, line)
+    cell = _cell_number(file) if name.startswith("notebook cell") else None
+    return name if cell is None else f"cell {cell}, line {line}"
+
+
+def _cell_number(file: str) -> int | None:
+    """The execution count under which this notebook kernel ran a file it made up."""
+    asked: Callable[[], Any] | None
+    asked = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = asked() if asked else None
+    label = getattr(getattr(shell, "compile", None), "format_code_name", None)
+    told = label(file) if label else None
+    match = re.search(r"\[(\d+)\]", " ".join(told)) if told else None
+    if match is None:
+        return None
+    number, history = int(match.group(1)), shell.user_ns.get("In", ())
+    # A cell that is run without history shares its number with others.
+    return number if number < len(history) and history[number] else None
