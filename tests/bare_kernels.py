@@ -8,10 +8,15 @@ from nbclient import NotebookClient
 
 from tools.book.run import manager_class
 
+# How this machine reaches a network.
+NETWORK = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")
+NETWORK += ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
+
 
 def run(notebook, python: Path, folder: Path, allow_errors=False, **variables):
     """Run the notebook in `folder`, with no more than `variables` set for it."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
+    environment |= {name: os.environ[name] for name in NETWORK if name in os.environ}
     environment["JAX_PLATFORMS"] = variables.get("JAX_PLATFORMS", "cpu")
     environment["IPYTHONDIR"] = str(folder / ".ipython")
     client = NotebookClient(

@@ -5,6 +5,7 @@ which day they are; nothing of ours but the wheel. pip's index is the real one.
 """
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -299,6 +300,7 @@ def follow(error, python, folder, chapter=11):
     command = re.search(r"run  ([%!].+?)  ", error.evalue)[1]
     typed = run(cells(command), python, folder, allow_errors=True)
     assert errors(typed) == []
+    assert "error:" not in printed(typed, 0)
     after = run(
         cells(first_cell(chapter), "spmd.use_devices(8)", "from flax import nnx", USED),
         *(python, folder),
@@ -367,8 +369,6 @@ def test_the_command_where_there_is_uv_and_no_pip(session, tmp_path):
     in_place(python, "install", "--target", str(tool), "uv")
     for path in python.parent.parent.glob("lib/python*/site-packages/pip*"):
         shutil.rmtree(path)
-    import os
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{tool / 'bin'}{os.pathsep}{os.environ['PATH']}")
         notebook = run(cells(first_cell(11)), python, folder, allow_errors=True)

@@ -265,7 +265,11 @@ TOOLS = re.compile(
     r"|(?:(?<=-m )|(?<=\"-m\", \")|(?<=from )|(?<=`))tools(?:\.\w+)+"
 )
 # What was stored keeps the words of its day, and the page's table of them.
-STORED = ("src/spmd_helpers/data/", "tests/data/hlo/", "tools/measure/page_tables.py")
+STORED = (
+    "src/spmd_helpers/_hardware/measurements/",
+    "tests/data/hlo/",
+    "tools/measure/page_tables.py",
+)
 
 
 def tool_is_there(named: str) -> bool:

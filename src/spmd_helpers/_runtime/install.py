@@ -59,7 +59,8 @@ def install(change: Change, libraries, place: str) -> None:
             f" {_CLICKS[place]}; this cell then installs what fits."
         )
     names = [_name(text) for text in change.requirements]
-    what = joined([name for name in names if name != "numpy"])
+    kept = {"numpy"} if change.brings_jax else {"numpy", "jax"}
+    what = joined([name for name in names if name not in kept])
     accelerated = any("[" in text for text in change.requirements)
     about = "a minute" if accelerated else "20 seconds"
     print(
