@@ -537,8 +537,8 @@ def test_no_libtpu_says_how_to_install_it(no_libtpu):
         mesh_module.tpu_mesh("v5e:2x4", data=8)
     assert str(raised.value) == (
         "tpu_mesh needs the TPU compiler, and libtpu is not installed: run  %pip "
-        f"install 'spmd-helpers[tpu]' 'jax[tpu]=={jax.__version__}'  and restart the "
-        "kernel (it runs on Linux, and needs no TPU)."
+        f"install 'jax[tpu]=={jax.__version__}'  and restart the kernel (it runs on"
+        " Linux, and needs no TPU)."
     )
     assert raised.traceback[-1].name == "tpu_mesh"  # no way there that teaches nothing
 

@@ -22,10 +22,10 @@ def tpu_mesh(
 ) -> Any:
     """Make a mesh of TPU devices that are not there, to compile for.
 
-    No accelerator is needed, only the TPU compiler (`pip install
-    'spmd-helpers[tpu]'`). Its devices hold no data and run nothing: give `xray` a
-    function and `jax.ShapeDtypeStruct`s that lie on this mesh, and see what the TPU
-    compiler makes of it. JAX goes on with the devices that it has.
+    No accelerator is needed, only the TPU compiler (`pip install 'jax[tpu]'`). Its
+    devices hold no data and run nothing: give `xray` a function and
+    `jax.ShapeDtypeStruct`s that lie on this mesh, and see what the TPU compiler makes
+    of it. JAX goes on with the devices that it has.
 
         mesh = tpu_mesh("v5p:4x4x4", data=16, model=4)
         rows = NamedSharding(mesh, P("data"))
@@ -124,8 +124,8 @@ def _devices(jax: Any, topology: Topology) -> list[Any]:
     if not has_libtpu():
         raise NoTpuCompiler(
             "tpu_mesh needs the TPU compiler, and libtpu is not installed: run  %pip"
-            f" install 'spmd-helpers[tpu]' 'jax[tpu]=={version}'  and restart the"
-            " kernel (it runs on Linux, and needs no TPU)."
+            f" install 'jax[tpu]=={version}'  and restart the kernel (it runs on Linux,"
+            " and needs no TPU)."
         )
     if problem := too_old():
         raise NoTpuCompiler(

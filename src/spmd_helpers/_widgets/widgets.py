@@ -13,8 +13,8 @@ try:
     import traitlets
 except ModuleNotFoundError as error:
     raise MissingLibrary(
-        f"The widgets need {error.name}, which is not here; run "
-        "`%pip install anywidget` and restart the kernel."
+        f"the widgets need {error.name}, which is not installed: run  %pip install"
+        " anywidget  and restart the kernel."
     ) from None
 
 
