@@ -33,5 +33,5 @@ def spec_words(cuts: Cuts) -> str:
 
 
 def array_words(shape: Sequence[int], dtype: str) -> str:
-    """'float32[6, 10]', as drawings and layouts say it."""
+    """'float32[6, 10]', as drawings and shardings say it."""
     return f"{dtype}[{', '.join(map(str, shape))}]"

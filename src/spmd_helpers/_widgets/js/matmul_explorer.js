@@ -1,5 +1,5 @@
 import { gridTable } from "./grid.js";
-import { ITEM_BYTES, blocksOf, holdersOf, ownersOf, shardingOf } from "./layout.js";
+import { ITEM_BYTES, blocksOf, holdersOf, ownersOf, shardingOf } from "./sharding.js";
 import { matmulPlan } from "./matmul.js";
 import {
   MATMUL_KINDS, matmulChoice, matmulExplicit, matmulFlops, matmulPitfalls, matmulResult, matmulSteps, matmulTitle,

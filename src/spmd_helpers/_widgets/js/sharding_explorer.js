@@ -1,5 +1,5 @@
 import { DRAWN_LINES, gridPanels, gridTable } from "./grid.js";
-import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, ownersOf, saySharding, shardingOf, sliceWords } from "./layout.js";
+import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, ownersOf, saySharding, shardingOf, sliceWords } from "./sharding.js";
 import { roving } from "./page.js";
 import { parseMesh, parseShape, parseSpec } from "./typed.js";
 import { attempt, bytesWords, countWords, deviceList, meshDict, refuse, sentences, specWords, tupleWords } from "./words.js";
