@@ -321,7 +321,7 @@ AGAIN = r"restart the kernel \(in Colab: Runtime > Restart session\) and begin a
 
 
 def test_old_jax(tmp_path):
-    """tests/test_hosted.py types the command and sees it work."""
+    """tests/book/test_hosted.py types the command and sees it work."""
     assert re.fullmatch(
         "OldJax: spmd_helpers needs jax 0.10.2 or newer, and this is jax 0.4.30: run"
         rf"  {INSTALL}  , {AGAIN} at the first cell.\n",

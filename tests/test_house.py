@@ -241,7 +241,7 @@ LEAKS = re.compile(
     r"|\.pyenv/versions/\d+\.\d+\.\d+"
 )
 # Lines that hold such a word on purpose: what they forbid, or a search path.
-ALLOWED = {"tests/test_house.py", "tests/test_notebooks.py", "tools/book/run.py"}
+ALLOWED = {"tests/test_house.py", "tests/book/test_notebooks.py", "tools/book/run.py"}
 
 
 def test_no_path_of_somebodys_machine():

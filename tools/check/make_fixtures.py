@@ -7,7 +7,7 @@
     python -m tools.check.make_fixtures transformer FILE.zip [FILE.zip …]
 
 Writes tests/data/hlo/programs.CHIP_JAXVERSION.tar.xz, one text for each program of
-tests/xray_programs.py, or the train step of GPT-3's shape, gpt3_step. The TPU ones
+tests/xray/xray_programs.py, or the train step of GPT-3's shape, gpt3_step. The TPU ones
 need no TPU, only libtpu beside jax, and take ten seconds, gpt3 half a minute. The GPU
 ones need one GPU, which stands for eight. `transformer` compiles nothing: it takes
 some of the texts that `tools.measure.transformer --hlo FILE.zip` kept, on two GPUs, for
@@ -71,14 +71,13 @@ def gpu_devices(topology: str) -> list[Any]:
 
 
 def as_read_by_others(text: str) -> str:
-    for folder in ("tests", "tools/bench", "."):
+    for folder in ("tests/xray", "tools/bench", "."):
         text = text.replace(f'"{(ROOT / folder).resolve()}/', '"/home/reader/')
     return text
 
 
 def texts(devices: list[Any], without: Sequence[str]) -> Iterator[tuple[str, str]]:
     import jax
-
     from tests.xray_programs import PROGRAMS
 
     for name in [name for name in PROGRAMS if name not in without]:

@@ -24,16 +24,13 @@ from tools.book.book import OUTPUT_PYTHON, ROOT
 
 NEXT = ROOT / ".venv-next"
 AT_A_TIME = min(2, os.cpu_count() or 1)
-# tests/test_<name>.py that are steps of their own; all others are the package's.
-SITE = tuple(sorted(p.stem[5:] for p in (ROOT / "tests").glob("test_site*.py")))
-HOUSE, COLAB = ("notebooks", "house"), ("colab",)
-COURSE = ("course", "grade")
-EXERCISES, LAB = ("exercises",), ("lab",)
-HOSTED = ("hosted",)  # the long tier
+# What in tests/ is a step of its own; all others are the package's.
+SITE, WIDGETS, COURSE = ("site",), ("widgets",), ("grading",)
+HOUSE, COLAB = ("book/test_notebooks.py", "test_house.py"), ("book/test_colab.py",)
+EXERCISES, LAB = ("book/test_exercises.py",), ("book/test_lab.py",)
+HOSTED = ("book/test_hosted.py",)  # the long tier
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 HALF_THE_WORK = (1, 3, 5, 6, 11, 13, 14, 15)  # by what their exercise tests took
-WIDGETS = tuple(sorted(p.stem[5:] for p in (ROOT / "tests").glob("test_*_explorer.py")))
-WIDGETS += ("memory_calculator", "memory_page")
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
@@ -96,13 +93,13 @@ def _last_count(text: str) -> str:
 
 def package_tests(python: Path) -> list[object]:
     apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES, *LAB, *WIDGETS, *HOSTED)
-    left_out = [f"--ignore=tests/test_{name}.py" for name in apart]
+    left_out = [f"--ignore=tests/{name}" for name in apart]
     pytest = [python, "-m", "pytest", "-q"]
     return [*pytest, "--doctest-modules", "src", "tests", *left_out]
 
 
 def tests_of(python: Path, names: tuple[str, ...]) -> list[object]:
-    files = [f"tests/test_{name}.py" for name in names]
+    files = [f"tests/{name}" for name in names]
     return [python, "-m", "pytest", "-q", "-rs", *files]
 
 

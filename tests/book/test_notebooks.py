@@ -1,0 +1,414 @@
+"""The notebooks: fresh, well formed, and made by a generator that can refuse."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools.book.book import BookError, read_book
+from tools.book.make_notebooks import make, stale
+from tools.book.notebook import both_notebooks
+from tools.check import notebooks as check_notebooks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+BOOK = read_book(ROOT)
+GENERATED = BOOK.generated()
+
+MASTER = '''\
+# A chapter
+
+Words with `code` and [a link](02_other.ipynb).
+
+```{code-cell}
+:tags: [setup]
+
+import spmd_helpers as spmd
+
+rows = 6
+```
+
+```{code-cell}
+:tags: [hide-input, claim-3]
+
+print(rows)
+rows
+```
+
+## Exercise 1
+
+```{code-cell}
+:tags: [exercise-1.1]
+
+answer = ...
+### BEGIN SOLUTION
+answer = 3
+### END SOLUTION
+```
+
+```{code-cell}
+:tags: [check-1.1, points-2]
+
+print(answer is ...)
+```
+
+```{code-cell}
+:tags: [exercise-1.2]
+
+def double(x):
+    """Twice x."""
+    ### BEGIN SOLUTION
+    return 2 * x
+    ### END SOLUTION
+    raise NotImplementedError
+```
+
+```{code-cell}
+:tags: [check-1.2, points-1]
+
+print(callable(double))
+### BEGIN HIDDEN TESTS
+assert double(4) == 8
+### END HIDDEN TESTS
+```
+'''
+
+
+def scratch(folder: Path, text: str = MASTER, address: str = ""):
+    """A small book with one chapter, in `folder`."""
+    (folder / "book" / "chapters").mkdir(parents=True, exist_ok=True)
+    config = (ROOT / "_config.yml").read_text("utf8")
+    config = re.sub(r'url: "[^"]*"', f'url: "{address}"', config)
+    (folder / "_config.yml").write_text(config, "utf8")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    master = folder / "book" / "chapters" / "01_scratch.md"
+    master.write_text(text, "utf8")
+    return master, read_book(folder)
+
+
+def code(notebook) -> list[str]:
+    return [c.source for c in notebook.cells if c.cell_type == "code"]
+
+
+# What is stored.
+
+
+def test_stored_notebooks_are_fresh():
+    assert stale(BOOK) == []
+
+
+def test_every_chapter_has_both_notebooks():
+    assert GENERATED, "run `make notebooks`"
+    assert len(GENERATED) == 2 * len(BOOK.masters)
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=BOOK.name_of)
+def test_stored_notebook_is_well_formed(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    ids = [cell.id for cell in notebook.cells]
+    assert len(set(ids)) == len(ids)
+    assert "widgets" not in notebook.metadata
+    first, *rest = (c for c in notebook.cells if c.cell_type == "code")
+    assert "setup" in first.metadata.tags
+    assert "pip install" in first.source
+    assert "except ModuleNotFound" in first.source
+    for cell in (first, *rest):
+        assert "BEGIN SOLUTION" not in cell.source
+        assert cell.execution_count is not None or not cell.source
+        for output in cell.outputs:
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr"
+            if output.output_type != "stream":
+                assert output.data["text/plain"].strip()
+
+
+@pytest.mark.parametrize("master", BOOK.masters, ids=BOOK.name_of)
+def test_reader_has_stubs_where_solutions_are(master):
+    reader, solved = both_notebooks(master, BOOK)
+    exercises = 0
+    for mine, theirs in zip(reader.cells, solved.cells, strict=True):
+        assert mine.id == theirs.id
+        graded = mine.metadata.get("nbgrader", {})
+        if graded.get("solution"):
+            exercises += 1
+            stub = r"^\w+ = \.\.\.$|^ +raise NotImplementedError$"
+            assert re.search(stub, mine.source, re.M)
+            assert mine.source != theirs.source
+            assert not re.search(stub, theirs.source, re.M)
+        elif mine is reader.cells[0]:
+            assert mine.source.splitlines()[0] + " (solved)" in theirs.source
+        elif not graded:
+            assert mine.source == theirs.source
+    assert exercises >= 5, "a chapter has at least five checked exercises"
+
+
+# The generator.
+
+
+def test_reader_and_solved_notebook(tmp_path):
+    reader, solved = both_notebooks(*scratch(tmp_path))
+    assert code(reader)[2:] == [
+        "answer = ...",
+        "print(answer is ...)",
+        'def double(x):\n    """Twice x."""\n    raise NotImplementedError',
+        "print(callable(double))",
+    ]
+    assert code(solved)[2:] == [
+        "answer = 3",
+        "print(answer is ...)",
+        'def double(x):\n    """Twice x."""\n    return 2 * x',
+        "print(callable(double))\nassert double(4) == 8",
+    ]
+
+
+def test_grades_and_tags(tmp_path):
+    reader, _ = both_notebooks(*scratch(tmp_path))
+    by_id = {cell.id: cell.metadata for cell in reader.cells}
+    assert by_id["ch01-ex1"]["nbgrader"]["solution"] is True
+    check = by_id["ch01-ex1-check"]
+    assert check["nbgrader"]["points"] == 2
+    assert check["nbgrader"]["locked"] is True
+    assert check["editable"] is False
+    assert re.fullmatch("[0-9a-f]{32}", check["nbgrader"]["checksum"])
+    assert ["hide-input", "claim-3"] in [m.get("tags") for m in by_id.values()]
+    assert "jupytext" not in reader.metadata
+
+
+def test_a_new_cell_changes_no_other_id(tmp_path):
+    before, _ = both_notebooks(*scratch(tmp_path))
+    longer = MASTER.replace("## Exercise 1", "New.\n\n```{code-cell}\n1\n```\n\nOld.")
+    after, _ = both_notebooks(*scratch(tmp_path, longer))
+    ids = {c.id for c in before.cells if not c.source.startswith("## Exercise")}
+    assert ids <= {c.id for c in after.cells}
+
+
+def test_setup_cell_without_an_address(tmp_path):
+    reader, _ = both_notebooks(*scratch(tmp_path))
+    setup = code(reader)[0]
+    assert 'glob("spmd_helpers-*any.whl")' in setup
+    assert "git+" not in setup
+    assert setup.endswith("\n\nrows = 6")
+
+
+def test_setup_cell_with_an_address(tmp_path):
+    master, book = scratch(tmp_path, address="https://github.com/someone/book")
+    setup = code(both_notebooks(master, book)[0])[0]
+    assert f"git+https://github.com/someone/book@v{book.version}" in setup
+    assert 'pip install --quiet "spmd-helpers @ {source}"' in setup
+    assert ".whl" not in setup
+
+
+def test_no_setup_cell_installs_by_a_bare_name(tmp_path):
+    for address in ("", "https://github.com/someone/book"):
+        setup = code(both_notebooks(*scratch(tmp_path, address=address))[0])[0]
+        for line in setup.splitlines():
+            if "%pip install" in line:
+                assert "{wheels[-1]}" in line or "@ {source}" in line
+
+
+def test_an_address_must_be_one(tmp_path):
+    with pytest.raises(BookError, match="repository url 'someone/book' is not an"):
+        scratch(tmp_path, address="someone/book")
+
+
+REFUSED = {
+    "a directive": ("Words with", "```{note}\nHi\n```\n\nWords", "a directive"),
+    "a colon fence": ("Words with", ":::{tip}\nHi\n:::\n\nWords", "a directive"),
+    "a role": ("Words with", "See {ref}`x`", "a role"),
+    "a target": ("# A chapter", "(here)=\n# A chapter", "a target"),
+    "a long line": ("rows = 6", "rows = 6  # " + "x" * 70, "82 columns, over 72"),
+    "no setup": ("[setup]", "[other]", "the tag `setup` belongs on the first code"),
+    "no import": ("import spmd_helpers as spmd", "import jax", "needs one line 'imp"),
+    "a semicolon": ("\nrows\n", "\nrows;\n", "which nbval does not honor"),
+    "a hidden failure": ("hide-input", "raises-exception", "would hide a failure"),
+    "no stub": ("answer = ...\n", "", "no stub at the solution"),
+    "no end": ("### END SOLUTION\n```", "```", "without '### END SOLUTION'"),
+    "no region": ("### BEGIN SOLUTION\nanswer", "answer", "and only it, has"),
+    "other chapter": ("exercise-1.1", "exercise-2.1", "exactly one of exercise-1.N"),
+    "no points": (", points-2", "", "has one tag points-N"),
+    "no check": ("[check-1.2, points-1]", "[other]", "BEGIN HIDDEN|has no check cell"),
+    "check first": ("exercise-1.1", "exercise-1.3", "stands before its stub"),
+    "a raw cell": ("## Exercise 1", "```{raw-cell}\nx\n```", "a raw cell"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "why"), REFUSED.values(), ids=REFUSED)
+def test_generator_refuses(tmp_path, old, new, why):
+    assert old in MASTER
+    master, book = scratch(tmp_path, MASTER.replace(old, new, 1))
+    with pytest.raises(BookError, match=why) as caught:
+        both_notebooks(master, book)
+    assert "book/chapters/01_scratch.md" in str(caught.value)
+
+
+# Running it.
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A scratch book whose notebooks are made; tests copy it before a change."""
+    folder = tmp_path_factory.mktemp("book")
+    make(*scratch(folder))
+    return folder
+
+
+@pytest.fixture
+def copy_of_made(made, tmp_path):
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_two_runs_give_the_same_bytes(made, copy_of_made):
+    book = read_book(copy_of_made)
+    make(book.masters[0], book)
+    for path in book.generated():
+        assert path.read_bytes() == (made / book.name_of(path)).read_bytes()
+
+
+def test_what_is_stored(made):
+    notebook = json.loads((made / "notebooks" / "01_scratch.ipynb").read_text())
+    assert notebook["metadata"]["spmd"]["master"] == "book/chapters/01_scratch.md"
+    assert set(notebook["metadata"]["spmd"]["made_with"]) == {"python", "jax"}
+    assert "version" not in notebook["metadata"]["language_info"]
+    cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
+    assert [c["execution_count"] for c in cells] == [1, 2, 3, 4, 5, 6]
+    assert all("execution" not in c["metadata"] for c in cells)
+    assert cells[1]["outputs"][1]["data"] == {"text/plain": ["6"]}
+
+
+def test_fresh_after_making(copy_of_made):
+    assert stale(read_book(copy_of_made)) == []
+
+
+def test_a_changed_chapter_is_stale(copy_of_made):
+    scratch(copy_of_made, MASTER.replace("Words", "Other words"))
+    said = stale(read_book(copy_of_made))
+    assert len(said) == 2
+    assert said[1].startswith("notebooks/01_scratch.ipynb is stale: cell 1 (ch01-")
+    assert said[1].endswith("run `make notebooks` and commit what it writes")
+
+
+def test_a_comment_in_a_chapter_makes_stale(copy_of_made):
+    scratch(copy_of_made, MASTER.replace("# A chapter", "\n\n# A chapter"))
+    said = stale(read_book(copy_of_made))
+    assert said
+    assert all("made from another text of the chapter" in s for s in said)
+
+
+def test_a_new_address_is_stale(copy_of_made):
+    scratch(copy_of_made, address="https://github.com/someone/book")
+    assert len(stale(read_book(copy_of_made))) == 2
+
+
+def test_an_edited_notebook_is_stale(copy_of_made):
+    path = copy_of_made / "solutions" / "01_scratch.ipynb"
+    path.write_text(path.read_text("utf8").replace("answer = 3", "answer = 4"), "utf8")
+    (said,) = stale(read_book(copy_of_made))
+    assert said.startswith("solutions/01_scratch.ipynb is stale: cell 5 (ch01-ex1)")
+
+
+def test_a_missing_and_an_orphan_notebook(copy_of_made):
+    path = copy_of_made / "notebooks" / "01_scratch.ipynb"
+    path.rename(path.with_name("09_old.ipynb"))
+    assert [s.split(":")[0] for s in stale(read_book(copy_of_made))] == [
+        "notebooks/01_scratch.ipynb is stale",
+        "notebooks/09_old.ipynb has no chapter",
+    ]
+
+
+UNSTORABLE = {
+    "an address": ("print(object())", "shows a memory address"),
+    "a path": ("print('/home/me/x')", "shows a path: '/home/me/x'"),
+    "a warning": ("import warnings; warnings.warn('careful')", "wrote to stderr"),
+    "an error": ("1 / 0", "does not run to its end"),
+    "an image": (
+        "from IPython.display import display\n"
+        "display({'image/png': '', 'text/plain': 'x'}, raw=True)",
+        "an image that no diff can show",
+    ),
+    "no words": (
+        "from IPython.display import display\ndisplay({'text/html': 'x'}, raw=True)",
+        "an output without a text twin",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "why"), UNSTORABLE.values(), ids=UNSTORABLE)
+def test_an_output_that_must_not_be_stored(tmp_path, source, why):
+    master, book = scratch(tmp_path, MASTER.replace("print(rows)", source))
+    with pytest.raises(BookError, match=why):
+        make(master, book)
+    assert book.generated() == []
+
+
+def test_a_chart_is_stored_as_svg_with_words(tmp_path):
+    chart = (
+        "import matplotlib.pyplot as plt\n"
+        "plt.plot([1, 2], [0.5, 0.25], label='loss')\n"
+        "plt.title('Training')\nplt.show()"
+    )
+    master, book = scratch(tmp_path, MASTER.replace("print(rows)\nrows", chart))
+    make(master, book)
+    notebook = nbformat.read(tmp_path / "notebooks" / "01_scratch.ipynb", 4)
+    (output,) = notebook.cells[2].outputs
+    words = "Training: 'loss' of 2 points from (1, 0.5) to (2, 0.25)."
+    assert set(output.data) == {"text/html", "text/plain"}
+    assert output.data["text/plain"] == words
+    assert 'aria-label="Training: &#x27;loss&#x27; of 2' in output.data["text/html"]
+    assert "<dc:date>" not in output.data["text/html"]
+
+
+def test_nbval_compares_what_is_stored(copy_of_made):
+    how = ["-q"] if sys.version_info[:2] == (3, 11) else ["--lax", "-q"]
+    assert check_notebooks.main(how, copy_of_made) == 0
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="outputs are 3.11's")
+def test_nbval_sees_a_changed_output(copy_of_made):
+    path = copy_of_made / "notebooks" / "01_scratch.ipynb"
+    path.write_text(path.read_text("utf8").replace('"6\\n"', '"7\\n"'), "utf8")
+    assert check_notebooks.main(["-q"], copy_of_made) == 1
+
+
+def test_nbgrader_releases_the_same_stubs(tmp_path):
+    """Its own command on the master gives the reader's notebook's sources."""
+    import jupytext
+
+    master, book = scratch(tmp_path)
+    reader, solved = both_notebooks(master, book)
+    source = jupytext.read(master, fmt="md:myst")
+    source.metadata = solved.metadata
+    for raw, ready in zip(source.cells, solved.cells, strict=True):
+        raw.id, raw.metadata = ready.id, ready.metadata
+    folder = tmp_path / "course" / "source" / "ps1"
+    folder.mkdir(parents=True)
+    nbformat.write(source, folder / "01_scratch.ipynb")
+    (tmp_path / "course" / "nbgrader_config.py").write_text(
+        "c = get_config()\nc.CourseDirectory.course_id = 'x'\n"
+        "c.ClearSolutions.code_stub = {'python': ''}\n"
+    )
+    command = [sys.executable, "-m", "nbgrader", "generate_assignment", "ps1"]
+    here = str(Path(sys.executable).parent)  # nbgrader looks for alembic on PATH
+    done = subprocess.run(
+        command,
+        cwd=tmp_path / "course",
+        env=dict(os.environ, PATH=here + os.pathsep + os.environ["PATH"]),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    released = nbformat.read(
+        tmp_path / "course" / "release" / "ps1" / "01_scratch.ipynb", 4
+    )
+    for theirs, ours in zip(released.cells, reader.cells, strict=True):
+        if theirs.cell_type == "code" and theirs.id != "ch01-setup":
+            lines = [line for line in theirs.source.splitlines() if line.strip()]
+            assert lines == [ln for ln in ours.source.splitlines() if ln.strip()]

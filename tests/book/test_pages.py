@@ -1,0 +1,109 @@
+"""The pages beside the chapters: what they show as code runs."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BOOK = Path(__file__).parents[2] / "book"
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(page: str) -> list[str]:
+    return BLOCK.findall((BOOK / page).read_text("utf8"))
+
+
+def run(code: list[str]) -> None:
+    names: dict = {}
+    for number, block in enumerate(code):
+        exec(compile(block, f"<block {number}>", "exec"), names)
+
+
+def test_the_cheatsheet_runs():
+    code = blocks("cheatsheet.md")
+    assert len(code) >= 5
+    run(code)
+
+
+def test_a_broken_cheatsheet_is_seen():
+    code = blocks("cheatsheet.md")
+    code[-1] = code[-1].replace("lax.pcast", "lax.pvary")
+    with pytest.raises(AttributeError):
+        run(code)
+
+
+def test_the_glossary_is_in_order_and_names_chapters_that_exist():
+    text = (BOOK / "glossary.md").read_text("utf8")
+    terms = re.findall(r"^(\S.*)\n: ", text, re.M)
+    assert len(terms) >= 30
+    assert [t.lower() for t in terms] == sorted(t.lower() for t in terms)
+    chapters = {int(p.name[:2]) for p in (BOOK / "chapters").glob("[0-9][0-9]_*.md")}
+    named = {
+        int(n)
+        for group in re.findall(r"\(([\d, ]+)\)$", text, re.M)
+        for n in group.split(",")
+    }
+    assert named <= chapters
+
+
+def test_the_page_of_errors_has_every_rule_and_is_fresh():
+    from spmd_helpers._explain.rules.table import RULES
+
+    text = (BOOK / "errors.md").read_text("utf8")
+    headings = re.findall(r"^### (.*)$", text, re.M)
+    codes = [r.code.replace("-", " ") for r in RULES]
+    assert sorted(h.lower() for h in headings) == sorted(c.lower() for c in codes)
+    command = [sys.executable, "-m", "tools.book.make_pages", "--check"]
+    done = subprocess.run(command, cwd=BOOK.parent, capture_output=True)
+    assert done.returncode == 0
+
+
+def make_exercises_page(book_folder: Path) -> subprocess.CompletedProcess:
+    code = (
+        "import sys; from dataclasses import replace; from pathlib import Path\n"
+        "from tools.book.book import read_book\n"
+        "from tools.book.exercises_page import exercises_page\n"
+        "print(exercises_page(replace(read_book(), root=Path(sys.argv[1]))))\n"
+    )
+    command = [sys.executable, "-c", code, str(book_folder)]
+    where = {"cwd": BOOK.parent, "encoding": "utf8"}
+    return subprocess.run(command, capture_output=True, text=True, **where)
+
+
+def test_the_list_of_exercises_has_each_once_with_the_points_that_are_graded():
+    text = (BOOK / "exercises.md").read_text("utf8")
+    rows = re.findall(r"^\| \[(\d+\.\d+) .*\| (\d) \| \d+ min \|$", text, re.M)
+    graded = []
+    for path in sorted((BOOK.parent / "notebooks").glob("*.ipynb")):
+        for cell in json.loads(path.read_text("utf8"))["cells"]:
+            own = cell["metadata"].get("nbgrader", {})
+            if own.get("grade"):
+                name = re.fullmatch(r"ch(\d\d)-ex(\d+)-check", own["grade_id"])
+                graded.append((f"{int(name[1])}.{name[2]}", str(own["points"])))
+    assert rows == graded
+    assert len(rows) >= 75
+
+
+def test_an_exercise_without_a_kind_stops_the_page(tmp_path):
+    chapters = tmp_path / "book" / "chapters"
+    chapters.mkdir(parents=True)
+    text = (BOOK / "chapters" / "03_mesh_and_partitionspec.md").read_text("utf8")
+    (chapters / "03_x.md").write_text(text, "utf8")
+    assert make_exercises_page(tmp_path).returncode == 0
+    (chapters / "03_x.md").write_text(text.replace("*Budget, ", "*Ponder, "), "utf8")
+    told = make_exercises_page(tmp_path)
+    assert told.returncode
+    assert "exercise 3.4 needs a heading" in told.stderr
+
+
+def test_what_instructors_are_told_to_assign_exists():
+    text = (BOOK / "instructors.md").read_text("utf8")
+    plan = text[text.index("## Two plans") : text.index("## A site without")]
+    ranges = re.findall(r"(\d+\.\d+)(?: to (\d+\.\d+))?", plan)
+    named = {number for pair in ranges for number in pair if number}
+    listed = re.findall(r"^\| \[(\d+\.\d+) ", (BOOK / "exercises.md").read_text(), re.M)
+    assert len(named) >= 10
+    assert named <= set(listed)

@@ -1,0 +1,533 @@
+"""The advice of each rule, followed: what `explain` says to write instead runs.
+
+`@cure("code")` marks a program that does what the rule's `instead` says, on the
+program of `explain_cases` that raises.
+"""
+
+import flax.nnx as nnx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding, auto_axes
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+
+from .cases import (
+    BOX,
+    DEVICES,
+    EXPLICIT,
+    EXPLICIT_LINE,
+    LINE,
+    blocks,
+    constrain,
+    on,
+    put,
+    shard_map,
+    zeros,
+)
+
+CURES = {}
+# Advice that is followed elsewhere, or can't be followed here.
+ELSEWHERE = {
+    "too-late-for-devices": "a fresh process with use_devices: test_devices",
+    "no-such-backend": "use_devices: test_devices",
+    "devices-do-not-fill-the-shape": "use_devices: test_devices",
+    "too-large-for-the-chip": "a choice of sizes",
+    "not-on-this-process": "two processes: test_explain",
+    "closed-over-global-array": "two processes: test_explain",
+    "processes-disagree": "two processes: test_explain",
+    "device-put-of-a-global-array": "two processes: test_explain",
+    "allgather-needs-tiled": "two processes: test_explain",
+    "distributed-too-late": "two processes: test_explain",
+}
+
+
+def cure(*codes: str):
+    """Register a program under the rules whose advice it follows."""
+
+    def register(program):
+        for code in codes:
+            CURES.setdefault(code, []).append(program)
+        return program
+
+    return register
+
+
+@cure("mesh-rank", "make-mesh-arguments", "mesh-too-large", "make-mesh-keyword")
+def sizes_and_names_by_position():
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    other = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+    assert mesh.shape == other.shape == {"data": 4, "model": 2}
+
+
+@cure("axis-types-count", "axis-types-kind", "mesh-from-a-number")
+def one_type_an_axis():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    assert mesh.axis_types == (AxisType.Auto,)
+
+
+@cure("set-mesh-argument", "set-mesh-inside-jit", "with-mesh-is-old")
+@cure("use-mesh-is-gone", "thread-resources-is-old", "spec-without-mesh")
+def a_mesh_set_outside_of_jit():
+    x = zeros(8, at=LINE, spec=("x",))
+    with jax.set_mesh(x.sharding.mesh):
+        assert jax.sharding.get_abstract_mesh().shape == {"x": 8}
+        y = jax.jit(lambda v: constrain(v + 1, P("x")))(x)
+    assert y.sharding.spec == P("x")
+
+
+@cure("unknown-axis", "axis-used-twice", "spec-axis-is-not-manual", "specs-are-not-P")
+def names_of_the_mesh():
+    first = BOX.axis_names[0]
+    on(BOX, first, None)
+    f = blocks(lambda v: v, P(first), P(first), BOX, axis_names={first})
+    jax.jit(f, out_shardings=on(BOX, "data"))(jnp.zeros(8))
+
+
+@cure("visualize-rank")
+def a_drawing_of_any_rank():
+    assert "data" in str(spmd.draw(zeros(8, 8, 8, at=BOX, spec=("data",))))
+
+
+@cure("pcast-not-needed")
+def the_type_says_that_it_varies():
+    seen = []
+    blocks(lambda v: seen.append(str(jax.typeof(v))) or v)(jnp.arange(8.0))
+    assert seen == ["float32[1]{V:x}"]
+
+
+@cure("forgot-P", "named-sharding-arguments", "device-put-target", "has-no-sharding")
+@cure("sharding-class-is-gone", "abstract-mesh-has-no-devices")
+def a_mesh_and_a_spec():
+    x = put(np.zeros((8, 2)), NamedSharding(BOX, P("data", None)))
+    assert x.sharding.spec == P("data", None)
+
+
+@cure("spec-is-no-sharding", "spec-longer-than-shape")
+def zeros_with_a_sharding():
+    x = jnp.zeros((16, 6), device=NamedSharding(BOX, P("data")))
+    assert x.sharding.spec == P("data")
+
+
+@cure("device-put-tree", "too-many-entries")
+def one_sharding_a_leaf():
+    tree = {"w": jnp.zeros((4, 4)), "b": jnp.zeros(4)}
+    placed = put(tree, {"w": on(BOX, None, "model"), "b": on(BOX, "model")})
+    assert placed["b"].sharding.spec == P("model")
+
+
+@cure("unconstrained-not-here")
+def unconstrained_in_a_constraint():
+    spec = P("data", P.UNCONSTRAINED)
+    jax.jit(lambda y: constrain(y, NamedSharding(BOX, spec)))(jnp.zeros((8, 8)))
+
+
+@cure("not-divisible")
+def padded_to_sixteen():
+    x = jnp.pad(jnp.zeros((10, 3)), ((0, 6), (0, 0)))
+    assert put(x, on(LINE, "x")).shape == (16, 3)
+
+
+@cure("result-does-not-fit-the-mesh")
+def the_arrays_own_mesh_is_set():
+    x = zeros(8, 4, at=BOX, spec=("data",))
+    with jax.set_mesh(x.sharding.mesh):
+        assert (x + 1).sharding.spec == P("data")
+
+
+@cure("unbound-axis")
+def a_mean_under_jit_and_a_name_under_pmap():
+    x = put(jnp.arange(8.0), on(LINE, "x"))
+    assert jax.jit(lambda v: v.mean())(x) == 3.5
+    assert jax.pmap(lambda v: lax.pmean(v, "batch"), axis_name="batch")(x)[0] == 3.5
+
+
+@cure("axis-index-under-jit")
+def the_place_in_the_whole_array():
+    f = jax.jit(lambda v: v + jnp.arange(v.shape[0]), in_shardings=on(LINE, "x"))
+    np.testing.assert_array_equal(f(jnp.zeros(8)), np.arange(8))
+    blocks(lambda v: v + lax.axis_index("x"))(jnp.zeros(8))
+
+
+@cure("wrong-axis-in-shard-map")
+def an_axis_of_the_mesh():
+    f = blocks(lambda v: lax.psum(v, LINE.axis_names[0]), out_specs=P())
+    assert f(jnp.arange(8.0)) == 28
+
+
+@cure("collective-over-mixed-axes")
+def the_axes_along_which_it_differs():
+    x = jnp.arange(8.0)
+    blocks(lambda v: lax.psum(v, "data"), P("data"), P(), BOX)(x)
+    wide = lambda v: lax.pcast(v, "model", to="varying")  # noqa: E731
+    blocks(lambda v: lax.psum(wide(v), ("data", "model")), P("data"), P(), BOX)(x)
+
+
+@cure("all-to-all-size")
+def eight_pieces():
+    f = blocks(lambda v: lax.all_to_all(v, "x", 1, 0, tiled=True))
+    assert f(jnp.zeros((24, 8))).shape == (192, 1)
+
+
+@cure("scatter-size")
+def eight_parts():
+    f = blocks(lambda v: lax.psum_scatter(v, "x", tiled=True), P(None, "x"))
+    assert f(jnp.zeros((16, 8))).shape == (16, 1)
+
+
+@cure("ppermute-pairs", "ppermute-numbers")
+def a_ring():
+    def f(v):
+        n = lax.axis_size("x")
+        return lax.ppermute(v, "x", [(i, (i + 1) % n) for i in range(n)])
+
+    np.testing.assert_array_equal(blocks(f)(jnp.arange(8.0)), np.roll(np.arange(8), 1))
+
+
+@cure("shard-map-old-keyword", "shard-map-call", "shard-map-keyword-arguments")
+@cure("shard-map-without-mesh", "axis-names-argument", "experimental-shard-map")
+@cure("xmap-is-gone")
+def shard_map_by_name():
+    f = jax.shard_map(
+        lambda batch: batch,
+        mesh=BOX,
+        in_specs=P("data"),
+        out_specs=P("data"),
+        check_vma=True,
+        axis_names={"data"},
+    )
+    assert jax.jit(f)(jnp.zeros(8)).shape == (8,)
+
+
+@cure("output-has-too-few-dimensions", "output-may-differ")
+def a_number_a_device_or_one_sum():
+    x = jnp.arange(8.0)
+    assert blocks(lambda v: v.sum()[None])(x).shape == (8,)
+    assert blocks(lambda v: lax.psum(v.sum(), "x"), out_specs=P())(x) == 28
+    f = blocks(lambda v: v.sum(0), P("data", "model"), P(("data", "model")), BOX)
+    f(jnp.zeros((16, 4)))
+
+
+@cure("inputs-are-cut-otherwise")
+def reshard_before_shard_map():
+    x = zeros(8, 8, at=EXPLICIT, spec=(None, "data"))
+    spec = P("data", None)
+    with jax.set_mesh(EXPLICIT):
+        shard_map(lambda v: v, in_specs=spec, out_specs=spec)(jax.reshard(x, spec))
+        shard_map(lambda v: v, out_specs=P(None, "data"))(x)
+
+
+@cure("closed-over-explicit-array")
+def an_argument_more():
+    v, w = (zeros(n, at=EXPLICIT_LINE, spec=("x",)) for n in (64, 64))
+    blocks(lambda v, w: v + w, (P("x"), P("x")), mesh=EXPLICIT_LINE)(v, w)
+
+
+@cure("constraint-on-a-manual-axis")
+def a_constraint_on_the_axis_that_is_left():
+    f = shard_map(
+        lambda v: constrain(v * 2, P(None, "model")),
+        in_specs=P("data"),
+        out_specs=P("data"),
+        axis_names={"data"},
+    )
+    with jax.set_mesh(BOX):
+        jax.jit(f)(jnp.zeros((8, 8)))
+
+
+@cure("pmap-rows", "pmap-rows-not-divisible")
+def eight_rows():
+    x = jnp.zeros((16, 3))
+    x = x.reshape(jax.device_count(), -1, *x.shape[1:])
+    assert jax.pmap(lambda a, v: v * a, in_axes=(None, 0))(2.0, x).shape == (8, 2, 3)
+
+
+@cure("pmap-nothing-mapped", "pmap-scalar", "pmap-axis-size", "pmap-out-axes")
+def a_state_that_is_not_mapped():
+    state = optax.adam(1e-3).init({"w": jnp.ones(3)})
+    step = lambda state, x: (state[0].count, x)  # noqa: E731
+    jax.pmap(step, in_axes=(None, 0), out_axes=0)(state, jnp.zeros((8, 3)))
+
+
+@cure("nested-pmap")
+def one_mesh_of_two_axes():
+    spec = P("data", "model")
+    assert blocks(lambda u: u + 1, spec, spec, BOX)(jnp.zeros((4, 2))).shape == (4, 2)
+
+
+@cure("nested-shard-map")
+def an_inner_one_without_a_mesh():
+    inner = shard_map(
+        lambda v: v * lax.axis_size("model"),
+        in_specs=P(None, "model"),
+        out_specs=P(None, "model"),
+        axis_names={"model"},
+    )
+    outer = shard_map(
+        inner, mesh=BOX, in_specs=P("data"), out_specs=P("data"), axis_names={"data"}
+    )
+    assert jax.jit(outer)(jnp.ones((8, 8)))[0, 0] == 2
+
+
+@cure("another-mesh-is-set", "no-mesh-is-set")
+def the_mesh_of_the_arrays_is_set():
+    x = zeros(8, 4, at=EXPLICIT, spec=("data", None))
+    with jax.set_mesh(EXPLICIT):
+        jax.grad(lambda w: (x @ w).sum())(zeros(4, 4, at=EXPLICIT))
+
+
+@cure("two-meshes")
+def one_mesh_for_both():
+    x = put(zeros(8, at=EXPLICIT, spec=("data",)), NamedSharding(BOX, P("data")))
+    assert (zeros(8, at=BOX, spec=("data",)) + x).sharding.mesh == BOX
+
+
+@cure("carry-varies")
+def starts_that_vary():
+    def along(axes):
+        start = lambda: lax.pcast(0.0, axes, to="varying")  # noqa: E731
+        return lambda v: lax.scan(lambda c, a: (c + a, None), start(), v)[0][None]
+
+    blocks(along("x"))(jnp.arange(16.0))
+    spec = P(("data", "model"))
+    blocks(along(("data", "model")), spec, spec, BOX)(jnp.arange(16.0))
+
+
+@cure("carry-stops-varying")
+def an_end_that_varies():
+    body = lambda i, c: lax.pcast(lax.psum(c, "x"), "x", to="varying")  # noqa: E731
+    blocks(lambda v: lax.fori_loop(0, 3, body, v))(jnp.arange(16.0))
+
+
+@cure("branches-vary", "pvary-is-gone", "pcast-outside")
+def a_branch_of_zeros_that_vary():
+    zero = lambda v: lax.pcast(jnp.zeros(2), "x", to="varying")  # noqa: E731
+    blocks(lambda v: lax.cond(v[0] > 0, lambda v: v, zero, v))(jnp.arange(16.0))
+
+
+@cure("custom-gradient-varies")
+def a_gradient_rule_with_its_sum():
+    @jax.custom_vjp
+    def dot(w, v):
+        return (w * v).sum()
+
+    bwd = lambda res, g: (lax.psum(g * res[1].sum(), "x"), g * res[0] * res[1])  # noqa: E731
+    dot.defvjp(lambda w, v: (dot(w, v), (w, v)), bwd)
+    f = blocks(lambda w, v: jax.grad(dot)(w, v), (P(), P("x")), P())
+    assert f(jnp.float32(2.0), jnp.arange(8.0)) == 28
+
+
+@cure("contraction-is-ambiguous")
+def a_product_with_its_sharding():
+    x = zeros(16, 32, at=EXPLICIT, spec=("data", "model"))
+    w = zeros(32, 8, at=EXPLICIT, spec=("model", None))
+    with jax.set_mesh(EXPLICIT):
+        y = jnp.matmul(x, w, out_sharding=P("data", None))
+    assert y.sharding.spec == P("data", None)
+
+
+@cure("axis-twice-in-result")
+def a_weight_cut_over_the_other_axis():
+    x = zeros(16, 32, at=EXPLICIT, spec=("data", None))
+    w = zeros(32, 8, at=EXPLICIT, spec=(None, "data"))
+    with jax.set_mesh(EXPLICIT):
+        y = x @ jax.reshard(w, P(None, "model"))
+    assert y.sharding.spec == P("data", "model")
+
+
+@cure("shardings-differ")
+def resharded_like_the_other():
+    x = zeros(8, 8, at=EXPLICIT, spec=("data",))
+    y = zeros(8, 8, at=EXPLICIT, spec=("model",))
+    with jax.set_mesh(EXPLICIT):
+        y = jax.reshard(y, jax.typeof(x).sharding.spec)
+    assert (x + y).sharding.spec == P("data", None)
+
+
+@cure("gather-is-ambiguous")
+def a_lookup_with_its_sharding():
+    x = zeros(64, 16, at=EXPLICIT, spec=(None, "model"))
+    i = put(jnp.zeros(32, jnp.int32), on(EXPLICIT, "data"))
+    with jax.set_mesh(EXPLICIT):
+        assert x.at[i].get(out_sharding=P("data", None)).sharding.spec == P(
+            "data", None
+        )
+        rows = zeros(8, 8, at=EXPLICIT, spec=("data", None))
+        rows.at[:3].get(out_sharding=P(None, None))
+
+
+@cure("scatter-is-ambiguous")
+def an_update_with_its_sharding():
+    x = zeros(8, 8, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        v, spec = jnp.ones((3, 8)), jax.typeof(x).sharding.spec
+        assert x.at[jnp.arange(3)].set(v, out_sharding=spec).sharding.spec == spec
+
+
+@cure("reshape-is-ambiguous")
+def a_reshape_with_its_sharding():
+    x = zeros(8, 12, at=EXPLICIT, spec=(None, "data"))
+    with jax.set_mesh(EXPLICIT):
+        x.reshape((8, 2, 6), out_sharding=P(None, "model", None))
+
+
+@cure("scan-over-sharded-layers")
+def layers_cut_within():
+    layers = zeros(3, 8, at=EXPLICIT, spec=(None, "data"))
+    with jax.set_mesh(EXPLICIT):
+        start = jnp.zeros(8, out_sharding=P("data"))
+        lax.scan(lambda c, w: (c + w, None), start, layers)
+
+
+@cure("vmap-over-a-cut-axis")
+def a_weight_that_is_whole():
+    x = zeros(8, 4, at=EXPLICIT, spec=("data",))
+    w = zeros(4, 4, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        jax.vmap(lambda a, b: a @ b, (0, None))(x, jax.reshard(w, P()))
+
+
+@cure("dimension-must-be-whole", "sharding-type", "auto-axes-out-sharding")
+def a_roll_of_a_whole_array_or_left_to_xla():
+    x = zeros(8, 8, at=EXPLICIT, spec=("data", None))
+    with jax.set_mesh(EXPLICIT):
+        jnp.roll(jax.reshard(x, P()), 1, 0)
+        roll = lambda v: jnp.roll(v, 1, 0)  # noqa: E731
+        assert auto_axes(roll, out_sharding=P("data"))(x).sharding.spec == P(
+            "data", None
+        )
+
+
+@cure("branches-are-cut-differently")
+def a_branch_cut_alike():
+    x = zeros(8, 4, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        like = lambda v: jax.reshard(v, jax.typeof(x).sharding.spec)  # noqa: E731
+        lax.cond(True, lambda v: like(jax.reshard(v, P())), lambda v: v, x)
+
+
+@cure("constraint-on-explicit-axes")
+def reshard_on_explicit_axes():
+    x = zeros(8, 4, at=EXPLICIT, spec=("data", "model"))
+    with jax.set_mesh(EXPLICIT):
+        jax.jit(lambda v: jax.reshard(v, P("data", None)))(x)
+
+
+@cure("explicit-sharding-on-auto-axes")
+def a_constraint_on_auto_axes():
+    x = zeros(8, 4, at=BOX, spec=("data", "model"))
+    jax.jit(lambda y: constrain(y, NamedSharding(BOX, P("data", None))))(x)
+
+
+@cure("incompatible-devices", "device-order-differs")
+def all_on_one_mesh():
+    x = put(put(jnp.zeros(8), DEVICES[0]), NamedSharding(LINE, P()))
+    x + zeros(8, at=LINE, spec=("x",))
+
+
+@cure("in-shardings-differ", "keywords-with-in-shardings")
+def placed_before_the_call():
+    x = put(zeros(8, at=LINE, spec=("x",)), NamedSharding(LINE, P()))
+    jax.jit(lambda v: v + 1, in_shardings=on(LINE))(x)
+    jax.jit(lambda v: v + 1)(v=x)
+
+
+@cure("compiled-for-another-sharding")
+def placed_as_the_program_wants():
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=on(LINE, "x"))
+    compiled = jax.jit(lambda v: v + 1).lower(x).compile()
+    compiled(put(zeros(8, at=LINE), compiled.input_shardings[0][0]))
+
+
+@cure("in-shardings-count")
+def one_sharding_an_argument():
+    step = jax.jit(lambda p, b: p * b, in_shardings=(on(LINE), on(LINE, "x")))
+    step(jnp.float32(2), jnp.zeros(8))
+
+
+@cure("tree-of-specs-differs")
+def one_for_all_leaves_or_a_tree_built_alike():
+    tree = {"w": jnp.zeros(8)}
+    jax.jit(lambda t: t, out_shardings=NamedSharding(LINE, P()))(tree)
+    alike = jax.tree.map(lambda x: NamedSharding(LINE, P()), tree)
+    jax.jit(lambda t: t, out_shardings=alike)(tree)
+    shard_map(lambda t: t, mesh=LINE, in_specs=P(), out_specs=P())(tree)
+
+
+@cure("nnx-tree-of-shardings")
+def nnx_with_a_sharding():
+    f = nnx.jit(lambda m, x: m(x), out_shardings=NamedSharding(BOX, P("data", None)))
+    f(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), jnp.ones((4, 2)))
+
+
+@cure("tracer-has-no-sharding")
+def the_type_of_a_tracer():
+    seen = []
+    f = jax.jit(lambda v: seen.append(jax.typeof(v)) or v)
+    f(zeros(8, at=EXPLICIT, spec=("data",)))
+    assert str(seen[0].sharding.spec) == "P('data',)"
+
+
+@cure("donated-and-gone", "donated-twice")
+def one_name_and_a_copy():
+    params = {"w": jnp.zeros(8)}
+    ema = jax.tree.map(jnp.copy, params)
+    step = jax.jit(lambda p, e: (p, e), donate_argnums=(0, 1))
+    params, ema = step(params, ema)
+    step(params, ema)
+
+
+@cure("donation-not-used")
+def results_that_lie_like_arguments():
+    x = zeros(1024, at=LINE, spec=("x",))
+    jax.jit(lambda v: v + 1, donate_argnums=0, out_shardings=x.sharding)(x)
+
+
+@cure("out-of-memory")
+def made_in_pieces():
+    init = lambda key: {"w": jax.random.normal(key, (16, 4))}  # noqa: E731
+    made = jax.jit(init, out_shardings=on(LINE, "x"))(jax.random.key(0))
+    assert made["w"].addressable_shards[0].data.shape == (2, 4)
+
+
+@cure("device-put-replicated-is-gone", "flax-shard-rows")
+def copies_and_pieces():
+    assert put(jnp.ones(3), NamedSharding(LINE, P())).sharding.is_fully_replicated
+    put(jnp.ones((16, 3)), NamedSharding(LINE, P("x")))
+
+
+@cure("pjit-is-jit", "config-flag-is-gone")
+def jit_with_out_shardings():
+    jax.jit(lambda v: v, out_shardings=NamedSharding(LINE, P()))(jnp.zeros(8))
+
+
+@cure("tree-map-is-gone", "path-of-keys")
+def trees_today():
+    tree = {"w": {"b": jnp.zeros(8)}}
+    jax.tree.map(lambda x: x[0], tree)
+    text = lambda path: jax.tree_util.keystr(path, simple=True, separator="/")  # noqa: E731
+    paths = [text(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
+    assert paths == ["w/b"]
+
+
+@cure("nnx-optimizer-wrt", "nnx-optimizer-update", "nnx-needs-a-mesh")
+@cure("nnx-sharding-name")
+def an_nnx_step():
+    init = nnx.with_partitioning(nnx.initializers.zeros, (None, "model"))
+    with jax.set_mesh(BOX):
+        model = nnx.Linear(8, 8, kernel_init=init, rngs=nnx.Rngs(0))
+        nnx.Param(jnp.ones((8, 8)), out_sharding=("data", "model"))
+        optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+        grads = nnx.grad(lambda m: m(jnp.ones((4, 8))).sum())(model)
+        optimizer.update(model, grads)
+
+
+@cure("optax-arguments", "optax-needs-params", "optax-returns-two")
+def an_optax_step():
+    params, tx = {"w": jnp.ones(3)}, optax.adamw(1e-3)
+    state, grads = tx.init(params), {"w": jnp.ones(3)}
+    updates, state = tx.update(grads, state, params)
+    optax.apply_updates(params, updates)

@@ -1,0 +1,551 @@
+"""`explain`: JAX's own errors, raised here, and what it says of them."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import traceback
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spmd_helpers as spmd
+from spmd_helpers._explain import explain as module
+from spmd_helpers._explain.explain import Explanation, explain
+from spmd_helpers._explain.rules.table import ANY_MESSAGE, BOTH, RULES
+
+from .cases import CASES, Case, errors
+from .cures import CURES, ELSEWHERE
+from .unrelated import UNRELATED, strangers
+
+# Messages of machines that are not here. Of TPUs: the compiler's for v5e:2x2, on both
+# versions of JAX (test_memory_of_a_chip raises them where libtpu is installed), an
+# older compiler's (https://github.com/LargeWorldModel/LWM/issues/60) and a running
+# chip's (https://github.com/pytorch/xla/issues/8020). Of GPUs:
+# https://github.com/jax-ml/jax/issues/22755 and
+# https://github.com/google-deepmind/jax_privacy/issues/10.
+RECORDED = {
+    "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total"
+    " memory required for HLO temporaries (32.00G) exceeds available HBM (15.75G). HLO"
+    " module: jit__lambda.": "too-large-for-the-chip",
+    "XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of"
+    " memory in memory space hbm. Used 21.95G of 15.48G hbm.": "too-large-for-the-chip",
+    "RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate"
+    " 196.00M. That was not possible. There are 134.44M free.": "out-of-memory",
+    "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory on HBM, the"
+    " total memory required for HLO temporaries (32.00G) exceeds available HBM"
+    " (15.75G).": "too-large-for-the-chip",
+    "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while"
+    " trying to allocate 3743729664 bytes.": "out-of-memory",
+    "RESOURCE_EXHAUSTED: Failed to allocate request for 176.00MiB (184549376B) on"
+    " device ordinal 0": "out-of-memory",
+}
+OF_PROCESSES = [
+    "not-on-this-process",
+    "closed-over-global-array",
+    "processes-disagree",
+    "device-put-of-a-global-array",
+    "allgather-needs-tiled",
+]
+
+
+# Each rule on a real error.
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=lambda case: case.name)
+def test_case(case: Case):
+    error = errors()[case.name]
+    if case.code is None:
+        assert error is None, "this version of JAX raises here after all"
+        return
+    assert error is not None, "nothing was raised"
+    said = explain(error)
+    assert (said.code, said.found) == (case.code, True)
+    for words in (said.means, said.instead):
+        assert "…" not in words
+        assert not re.search(r"\{\w+\}|<class|_internal_pmap|frozenset", words)
+
+
+def test_every_rule_is_seen():
+    seen = {case.code for case in CASES.values()}
+    seen |= {*RECORDED.values(), *OF_PROCESSES}
+    here = {rule.code for rule in RULES if rule.versions == BOTH}
+    assert here <= seen
+    assert seen - {None} <= {rule.code for rule in RULES}
+
+
+@pytest.mark.parametrize(("text", "code"), RECORDED.items(), ids=RECORDED.values())
+def test_recorded(text, code):
+    assert explain(text).code == code
+
+
+# Of the book's claims, those that end in an error.
+CLAIMS = {1, 2, 4, 5, 6, 9, 14, 16, 17, 18, 19, 21, 22, 24, 29}
+
+
+def test_every_claim_that_ends_in_an_error_is_covered():
+    covered = {claim for case in CASES.values() for claim in case.claims}
+    assert covered == CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("name", "means", "instead"),
+    [
+        (
+            "ten_columns_in_over_four",
+            "P(None, 'data') cuts dimension 1 of the shape (3, 10, 2) into 4 equal"
+            " blocks, and 10 does not divide by 4.",
+            "x = jnp.pad(x, ((0, 0), (0, 2), (0, 0)))  # to 12; mask what is padding\n"
+            "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+        ),
+        (
+            "twelve_rows_into_shard_map_over_two_axes",
+            "P(('data', 'model')) cuts dimension 0 of the shape (12, 4) into 8 equal"
+            " blocks, and 12 does not divide by 8.",
+            "x = jnp.pad(x, ((0, 4), (0, 0)))  # to 16; mask what is padding\n"
+            "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+        ),
+        (
+            "ten_rows_resharded_over_eight",
+            "P('x') cuts dimension 0 of the shape (10,) into 8 equal blocks, and 10"
+            " does not divide by 8.",
+            "x = jnp.pad(x, ((0, 6),))  # to 16; mask what is padding\n"
+            "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+        ),
+        (
+            "a_misspelled_axis",
+            "P('data', 'modle') names the mesh axis 'modle', and the mesh has 'data'"
+            " and 'model'. Did you mean 'model'?",
+            "NamedSharding(mesh, P('data'))  # a name from mesh.axis_names",
+        ),
+        (
+            "one_spec_for_images_and_labels",
+            "P('data', None) has more entries than an array of rank 1 has dimensions."
+            " A spec for a whole tree must fit every leaf, biases and labels too.",
+            "NamedSharding(mesh, P('data'))  # at most 1 entry\n"
+            "{'w': P(None, 'model'), 'b': P('model')}  # in a tree, one spec a leaf",
+        ),
+        (
+            "an_array_on_one_device_and_one_on_eight",
+            "Two things lie on different devices: argument x on device 0, argument y"
+            " on devices 0–7. An array that was placed stays where it is (committed):"
+            " JAX never moves it by itself.",
+            "x = jax.device_put(x, NamedSharding(mesh, P()))  # onto the same mesh as"
+            " the others",
+        ),
+        (
+            "the_same_devices_in_another_order",
+            "Two arrays lie on the same devices in another order, [0, 1, 2, 3, 4, 5,"
+            " 6, 7] and [7, 6, 5, 4, 3, 2, 1, 0]. Each mesh fixes an order, and a"
+            " program has one.",
+            "mesh = jax.make_mesh(sizes, names)  # once, for every array",
+        ),
+        (
+            "a_scan_over_two_axes",
+            "The carry c starts the same on all devices (float32[]) and comes out"
+            " different (float32[]{V:(data,model)}; V: names the axes). Inside"
+            " shard_map that is part of its type.",
+            "start = lax.pcast(start, ('data', 'model'), to='varying')  # before the"
+            " scan; keep check_vma",
+        ),
+        (
+            "joined_arrays_cut_otherwise",
+            "On Explicit axes nothing moves unasked, and the inputs are cut in ways"
+            " that don't fit: P('data', None) and P('model', None).",
+            "y = jax.reshard(y, jax.typeof(x).sharding.spec)  # under"
+            " jax.set_mesh(mesh)",
+        ),
+        (
+            "in_shardings_for_an_array_on_one_device",
+            "in_shardings says P('x'), and the argument float32[8] was placed"
+            " otherwise: on device 0. jit does not move what was placed. Under"
+            " jax.set_mesh every new array is placed, whole on every device.",
+            "x = jax.device_put(x, NamedSharding(mesh, P('x')))  # before the call\n"
+            "step = jax.jit(step)  # and no in_shardings: jit takes the argument's own",
+        ),
+        (
+            "an_auto_and_an_explicit_mesh",
+            "The arrays lie on two meshes, data=4 × model=2 (Auto) and data=4 ×"
+            " model=2 (Explicit). Names, sizes and the axes' types must agree; the"
+            " same devices are not enough.",
+            "mesh = jax.make_mesh((4, 2), ('data', 'model'),"
+            " axis_types=(AxisType.Auto,) * 2)  # once, for all\n"
+            "y = jax.device_put(y, NamedSharding(mesh, P('data')))",
+        ),
+        (
+            "a_sharding_for_in_specs",
+            "In in_specs stands P('x'), which is no PartitionSpec. Names become one"
+            " inside P(...); shard_map takes the spec without its mesh.",
+            "P('data')  # in place of P('x')",
+        ),
+        (
+            "an_array_larger_than_memory",
+            "One device was asked for 64 TiB in one piece, and has not that much left."
+            " An array made by jnp.zeros or init lies whole on one device first.",
+            "params = jax.jit(init, out_shardings=shardings)(key)  # made in pieces\n"
+            "spmd.memory(params)  # what is held, on which device",
+        ),
+    ],
+)
+def test_words(name, means, instead):
+    said = explain(errors()[name])
+    assert (said.means, said.instead) == (means, instead)
+
+
+# What is advised runs.
+
+PROGRAMS = dict.fromkeys(program for programs in CURES.values() for program in programs)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_cure(program):
+    program()
+
+
+def test_every_rule_has_its_cure():
+    codes = {rule.code for rule in RULES}
+    assert CURES.keys() | ELSEWHERE.keys() == codes
+    assert not CURES.keys() & ELSEWHERE.keys()
+
+
+# Whatever an error comes as: text, cause, group.
+
+
+def python_text(error) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def ipython_text(error) -> str:
+    from IPython.core.ultratb import VerboseTB
+
+    parts = VerboseTB(theme_name="linux", include_vars=False)
+    lines = parts.structured_traceback(type(error), error, error.__traceback__)
+    return parts.stb2text(lines)
+
+
+def test_a_pasted_traceback_says_what_the_error_says():
+    differ = []
+    for name, case in CASES.items():
+        if case.code is not None:
+            said = explain(python_text(errors()[name]))
+            if replace(said, about="") != replace(explain(errors()[name]), about=""):
+                differ.append((name, said.code))
+    assert differ == []
+
+
+def test_a_traceback_pasted_from_a_notebook():
+    for code in (
+        *("devices-do-not-fill-the-shape", "wrong-axis-in-shard-map", "pmap-rows"),
+        *("ppermute-numbers", "flax-shard-rows", "not-divisible"),
+    ):
+        name = next(case.name for case in CASES.values() if case.code == code)
+        assert explain(ipython_text(errors()[name])).code == code
+
+
+# Messages that say enough alone, without type or traceback; the others stay unknown.
+NOT_ALONE = {
+    "devices-do-not-fill-the-shape",
+    "mesh-from-a-number",
+    "spec-longer-than-shape",
+    "wrong-axis-in-shard-map",
+    "ppermute-numbers",
+    "pmap-rows",
+    "pmap-scalar",
+    "pmap-out-axes",
+    "nnx-tree-of-shardings",
+    "optax-returns-two",
+    "flax-shard-rows",
+    "sharding-type",
+}
+
+
+def test_a_message_alone():
+    for name, case in CASES.items():
+        if case.code is not None:
+            said = explain(str(errors()[name]))
+            expected = "" if case.code in NOT_ALONE else case.code
+            assert (name, said.code) == (name, expected)
+    quiet = {r.code for r in RULES if r.patterns == ANY_MESSAGE}
+    assert {r.code for r in RULES if r.where and not r.alone} | quiet == NOT_ALONE
+
+
+SPEC_ERROR = ValueError("Resource axis: y of P('y',) is not found in mesh: ('x',).")
+
+
+def chained(cause=None, context=None, suppress=False):
+    error = RuntimeError("training failed")
+    error.__cause__, error.__context__ = cause, context
+    error.__suppress_context__ = suppress
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        chained(cause=SPEC_ERROR),
+        chained(context=SPEC_ERROR),
+        chained(cause=chained(context=SPEC_ERROR)),
+        ExceptionGroup("two failed", [KeyError("w"), SPEC_ERROR]),
+        chained(cause=ExceptionGroup("all failed", [SPEC_ERROR])),
+    ],
+    ids=["cause", "context", "deeper", "group", "group as cause"],
+)
+def test_the_error_inside(error):
+    said = explain(error)
+    assert (said.code, said.about) == ("unknown-axis", "ValueError")
+    assert explain(python_text(error)).code == "unknown-axis"
+
+
+def test_the_outer_error_comes_first():
+    error = NameError("unbound axis name: x")
+    error.__cause__ = SPEC_ERROR
+    assert explain(error).code == "unbound-axis"
+    assert explain(python_text(error)).code == "unbound-axis"
+
+
+def test_a_context_that_was_cut_off_stays_so():
+    assert not explain(chained(context=SPEC_ERROR, suppress=True)).found
+
+
+def test_a_circle_ends():
+    first, second = KeyError("a"), KeyError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert not explain(first).found
+
+
+def test_the_last_error(monkeypatch):
+    for name in ("last_exc", "last_value"):
+        monkeypatch.delattr(sys, name, raising=False)
+    assert explain() == Explanation(
+        "", "No error has been raised here yet.", "", "", found=False
+    )
+    monkeypatch.setattr(sys, "last_value", SPEC_ERROR, raising=False)
+    assert explain().code == "unknown-axis"
+    try:
+        raise NameError("unbound axis name: x")
+    except NameError:
+        assert explain().code == "unbound-axis"
+
+
+@pytest.mark.parametrize("error", [spmd.CheckFailed, spmd.NotDivisible, spmd.NoJax])
+def test_own_errors_keep_their_words(error):
+    words = "Exercise 2.1, not yet: 5 is not 6"
+    expected = Explanation(
+        error.__name__, words, "", "", found=True, about=error.__name__
+    )
+    assert explain(error(words)) == expected
+    assert explain(f"spmd_helpers._errors.{error.__name__}: {words}") == expected
+    assert str(expected) == words
+    assert expected._repr_html_() == f'<p class="spmd-explain">{words}</p>'
+
+
+def test_an_own_error_that_jax_caused_keeps_its_words():
+    error = spmd.MeshMismatch("the mesh is another one")
+    error.__cause__ = SPEC_ERROR
+    assert explain(error).means == "the mesh is another one"
+
+
+# Errors about something else.
+
+
+@pytest.mark.parametrize("name", UNRELATED)
+def test_unrelated_errors_stay_unknown(name):
+    error = strangers()[name]
+    said = explain(error)
+    assert (said.code, said.found) == ("", False)
+    assert said.means.startswith(
+        f"Not known here, so nothing is guessed: {type(error).__name__}"
+    )
+    assert (said.instead, said.chapter) == ("", "")
+    assert explain(python_text(error)).found is False
+
+
+# Never raises.
+
+
+class Unreadable(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("given_", "words"),
+    [
+        (42, "explain takes an exception or a text; this is of type int."),
+        (b"x", "explain takes an exception or a text; this is of type bytes."),
+        (
+            ValueError,
+            "explain takes an exception or a text; this is a type, ValueError.",
+        ),
+        ("", "Not known here, so nothing is guessed: text"),
+        (Unreadable(), "Not known here, so nothing is guessed: Unreadable"),
+        (KeyError("w"), "Not known here, so nothing is guessed: KeyError: 'w'"),
+    ],
+)
+def test_what_is_no_known_error(given_, words):
+    said = explain(given_)
+    assert (said.means, said.found) == (words, False)
+    assert str(said) == words
+
+
+@pytest.mark.parametrize(
+    ("rules", "kind"), [(None, "TypeError"), ([1], "AttributeError")]
+)
+def test_a_broken_rule_is_no_error(monkeypatch, rules, kind):
+    monkeypatch.setattr(module, "RULES", rules)
+    words = f"This error can't be read ({kind})."
+    assert explain(SPEC_ERROR) == Explanation("", words, "", "", found=False)
+
+
+MESSAGES = [rule.says for rule in RULES] + list(RECORDED)
+KINDS = sorted({kind for rule in RULES for kind in rule.raised})
+
+
+@st.composite
+def texts(draw):
+    """Texts near to what the patterns look for, and others."""
+    parts = st.one_of(
+        st.text(max_size=40),
+        st.sampled_from(MESSAGES),
+        st.sampled_from(
+            ["Traceback (most recent call last):\n", '  File "x", line 1', "\n"]
+        ),
+        st.sampled_from(KINDS).map(lambda kind: f"\n{kind}: "),
+    )
+    return "".join(draw(st.lists(parts, max_size=6)))
+
+
+@st.composite
+def exceptions(draw):
+    kinds = [ValueError, TypeError, AssertionError, NameError, IndexError, KeyError]
+    error = draw(st.sampled_from(kinds))(draw(texts()))
+    if draw(st.booleans()):
+        error.__cause__ = draw(st.sampled_from(kinds))(draw(texts()))
+    return draw(st.sampled_from([error, ExceptionGroup("g", [error])]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(texts(), exceptions()))
+def test_explain_always_answers(given_):
+    said = explain(given_)
+    assert "can't be read" not in said.means
+    assert said.found == bool(said.code)
+    assert isinstance(str(said), str)
+    assert said.means
+
+
+# Errors of several processes, and of a chip that is not here.
+
+TWO_PROCESSES = """
+import json, os, sys
+from pathlib import Path
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax, numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from spmd_helpers._explain.explain import explain
+me = int(sys.argv[1])
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize("127.0.0.1:" + sys.argv[2], 2, me)
+mesh = Mesh(np.array(jax.devices()), ("x",))
+cut, whole = NamedSharding(mesh, P("x")), NamedSharding(mesh, P())
+x = jax.make_array_from_process_local_data(cut, np.arange(4.0) + 4 * me)
+wrong = {
+    "not-on-this-process": lambda: np.asarray(x),
+    "closed-over-global-array": lambda: jax.jit(lambda v: v + x)(1.0),
+    "processes-disagree": lambda: jax.device_put(np.arange(4.0) + me, whole),
+    "device-put-of-a-global-array": lambda: jax.device_put(x, jax.local_devices()[0]),
+    "allgather-needs-tiled": lambda: multihost_utils.process_allgather(x),
+}
+said = {}
+for code, program in wrong.items():
+    try:
+        program()
+    except Exception as error:
+        said[code] = explain(error).code
+assert [s.data.shape for s in x.addressable_shards] == [(2,), (2,)]
+assert multihost_utils.process_allgather(x, tiled=True).tolist() == list(range(8))
+assert jax.jit(lambda v, x: v + x)(1.0, x).shape == (8,)
+jax.make_array_from_process_local_data(cut, np.arange(4.0) + me)
+assert jax.device_put(x, whole).is_fully_replicated
+Path(sys.argv[3]).write_text(json.dumps(said))  # gloo writes on stdout
+jax.distributed.shutdown()
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_errors_of_two_processes(tmp_path):
+    """Each is explained, in both processes, and what is advised runs."""
+    port = str(free_port())
+    files = [tmp_path / f"{i}.json" for i in range(2)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", TWO_PROCESSES, str(i), port, str(files[i])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    try:
+        done = [process.communicate(timeout=240) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    for file, (_, err) in zip(files, done, strict=True):
+        assert file.exists(), err
+        assert json.loads(file.read_text()) == {code: code for code in OF_PROCESSES}
+
+
+CHIP = """
+import os
+os.environ.update(JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1")
+os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
+import jax, jax.numpy as jnp, numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from spmd_helpers._explain.explain import explain
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+whole = NamedSharding(Mesh(np.array(devices), ("x",)), P())
+x = jax.ShapeDtypeStruct((1 << 16, 1 << 16), jnp.float32, sharding=whole)
+try:
+    jax.jit(lambda v: v + 1).lower(x).compile()
+except Exception as error:
+    said = explain(error)
+    print(said.code, "|", said.means)
+"""
+
+
+def test_memory_of_a_chip():
+    pytest.importorskip("libtpu", reason="libtpu, the TPU compiler, is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", CHIP], capture_output=True, text=True, timeout=240
+    )
+    code, _, means = done.stdout.strip().partition(" | ")
+    assert code == "too-large-for-the-chip", done.stderr
+    assert re.search(r"needs [\d.]+G on each device, and a device has 15\.75G", means)
+
+
+def test_no_jax_is_needed():
+    text = (
+        "import sys; from spmd_helpers._explain.explain import explain\n"
+        "assert explain('NameError: unbound axis name: x').found\n"
+        "assert not {'jax', 'numpy', 'IPython'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_does_not_fit_says_so_itself():
+    error = spmd.DoesNotFit(20 * 2**30, 16 * 2**30, chip="v5e", largest=(), text="")
+    found = spmd.explain(error)
+    assert found.found
+    assert found.means == str(error)

@@ -1,0 +1,332 @@
+"""The table of errors that `explain` knows, and the small parts that fill it in."""
+
+import ast
+import re
+import textwrap
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spmd_helpers as spmd
+from spmd_helpers._explain import explain as module
+from spmd_helpers._explain import fields
+from spmd_helpers._explain.explain import Explanation, chapter_words, explain, match
+from spmd_helpers._explain.read import LONGEST, Raised, one_line, read_text
+from spmd_helpers._explain.rules.table import BOTH, RULES, records
+
+from .cases import CASES, IS_OLD, errors
+from .test_explain import OF_PROCESSES, RECORDED
+from .unrelated import strangers
+
+CHAPTERS = [
+    *("01_pmap_mnist", "02_jit_sharding", "03_mesh_and_partitionspec"),
+    *("04_computation_follows_data", "05_three_modes", "06_misplaced_weight"),
+    *("07_redundant_compute", "08_it_ran_but", "09_memory_math", "10_fsdp"),
+    *("11_two_dimensions", "12_attention", "13_training_loop", "14_roofline"),
+    "15_many_hosts",
+]
+
+# The table.
+
+
+def derived(groups) -> set[str]:
+    """The names that follow from a pattern's groups."""
+    sample = {"dim": "0", "size": "10", "parts": "8", "shape": "(10,)", "rank": "1"}
+    sample |= {"spec": "P('x')", "axes": "('x',)", "axis": "y", "bytes": "1"}
+    sample |= {"ids": "[0]", "ids_other": "[1]", "argument": "in_specs"}
+    return set(fields.readable({name: sample.get(name, "x") for name in groups}))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_rule_is_well_made(rule):
+    assert re.fullmatch(r"[a-zA-Z]+(-[a-zA-Z]+)*", rule.code)
+    assert rule.chapter in CHAPTERS
+    assert rule.patterns
+    assert rule.raised
+    assert rule.says
+    assert rule.means.endswith((".", "{near}"))
+    assert len(rule.means) <= 260
+    assert 1 <= len(rule.instead.splitlines()) <= 2
+    wanted = set(fields.placeholders(rule.means) + fields.placeholders(rule.instead))
+    of_place = set(re.compile(rule.where).groupindex)
+    for pattern in rule.patterns:
+        groups = of_place | set(re.compile(pattern).groupindex)
+        assert wanted <= derived(groups)
+    assert not rule.check or rule.check in fields.CHECKS
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_what_is_advised_is_python(rule):
+    words = dict.fromkeys(fields.placeholders(rule.instead), "x")
+    text = rule.instead.replace("!r}", "}").format_map(words)
+    # In a call, `...` stands for arguments: no keyword before it.
+    ast.parse(re.sub(r", \.\.\.\)", ")", text))
+
+
+def test_codes_are_unique():
+    codes = [rule.code for rule in RULES]
+    assert len(codes) == len(set(codes)) > 100
+
+
+def test_names_of_this_package_exist():
+    used = {name for r in RULES for name in re.findall(r"spmd\.(\w+)", r.instead)}
+    assert {"use_devices", "xray", "draw"} <= used
+    assert used <= set(spmd.__all__)
+
+
+def test_records_are_plain_words():
+    table = records()
+    assert len(table) == len(RULES)
+    for record in table:
+        assert set(record) == {
+            *("code", "raised", "says", "means", "instead", "chapter", "versions")
+        }
+        assert all(isinstance(text, str) and text for text in record.values())
+        assert not re.search(r"\{\w+(!r)?\}|\{\{", record["means"] + record["instead"])
+    versions = {record["versions"] for record in table}
+    assert versions == {BOTH, "0.12", "TPU"}
+
+
+# Mutants: a table with one thing less.
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """[(error, its code, the numbers of all rules that match it)]; "" if unrelated."""
+    read = module._read
+    found = [
+        (read(errors()[name]), case.code)
+        for name, case in CASES.items()
+        if case.code is not None
+    ]
+    found += [(read_text(text)[0], code) for text, code in RECORDED.items()]
+    found += [(read(error), "") for error in strangers().values()]
+    return [
+        (raised, code, [i for i, r in enumerate(RULES) if match(r, raised) is not None])
+        for raised, code in found
+    ]
+
+
+def killed(mutant, number: int, seen) -> bool:
+    """Whether an error is explained otherwise with `mutant` in place of a rule.
+
+    Without that rule if `mutant` is None.
+    """
+    for raised, code, matches in seen:
+        others = [i for i in matches if i != number]
+        if mutant is not None and match(mutant, raised) is not None:
+            others.append(number)
+        if (RULES[min(others)].code if others else "") != code:
+            return True
+    return False
+
+
+def test_the_table_itself_is_not_killed(seen):
+    assert not any(killed(rule, i, seen) for i, rule in enumerate(RULES))
+
+
+def test_every_rule_is_needed(seen):
+    here = [
+        i
+        for i, rule in enumerate(RULES)
+        if rule.code not in OF_PROCESSES and not (IS_OLD and rule.versions == "0.12")
+    ]
+    assert [RULES[i].code for i in here if not killed(None, i, seen)] == []
+    assert len(here) > 100
+
+
+# Patterns for what the other version says.
+OTHER_VERSION = {
+    True: {
+        "too-many-entries": {2},
+        "pvary-is-gone": {2},
+        "dimension-must-be-whole": {1},
+    },
+    False: {
+        "too-many-entries": {3},
+        "pvary-is-gone": {0},
+        "donated-and-gone": {1},
+        "contraction-is-ambiguous": {1},
+    },
+}[IS_OLD]
+
+
+def test_every_pattern_is_needed(seen):
+    survivors = set()
+    for number, rule in enumerate(RULES):
+        for i in range(len(rule.patterns)):
+            fewer = rule.patterns[:i] + rule.patterns[i + 1 :]
+            if not killed(replace(rule, patterns=fewer), number, seen):
+                survivors.add((rule.code, i))
+    allowed = {(code, i) for code, places in OTHER_VERSION.items() for i in places}
+    allowed |= {(code, 0) for code in OF_PROCESSES}
+    allowed |= {("scatter-is-ambiguous", 0)} if IS_OLD else set()
+    assert sorted(survivors - allowed) == []
+
+
+def test_every_place_and_check_is_needed(seen):
+    """Without `where` or `check` a rule takes errors that are not its own."""
+    survivors = []
+    for number, rule in enumerate(RULES):
+        loose = replace(rule, where="", check="")
+        if loose != rule and not killed(loose, number, seen):
+            survivors.append(rule.code)
+    assert survivors == []
+
+
+def test_the_order_matters(seen):
+    shared = [(code, matches) for _, code, matches in seen if len(matches) > 1]
+    assert all(RULES[matches[0]].code == code for code, matches in shared)
+    assert len({code for code, _ in shared}) > 5  # which a broader rule would take
+
+
+# Text and HTML.
+
+
+class Cells(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.code = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("th", "td"):
+            self.rows[-1].append("")
+        elif tag == "code":
+            self.code.append("")
+
+    def handle_data(self, data):
+        if self.rows and data.strip():
+            self.rows[-1][-1] += data
+        if self.lasttag == "code" and data.strip():
+            self.code[-1] += data
+
+
+def test_html_has_the_rows_of_the_text():
+    for error in errors().values():
+        if error is None:
+            continue
+        said = explain(error)
+        cells = Cells()
+        cells.feed(said._repr_html_())
+        assert [tuple(row) for row in cells.rows] == said._rows()
+        lines = str(said).splitlines()
+        assert len(lines) <= 5
+        assert "\n".join(line[9:] for line in lines) == "\n".join(
+            words for _, words in said._rows()
+        )
+        assert cells.code == [said.instead]
+
+
+def test_html_escapes():
+    said = Explanation("x", "a < b & c", "f(<x>)", "05_three_modes", True, "A<B>")
+    html = said._repr_html_()
+    assert "a &lt; b &amp; c" in html
+    assert "f(&lt;x&gt;)" in html
+    assert 'aria-label="A&lt;B&gt;, explained"' in html
+
+
+def test_words_of_an_explanation():
+    assert str(explain(errors()["set_mesh_inside_jit"])) == textwrap.dedent("""\
+        means    A mesh is part of how a function is compiled, so it is set before the \
+function is called.
+        instead  with jax.set_mesh(mesh):
+                     y = step(x)  # step is the jitted function
+        chapter  3, mesh and partitionspec""")
+
+
+def test_chapter_words():
+    assert chapter_words("12_attention") == "12, attention"
+    assert chapter_words("") == ""
+
+
+# The small parts.
+
+
+def test_one_line_forgets_colors_and_the_note_on_frames():
+    note = "\n--------------------\nFor simplicity, JAX has removed its frames."
+    assert one_line(f"\x1b[31ma\x1b[0m `b`\n\n c{note}") == "a 'b' c"
+    assert len(one_line("x" * (LONGEST + 1))) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("text", "raised"),
+    [
+        ("jax.errors.JaxRuntimeError: no", Raised(("JaxRuntimeError",), "no")),
+        ("AssertionError", Raised(("AssertionError",), "")),
+        ("AssertionError: ", Raised(("AssertionError",), "")),
+        (
+            "/home/reader/x.py:3: DeprecationWarning: old\n  with mesh:",
+            Raised(("DeprecationWarning",), "old with mesh:"),
+        ),
+        ("Error in the cell below", Raised((), "Error in the cell below")),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 1, in f\n'
+            "    y = g(1) + 2\n        ~^^^\nKeyError: 'w'",
+            Raised(("KeyError",), "'w'", "a.py:f: g(1)"),
+        ),
+        (
+            "KeyError     Traceback (most recent call last)\nCell In[3], line 2\n"
+            "      1 x = 1\n----> 2 g(x)\n\nFile ~/a.py:7, in g(x)\n      6 def g(x):\n"
+            "----> 7     return {}[x]\n\nKeyError: 1",
+            Raised(("KeyError",), "1", "cell:<module>: g(x)\n~/a.py:g: return {}[x]"),
+        ),
+    ],
+)
+def test_read_text(text, raised):
+    assert read_text(text) == [raised]
+
+
+def test_readable_words():
+    found = fields.readable(
+        {
+            "mesh": "Mesh('data': 4, 'model': 2, axis_types=(Auto, Explicit))",
+            "axes": "frozenset({'data'})",
+            "axis": "dta",
+            "kind": "<class 'jax.sharding.NamedSharding'>",
+            "ids": str(list(range(64))),
+            "left": "(('data', 'model'),)",
+            "right": "(None,)",
+            "value": "Mesh('x': 8, axis_types=(Auto,))",
+            "path": None,
+        }
+    )
+    assert found["mesh"] == "data=4 × model=2 (Auto, Explicit)"
+    assert (found["axes"], found["near"]) == ("'data'", "Did you mean 'data'?")
+    assert found["kind"] == "NamedSharding"
+    assert (found["ids"], found["ids_list"]) == ("devices 0–63", "[0, 1, 2, 3, …]")
+    assert (found["left"], found["right"]) == ("over ('data', 'model')", "not cut")
+    assert (found["value"], found["path"]) == ("Mesh('x': 8)", "")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 64), st.integers(1, 4), st.integers(0, 200), st.data())
+def test_padding_reaches_the_next_multiple(parts, rank, size, data):
+    dim = data.draw(st.integers(0, rank - 1))
+    shape = tuple(size if i == dim else 3 for i in range(rank))
+    found = fields.readable(
+        {"parts": str(parts), "size": str(size), "dim": str(dim), "shape": str(shape)}
+    )
+    padded = np.pad(np.zeros(shape), ast.literal_eval(found["pads"])).shape
+    assert padded[dim] == int(found["more"])
+    assert padded[dim] % parts == 0
+    assert 0 <= padded[dim] - size < parts
+    assert padded[:dim] + padded[dim + 1 :] == shape[:dim] + shape[dim + 1 :]
+
+
+NAMES = st.sampled_from(["data", "model", "x"])
+ENTRIES = st.one_of(st.none(), NAMES, st.permutations(["data", "model"]).map(tuple))
+
+
+@given(st.lists(ENTRIES, max_size=4), st.integers(0, 4))
+def test_a_spec_is_shortened_to_the_rank(entries, rank):
+    spec = repr(jax.P(*entries))
+    found = fields.readable({"spec": spec, "rank": str(rank)})
+    assert eval(found["shorter"], {"P": jax.P}) == jax.P(*entries[:rank])
+    assert eval(found["spec"], {"P": jax.P}) == jax.P(*entries)

@@ -1,0 +1,1763 @@
+"""Programs with and without a silent mistake, for the detectors of mistakes.
+
+`GOOD` are written as they should be: they must yield no finding. Each of `BAD` has one
+mistake and says which codes it must yield. Every array is large enough to be worth a
+finding: more than 1 KiB on each device. `test_findings.py` compiles them for
+eight CPU devices; with libtpu installed, for a v5e slice too.
+
+B, S, D, F: batch, sequence, features, hidden features; H heads; L layers; V words.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import nnx
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+
+B, S, D, F, H, L, V = 32, 16, 64, 128, 8, 4, 512
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function to compile and what is to be found in it.
+
+    Attributes:
+        build: given the devices, gives (f, args) or (f, args, options of xray).
+        codes: what must be found; () for a good program.
+        also: what may be found too, which comes of the same mistake.
+        only: 'cpu' where it can't be compiled for a TPU that isn't there.
+        until: the first version of JAX that no longer makes the mistake.
+        tpu: what must be found when compiled for TPU, where that differs.
+    """
+
+    name: str
+    build: Callable[[np.ndarray], tuple]
+    codes: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    only: str = ""
+    until: tuple[int, ...] = (99,)
+    tpu: tuple[str, ...] | None = None
+
+
+GOOD: dict[str, Program] = {}
+BAD: dict[str, Program] = {}
+
+
+def good(build: Callable | None = None, **more: Any):
+    def keep(build):
+        GOOD[build.__name__] = Program(build.__name__, build, **more)
+        return build
+
+    return keep(build) if build else keep
+
+
+def bad(*codes: str, **more: Any):
+    def keep(build):
+        BAD[build.__name__] = Program(build.__name__, build, codes, **more)
+        return build
+
+    return keep
+
+
+def see(program: Program, devices: Any) -> Any:
+    """The X-ray of a program on these devices."""
+    f, args, *options = program.build(np.array(devices, object))
+    options = dict(options[0]) if options else {}
+    context = options.pop("context", None)
+    with warnings.catch_warnings():
+        # JAX itself tells of donated memory that can't be used.
+        warnings.filterwarnings("ignore", "Some donated buffers", UserWarning)
+        if context is None:
+            return spmd.xray(f, *args, **options)
+        with jax.set_mesh(context):
+            return spmd.xray(f, *args, **options)
+
+
+def auto(devices, **sizes):
+    grid = devices[: int(np.prod([*sizes.values()]))].reshape(tuple(sizes.values()))
+    return Mesh(grid, tuple(sizes), axis_types=(AxisType.Auto,) * len(sizes))
+
+
+def explicit(devices, **sizes):
+    grid = devices.reshape(tuple(sizes.values()))
+    return Mesh(grid, tuple(sizes), axis_types=(AxisType.Explicit,) * len(sizes))
+
+
+def to(mesh, *spec):
+    return NamedSharding(mesh, P(*spec))
+
+
+def on(mesh, shape, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=to(mesh, *spec))
+
+
+def ids(mesh, shape, *spec):
+    return on(mesh, shape, *spec, dtype=jnp.int32)
+
+
+def key(mesh):
+    return jax.ShapeDtypeStruct((), jax.random.key(0).dtype, sharding=to(mesh))
+
+
+def pin(x, mesh, *spec):
+    return lax.with_sharding_constraint(x, to(mesh, *spec))
+
+
+def like(tree):
+    return jax.tree.map(lambda x: x.sharding, tree)
+
+
+def mlp(mesh, first, second):
+    return {"w1": on(mesh, (D, F), *first), "w2": on(mesh, (F, D), *second)}
+
+
+def loss(params, x):
+    return jnp.mean((jnp.tanh(x @ params["w1"]) @ params["w2"]) ** 2)
+
+
+def pinned_loss(mesh, *spec):
+    """The loss with its activations cut over the batch, as it should be."""
+
+    def loss(params, x):
+        h = pin(jnp.tanh(x @ params["w1"]), mesh, *spec)
+        return jnp.mean(pin(h @ params["w2"], mesh, *spec) ** 2)
+
+    return loss
+
+
+def sgd(loss):
+    def step(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
+
+    return step
+
+
+def layers(h, stack, remat=False, cut=lambda h: h):
+    def layer(h, w):
+        return cut(h + jnp.tanh(h @ w["w1"]) @ w["w2"]), None
+
+    return lax.scan(jax.checkpoint(layer) if remat else layer, h, stack)[0]
+
+
+def stack(mesh, first, second):
+    return {"w1": on(mesh, (L, D, F), *first), "w2": on(mesh, (L, F, D), *second)}
+
+
+def mapped(mesh, f, ins, out, **more):
+    return jax.shard_map(f, mesh=mesh, in_specs=ins, out_specs=out, **more)
+
+
+# --- Good programs: plain -----------------------------------------------------------
+
+
+@good(only="cpu")
+def one_device(devices):
+    params = {
+        "w1": jax.ShapeDtypeStruct((D, F), jnp.float32),
+        "w2": jax.ShapeDtypeStruct((F, D), jnp.float32),
+    }
+    x = jax.ShapeDtypeStruct((B, D), jnp.float32)
+    return sgd(loss), (params, x), {"carry": 1, "jit": {"donate_argnums": 0}}
+
+
+@good(only="cpu")
+def pmap_step(devices):
+    def step(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        value, grads = lax.pmean((value, grads), "batch")
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, grads), value
+
+    params = {
+        "w1": jax.ShapeDtypeStruct((8, D, F), jnp.float32),
+        "w2": jax.ShapeDtypeStruct((8, F, D), jnp.float32),
+    }
+    x = jax.ShapeDtypeStruct((8, B, D), jnp.float32)
+    return jax.pmap(step, axis_name="batch"), (params, x)
+
+
+@good
+def data_parallel(devices):
+    mesh = auto(devices, data=8)
+    args = mlp(mesh, (), ()), on(mesh, (B, D), "data")
+    return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": 0}}
+
+
+@good
+def data_parallel_over_two_axes(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = mlp(mesh, (), ()), on(mesh, (B, D), ("data", "model"))
+    return sgd(loss), args, {"carry": 1}
+
+
+@good
+def gradients_of_data_parallel(devices):
+    mesh = auto(devices, data=8)
+    return jax.grad(loss), (mlp(mesh, (), ()), on(mesh, (B, D), "data"))
+
+
+@good
+def loss_alone(devices):
+    mesh = auto(devices, data=8)
+    return loss, (mlp(mesh, (), ()), on(mesh, (B, D), "data"))
+
+
+@good
+def evaluation(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def evaluate(params, x, labels):
+        scores = jnp.tanh(x @ params["w1"]) @ params["w2"]
+        return (scores.argmax(-1) == labels).mean(), scores
+
+    params = mlp(mesh, (None, "model"), ("model",))
+    return evaluate, (params, on(mesh, (B, D), "data"), ids(mesh, (B,), "data"))
+
+
+# --- Good programs: FSDP and tensor parallelism -------------------------------------
+
+
+@good
+def fsdp_constrained(devices):
+    mesh = auto(devices, data=8)
+    params = mlp(mesh, ("data",), ("data",))
+    step = sgd(pinned_loss(mesh, "data"))
+    jit = {"out_shardings": (like(params), to(mesh)), "donate_argnums": 0}
+    return step, (params, on(mesh, (B, D), "data")), {"carry": 1, "jit": jit}
+
+
+@good
+def fsdp_gradients_asked_for(devices):
+    mesh = auto(devices, data=8)
+    params = mlp(mesh, (None, "data"), ("data",))
+    grad = jax.grad(pinned_loss(mesh, "data"))
+    jit = {"out_shardings": like(params)}
+    return grad, (params, on(mesh, (B, D), "data")), {"jit": jit}
+
+
+@good
+def fsdp_with_biases(devices):
+    """A bias that is cut is gathered for use, as the weights are."""
+    mesh = auto(devices, data=8)
+    places = {"w1": to(mesh, "data"), "b1": to(mesh, "data"), "w2": to(mesh, "data")}
+
+    def biased(params, x):
+        h = jax.nn.relu(x @ params["w1"] + params["b1"])
+        h = pin(h, mesh, "data")
+        return (pin(h @ params["w2"], mesh, "data") ** 2).mean()
+
+    shapes = {"w1": (D, 2048), "b1": (2048,), "w2": (2048, D)}
+    params = {n: on(mesh, s, "data") for n, s in shapes.items()}
+    step = jax.jit(jax.grad(biased), out_shardings=places)
+    return step, (params, on(mesh, (B, D), "data"))
+
+
+@good
+def fsdp_explicit(devices):
+    mesh = explicit(devices, data=8)
+    args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
+
+    def loss(params, x):
+        h = jnp.tanh(x @ jax.reshard(params["w1"], P()))
+        return jnp.mean((h @ jax.reshard(params["w2"], P())) ** 2)
+
+    return sgd(loss), args, {"carry": 1, "context": mesh}
+
+
+@good
+def tensor_parallel(devices):
+    mesh = auto(devices, model=8)
+    args = mlp(mesh, (None, "model"), ("model",)), on(mesh, (B, D))
+    return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": 0}}
+
+
+@good
+def tensor_and_data_parallel(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = mlp(mesh, (None, "model"), ("model",)), on(mesh, (B, D), "data")
+    return jax.grad(loss), args
+
+
+@good
+def fsdp_and_tensor_parallel(devices):
+    mesh = auto(devices, data=4, model=2)
+    params = mlp(mesh, ("data", "model"), ("model", "data"))
+
+    def loss(params, x):
+        h = pin(jnp.tanh(x @ params["w1"]), mesh, "data", "model")
+        return jnp.mean(pin(h @ params["w2"], mesh, "data") ** 2)
+
+    jit = {"out_shardings": (like(params), to(mesh)), "donate_argnums": 0}
+    args = params, on(mesh, (B, D), "data")
+    return sgd(loss), args, {"carry": 1, "jit": jit}
+
+
+@good
+def column_parallel_square(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = on(mesh, (F, F), "data"), on(mesh, (F, F), None, "model")
+    return lambda x, w: x @ w, args
+
+
+@good
+def row_parallel_square(devices):
+    mesh = auto(devices, model=8)
+    args = on(mesh, (F, F), None, "model"), on(mesh, (F, F), "model")
+    return lambda x, w: x @ w, args
+
+
+@good
+def scanned_fsdp(devices):
+    mesh = auto(devices, data=8)
+    ws = stack(mesh, (None, "data"), (None, None, "data"))
+
+    def loss(ws, x):
+        return jnp.mean(layers(x, ws, cut=lambda h: pin(h, mesh, "data")) ** 2)
+
+    jit = {"out_shardings": (like(ws), to(mesh)), "donate_argnums": 0}
+    return sgd(loss), (ws, on(mesh, (B, D), "data")), {"carry": 1, "jit": jit}
+
+
+@good
+def scanned_fsdp_remat(devices):
+    mesh = auto(devices, data=8)
+    ws = stack(mesh, (None, "data"), (None, None, "data"))
+
+    def loss(ws, x):
+        cut = lambda h: pin(h, mesh, "data")  # noqa: E731
+        return jnp.mean(layers(x, ws, remat=True, cut=cut) ** 2)
+
+    args = ws, on(mesh, (B, D), "data")
+    return jax.grad(loss), args, {"jit": {"out_shardings": like(ws)}}
+
+
+@good
+def scanned_tensor_parallel(devices):
+    mesh = auto(devices, data=4, model=2)
+    ws = stack(mesh, (None, None, "model"), (None, "model"))
+    return layers, (on(mesh, (B, D), "data"), ws)
+
+
+@good
+def scanned_fsdp_explicit(devices):
+    mesh = explicit(devices, data=8)
+    ws = stack(mesh, (None, "data"), (None, None, "data"))
+
+    def loss(ws, x):
+        def layer(h, w):
+            w = jax.tree.map(lambda w: jax.reshard(w, P()), w)
+            return h + jnp.tanh(h @ w["w1"]) @ w["w2"], None
+
+        return jnp.mean(lax.scan(layer, x, ws)[0] ** 2)
+
+    return jax.grad(loss), (ws, on(mesh, (B, D), "data")), {"context": mesh}
+
+
+@good
+def accumulated_gradients(devices):
+    mesh = auto(devices, data=8)
+
+    def step(params, batches):
+        def add(total, x):
+            grads = jax.grad(loss)(params, x)
+            return jax.tree.map(jnp.add, total, grads), None
+
+        total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, params), batches)
+        return jax.tree.map(lambda p, g: p - 0.1 * g / 4, params, total)
+
+    args = mlp(mesh, (), ()), on(mesh, (4, B, D), None, "data")
+    return step, args, {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
+
+
+# --- Good programs: optimizers, initialization, Flax --------------------------------
+
+
+@good
+def adam_fsdp(devices):
+    mesh = auto(devices, data=8)
+    params = mlp(mesh, ("data",), ("data",))
+    adam = optax.adam(1e-3)
+
+    def step(params, state, x):
+        value, grads = jax.value_and_grad(pinned_loss(mesh, "data"))(params, x)
+        updates, state = adam.update(grads, state, params)
+        return optax.apply_updates(params, updates), state, value
+
+    state = jax.tree.map(
+        lambda x: on(mesh, x.shape, *["data"] * bool(x.shape), dtype=x.dtype),
+        jax.eval_shape(adam.init, params),
+    )
+    jit = {
+        "donate_argnums": (0, 1),
+        "out_shardings": (like(params), like(state), to(mesh)),
+    }
+    args = params, state, on(mesh, (B, D), "data")
+    return step, args, {"carry": 2, "jit": jit}
+
+
+@good
+def adam_zero_1(devices):
+    mesh = auto(devices, data=8)
+    params = mlp(mesh, (), ())
+    adam = optax.adam(1e-3)
+
+    def step(params, state, x):
+        grads = jax.grad(loss)(params, x)
+        updates, state = adam.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    state = jax.tree.map(
+        lambda x: on(mesh, x.shape, *["data"] * bool(x.shape), dtype=x.dtype),
+        jax.eval_shape(adam.init, params),
+    )
+    args = params, state, on(mesh, (B, D), "data")
+    return step, args, {"jit": {"out_shardings": (like(params), like(state))}}
+
+
+@good
+def optimizer_state_asked_for(devices):
+    mesh = auto(devices, data=8)
+    params = mlp(mesh, ("data",), ("data",))
+    adam = optax.adam(1e-3)
+    where = jax.tree.map(
+        lambda x: to(mesh, *["data"] * bool(x.shape)),
+        jax.eval_shape(adam.init, params),
+    )
+    return adam.init, (params,), {"jit": {"out_shardings": where}}
+
+
+@good
+def random_start_asked_for(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def start(key):
+        first, second = jax.random.split(key)
+        return {
+            "w1": jax.random.normal(first, (D, F)),
+            "w2": jax.random.normal(second, (F, D)),
+        }
+
+    where = like(mlp(mesh, ("data", "model"), ("model", "data")))
+    return start, (key(mesh),), {"jit": {"out_shardings": where}}
+
+
+@good(only="cpu")
+def nnx_step(devices):
+    mesh = auto(devices, data=4, model=2)
+    with jax.set_mesh(mesh):
+        cut = nnx.with_partitioning(nnx.initializers.lecun_normal(), (None, "model"))
+        model = nnx.Linear(D, F, kernel_init=cut, rngs=nnx.Rngs(0))
+        optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, x, y):
+        grads = nnx.grad(lambda model: jnp.mean((model(x) - y) ** 2))(model)
+        optimizer.update(model, grads)
+
+    args = model, optimizer, on(mesh, (B, D), "data"), on(mesh, (B, F), "data")
+    return step, args, {"context": mesh}
+
+
+# --- Good programs: shard_map -------------------------------------------------------
+
+
+@good
+def psum_of_blocks(devices):
+    mesh = auto(devices, data=8)
+    f = mapped(mesh, lambda x: lax.psum(x.sum(0), "data"), P("data"), P())
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good
+def gathered_blocks(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        whole = lax.all_gather(x, "data", tiled=True)
+        return whole - lax.pmean(whole.sum() / 2, "data")
+
+    return mapped(mesh, f, P("data"), P("data")), (on(mesh, (B, F), "data"),)
+
+
+@good
+def counted_devices(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        n = lax.psum(jnp.ones(()), "data") + lax.psum(1, "data")
+        return x / n
+
+    return mapped(mesh, f, P("data"), P("data")), (on(mesh, (B, F), "data"),)
+
+
+def mapped_step(mesh, gradients, **more):
+    def step(params, x):
+        value, grads = gradients(params, x)
+        new = jax.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+        return new, lax.pmean(value, "data")
+
+    f = mapped(mesh, step, (P(), P("data")), (P(), P()), **more)
+    return f, (mlp(mesh, (), ()), on(mesh, (B, D), "data"))
+
+
+@good
+def gradients_of_cast_weights(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        params = lax.pcast(params, "data", to="varying")
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return value, lax.pmean(grads, "data")
+
+    return mapped_step(mesh, gradients)
+
+
+@good
+def gradients_of_the_mean_loss(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        return jax.value_and_grad(lambda p: lax.pmean(loss(p, x), "data"))(params)
+
+    return mapped_step(mesh, gradients)
+
+
+@good
+def mean_loss_and_mean_gradients(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        of = jax.value_and_grad(lambda p: lax.pmean(loss(p, x), "data"))
+        value, grads = of(params)
+        return value, lax.pmean(grads, "data")  # changes nothing, and harms nothing
+
+    return mapped_step(mesh, gradients)
+
+
+@good
+def gradients_divided_by_hand(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return value, jax.tree.map(lambda g: g / lax.axis_size("data"), grads)
+
+    return mapped_step(mesh, gradients)
+
+
+@good
+def gradients_divided_and_averaged(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        grads = {"w1": grads["w1"] / 8, "w2": 0.125 * grads["w2"]}
+        return value, lax.pmean(grads, "data")
+
+    return mapped_step(mesh, gradients)
+
+
+@good
+def gradients_divided_over_one_of_two_axes(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(w, x):
+        grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        return lax.pmean(grads / 4, "data") / 2
+
+    f = mapped(mesh, f, (P(), P(("data", "model"))), P())
+    return f, (on(mesh, (D, F)), on(mesh, (B, D), ("data", "model")))
+
+
+@good
+def gradients_without_check_vma(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return value, lax.pmean(grads, "data")
+
+    return mapped_step(mesh, gradients, check_vma=False)
+
+
+@good
+def means_over_both_axes(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, w):
+        local = jnp.tanh(x @ w)
+        both = ("data", "model")
+        rows = lax.psum((local**2).sum(), both) / lax.psum(local.size * 1.0, both)
+        return lax.pmean(lax.psum(x.sum(), "data"), "model") + rows
+
+    f = mapped(mesh, f, (P("data"), P(None, "model")), P())
+    return f, (on(mesh, (B, D), "data"), on(mesh, (D, F), None, "model"))
+
+
+@good
+def sums_that_cancel(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x):
+        both = ("data", "model")
+        return lax.psum((x**2).sum(), both) / lax.psum((x > 0).sum() * 1.0, both)
+
+    f = mapped(mesh, f, P("data"), P(), check_vma=False)
+    return f, (on(mesh, (B, D), "data"),)
+
+
+@good
+def synchronized_batch_norm(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x, running):
+        mean = lax.pmean(x.mean(0), "data")
+        running = 0.9 * running + 0.1 * mean
+        return x - mean, lax.pmean(running, "data")
+
+    f = mapped(mesh, f, (P("data"), P()), (P("data"), P()))
+    return f, (on(mesh, (B, F), "data"), on(mesh, (F,)))
+
+
+@good
+def means_written_by_hand(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x, running):
+        low = lax.psum(running, "data").astype(jnp.bfloat16) / 8
+        return lax.psum(x.sum(0), "data"), low, 0.125 * lax.psum(running, "data")
+
+    f = mapped(mesh, f, (P("data"), P()), (P(), P(), P()))
+    return f, (on(mesh, (B, F), "data"), on(mesh, (F,)))
+
+
+@good
+def an_axis_of_one_device(devices):
+    mesh = auto(devices, data=8, model=1)
+
+    def f(x):
+        x = lax.psum(x, "model")
+        return lax.psum(x.sum(0), ("data", "model"))
+
+    f = mapped(mesh, f, P("data", "model"), P(), check_vma=False)
+
+    def g(x):
+        return pin(x, mesh, "data", "model") * 2, f(x)
+
+    return g, (on(mesh, (B, F), "data"),), {"carry": {0: 0}}
+
+
+@good
+def sums_within_groups(devices):
+    mesh = auto(devices, data=8)
+    groups = [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+    def f(x):
+        x = lax.psum(x, "data", axis_index_groups=groups)
+        return lax.all_gather(x, "data", axis_index_groups=groups).sum(0)
+
+    f = mapped(mesh, f, P("data"), P(), check_vma=False)
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good
+def ring_without_check_vma(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        total = x
+        for _ in range(7):
+            x = lax.ppermute(x, "data", [(i, (i + 1) % 8) for i in range(8)])
+            total = total + x
+        return total
+
+    f = mapped(mesh, f, P("data"), P(), check_vma=False)
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good
+def gathered_without_check_vma(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.all_gather(x, "data", tiled=True)
+
+    f = mapped(mesh, f, P("data"), P(), check_vma=False)
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good
+def all_to_all_by_hand(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.all_to_all(x, "data", 1, 0, tiled=True)
+
+    f = mapped(mesh, f, P("data"), P(None, "data"))
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good
+def loop_of_each_device(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.while_loop(lambda x: (x < 2).any(), lambda x: x * 1.1 + 0.1, x)
+
+    return mapped(mesh, f, P("data"), P("data")), (on(mesh, (8 * F, 2), "data"),)
+
+
+@good
+def loop_that_waits_on_purpose(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        def unfinished(x):
+            return lax.pmax(x.max(), "data") < 2
+
+        return lax.while_loop(unfinished, lambda x: x * 1.1 + 0.1, x)
+
+    return mapped(mesh, f, P("data"), P("data")), (on(mesh, (8 * F, 2), "data"),)
+
+
+@good
+def dropout_of_each_device(devices):
+    mesh = auto(devices, data=8)
+
+    def f(key, x):
+        key = jax.random.fold_in(key, lax.axis_index("data"))
+        return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0)
+
+    f = mapped(mesh, f, (P(), P("data")), P("data"))
+    return f, (key(mesh), on(mesh, (B, F), "data"))
+
+
+@good
+def one_mask_for_the_whole_batch(devices):
+    mesh = auto(devices, data=8)
+
+    def f(key, x):
+        return jnp.where(jax.random.bernoulli(key, 0.9, (F,)), x, 0)
+
+    f = mapped(mesh, f, (P(), P("data")), P("data"))
+    return f, (key(mesh), on(mesh, (B, F), "data"))
+
+
+@good
+def weights_drawn_alike(devices):
+    mesh = auto(devices, data=8)
+
+    def f(key, x):
+        w = jax.random.normal(key, (x.shape[0], x.shape[0]))
+        return w @ x @ jax.random.normal(key, (F, F))
+
+    f = mapped(mesh, f, (P(), P("data")), P("data"))
+    return f, (key(mesh), on(mesh, (B, F), "data"))
+
+
+# --- Good programs: what moves on purpose -------------------------------------------
+
+
+def attend(q, k, v):
+    scores = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+    return jnp.einsum("bhqk,bkhd->bqhd", scores, v)
+
+
+@good
+def attention_cut_by_heads(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, wq, wk, wv, wo):
+        q = (x @ wq).reshape(B, S, H, -1)
+        k = jnp.repeat((x @ wk).reshape(B, S, H // 4, -1), 4, axis=2)
+        v = jnp.repeat((x @ wv).reshape(B, S, H // 4, -1), 4, axis=2)
+        return attend(q, k, v).reshape(B, S, -1) @ wo
+
+    columns = on(mesh, (D, H * 16), None, "model")
+    narrow = on(mesh, (D, H * 4), None, "model")
+    rows = on(mesh, (H * 16, D), "model")
+    return f, (on(mesh, (B, S, D), "data"), columns, narrow, narrow, rows)
+
+
+@good
+def fsdp_attention(devices):
+    mesh = auto(devices, data=8)
+
+    def loss(w, x):
+        q = pin(x @ w, mesh, "data").reshape(B, S, 6, -1)
+        return jnp.mean(attend(q, q, q) ** 2)
+
+    w = on(mesh, (D, 96), "data")
+    jit = {"out_shardings": w.sharding}
+    return jax.grad(loss), (w, on(mesh, (B, S, D), "data")), {"jit": jit}
+
+
+@good
+def rope_with_whole_heads(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, angle):
+        first, second = jnp.split(x, 2, axis=-1)
+        return jnp.concatenate(
+            [
+                first * jnp.cos(angle) - second * jnp.sin(angle),
+                second * jnp.cos(angle) + first * jnp.sin(angle),
+            ],
+            axis=-1,
+        )
+
+    return f, (on(mesh, (B, S, H, 16), "data", None, "model"), on(mesh, (S, 1, 8)))
+
+
+@good
+def sequence_parallel_asked_for(devices):
+    mesh = auto(devices, data=2, model=4)
+
+    def f(x, w):
+        h = pin(x @ w, mesh, "data", "model")
+        h = pin(h.reshape(B, S, H, -1), mesh, "data", None, "model")
+        return pin(attend(h, h, h), mesh, "data", "model")
+
+    return f, (on(mesh, (B, S, D), "data", "model"), on(mesh, (D, F)))
+
+
+@good
+def moved_by_out_shardings(devices):
+    mesh = auto(devices, data=8)
+    jit = {"out_shardings": to(mesh, None, "data")}
+    return lambda x: x * 2, (on(mesh, (F, F), "data"),), {"jit": jit}
+
+
+@good
+def gathered_by_out_shardings(devices):
+    mesh = auto(devices, data=8)
+    return (
+        lambda x: x * 2,
+        (on(mesh, (B, F), "data"),),
+        {"jit": {"out_shardings": to(mesh)}},
+    )
+
+
+@good
+def gathered_by_a_constraint(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: pin(x * 2, mesh), (on(mesh, (B, F), "data"),)
+
+
+@good
+def gathered_by_a_constraint_and_reshaped(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: pin(x * 2, mesh).reshape(-1), (on(mesh, (B, F), "data"),)
+
+
+@good
+def gathered_by_a_constraint_and_changed(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: pin(x * 2, mesh) + 1, (on(mesh, (B, F), "data"),)
+
+
+@good
+def sum_of_products(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: x.T @ x, (on(mesh, (F, F), "data"),)
+
+
+@good
+def moving_average_beside_fsdp(devices):
+    mesh = auto(devices, data=8)
+
+    def average(state, params):
+        return jax.tree.map(lambda s, p: 0.9 * s + 0.1 * p, state, params)
+
+    args = mlp(mesh, (), ()), mlp(mesh, ("data",), ("data",))
+    return average, args, {"jit": {"out_shardings": like(args[0])}}
+
+
+@good
+def moved_by_a_jit_inside(devices):
+    mesh = auto(devices, data=8)
+    inner = jax.jit(lambda x: x * 2, out_shardings=to(mesh))
+    return lambda x: inner(x), (on(mesh, (B, F), "data"),)
+
+
+@good
+def transposed(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: x.T * 2, (on(mesh, (F, F), "data"),)
+
+
+@good
+def transposed_in_a_tree(devices):
+    mesh = auto(devices, data=8)
+    return lambda tree: {"w": tree["w"].T * 2}, ({"w": on(mesh, (F, F), "data")},)
+
+
+@good
+def moved_by_a_constraint_and_changed(devices):
+    mesh = auto(devices, data=8)
+
+    def f(tree):
+        return {"w": pin(tree["w"], mesh, None, "data") * 2}
+
+    return f, ({"w": on(mesh, (D, F), "data")},)
+
+
+@good
+def left_to_the_compiler(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x):
+        return pin(x * 2, mesh, "data", P.UNCONSTRAINED, "model").sum(0)
+
+    return f, (on(mesh, (B, 10, F), "data", None, "model"),)
+
+
+@good
+def product_put_where_it_lies(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x, w: jax.device_put(x @ w, to(mesh, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, D), "data"), on(mesh, (D, F)))
+
+
+@good
+def moved_by_one_of_two_results_of_a_jit_inside(devices):
+    mesh = auto(devices, data=8)
+    inner = jax.jit(lambda x: (x * 2, x + 1), out_shardings=(None, to(mesh)))
+    return lambda x: inner(x), (on(mesh, (B, F), "data"),)
+
+
+@good
+def resharded_on_explicit_axes(devices):
+    mesh = explicit(devices, data=8)
+
+    def f(x):
+        moved = jax.device_put(x * 2, to(mesh, None, "data"))
+        return jax.reshard(moved, P("data"))
+
+    return f, (on(mesh, (B, F), "data"),), {"context": mesh}
+
+
+@good
+def put_where_it_lies(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x: jax.device_put(x * 2, to(mesh, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good(only="cpu")
+def put_into_other_memory(devices):
+    mesh = auto(devices, data=8)
+    host = NamedSharding(mesh, P("data"), memory_kind="pinned_host")
+    f = lambda x: jax.device_put(x * 2, host)  # noqa: E731
+    return f, (on(mesh, (B, F), "data"),), {"jit": {"out_shardings": host}}
+
+
+@good
+def vocabulary_padded_a_little(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x, w):
+        return jnp.mean(pin(x @ w, mesh, None, "data") ** 2)
+
+    return f, (on(mesh, (B, D)), on(mesh, (D, 1001)))
+
+
+# --- Good programs: embeddings, caches ----------------------------------------------
+
+
+@good
+def embedding_cut_by_features(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = on(mesh, (V, D), None, "model"), ids(mesh, (B, S), "data")
+    return lambda table, words: table[words], args
+
+
+@good
+def embedding_cut_by_words(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = on(mesh, (V, D), "model"), ids(mesh, (B, S), "data")
+    return lambda table, words: table[words], args
+
+
+@good
+def small_embedding_for_many_words(devices):
+    mesh = auto(devices, data=8)
+
+    def f(table, words):
+        return jnp.mean(pin(table[words], mesh, "data") ** 2)
+
+    return f, (on(mesh, (64, D), "data"), ids(mesh, (8 * B, S), "data"))
+
+
+@good
+def tied_embedding(devices):
+    mesh = auto(devices, data=8)
+
+    def f(table, words):
+        whole = pin(table, mesh)
+        h = pin(whole[words], mesh, "data")
+        return jnp.mean(pin(h @ whole.T, mesh, "data") ** 2)
+
+    return f, (on(mesh, (V, D), "data"), ids(mesh, (B, S), "data"))
+
+
+@good
+def one_word_after_the_other(devices):
+    mesh = auto(devices, data=8)
+
+    def f(table, words):
+        whole = pin(table, mesh)
+
+        def read(total, word):
+            return total + whole[word], None
+
+        return lax.scan(read, jnp.zeros(D), words)[0]
+
+    return f, (on(mesh, (V, D), "data"), ids(mesh, (1000,)))
+
+
+@good
+def key_value_cache(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def step(cache, new, at):
+        return lax.dynamic_update_slice_in_dim(cache, new, at, axis=1)
+
+    cache = on(mesh, (B, 2 * S, H, 16), "data", None, "model")
+    new = on(mesh, (B, 1, H, 16), "data", None, "model")
+    at = ids(mesh, ())
+    return step, (cache, new, at), {"carry": 1, "jit": {"donate_argnums": 0}}
+
+
+@good
+def dropout_in_jit(devices):
+    mesh = auto(devices, data=8)
+
+    def f(key, x):
+        return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0)
+
+    return f, (key(mesh), on(mesh, (B, F), "data"))
+
+
+@good
+def counted_loop(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.fori_loop(0, 5, lambda i, x: x * 1.1 + i, x)
+
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@good
+def softmax_over_a_cut_vocabulary(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, w, labels):
+        scores = jax.nn.log_softmax(x @ w)
+        return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()
+
+    args = on(mesh, (B, D), "data"), on(mesh, (D, V), None, "model")
+    return f, (*args, ids(mesh, (B,), "data"))
+
+
+# --- Good programs: too small to matter -----------------------------------------------
+
+
+@good
+def small_gradients(devices):
+    mesh = auto(devices, data=8)
+    params = {"w1": on(mesh, (8, 16), "data"), "w2": on(mesh, (16, 8), "data")}
+    return jax.grad(loss), (params, on(mesh, (16, 8), "data"))
+
+
+@good
+def small_results(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return x[:-1], jnp.concatenate([x, x[:2]]), jnp.cumsum(x, 0)
+
+    return f, (on(mesh, (16, 4), "data"),)
+
+
+@good
+def small_moves(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, y):
+        z = y + pin(x * 2, mesh, None, ("data", "model"), None)
+        return z, (jnp.tanh(y).reshape(64, 2) ** 2).mean(0)
+
+    x = on(mesh, (8, 8, 2), "model", "data")
+    return f, (x, on(mesh, (8, 8, 2), None, ("data", "model")))
+
+
+@good
+def small_state(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x, scale):
+        return jnp.zeros_like(x)
+
+    jit = {"donate_argnums": 0, "out_shardings": to(mesh)}
+    return f, (on(mesh, (16, 4), "data"), on(mesh, (4,))), {"jit": jit}
+
+
+@good
+def small_state_on_one_device(devices):
+    mesh = auto(devices, data=8)
+    return jnp.zeros_like, (on(mesh, (16, 4), "data"),)
+
+
+@good
+def small_stack_and_table(devices):
+    mesh = auto(devices, data=8)
+
+    def f(ws, table, word, x):
+        h = lax.scan(lambda h, w: (h * w, None), x, ws)[0]
+        return h, lax.dynamic_index_in_dim(table, word)
+
+    args = on(mesh, (8, 4), "data"), on(mesh, (32, 4), "data"), ids(mesh, ())
+    return f, (*args, on(mesh, (4,)))
+
+
+# --- Bad programs: wrong numbers ----------------------------------------------------
+
+
+@bad("summed-twice")
+def pmean_of_summed_gradients(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return value, lax.pmean(grads, "data")
+
+    return mapped_step(mesh, gradients)
+
+
+@bad("summed-twice")
+def psum_of_summed_gradients(devices):
+    mesh = auto(devices, data=4)
+
+    def gradients(params, x):
+        value, grads = jax.value_and_grad(loss)(params, x)
+        return value, lax.psum(grads, "data")
+
+    return mapped_step(mesh, gradients)
+
+
+@bad("summed-twice")
+def pmean_over_one_of_two_axes(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(w, x):
+        grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        return lax.pmean(grads, "data")
+
+    f = mapped(mesh, f, (P(None, "model"), P("data")), P(None, "model"))
+    return f, (on(mesh, (D, F), None, "model"), on(mesh, (B, D), "data"))
+
+
+@bad("summed-twice")
+def pmean_of_accumulated_gradients(devices):
+    mesh = auto(devices, data=8)
+
+    def f(w, x):
+        def add(total, x):
+            return total + jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None
+
+        total, _ = lax.scan(add, jnp.zeros_like(w), x)
+        return lax.pmean(total.astype(jnp.bfloat16), "data")
+
+    f = mapped(mesh, f, (P(), P(None, "data")), P())
+    return f, (on(mesh, (D, F)), on(mesh, (4, B, D), None, "data"))
+
+
+@bad("summed-twice")
+def pmean_of_gradients_of_a_scan(devices):
+    mesh = auto(devices, data=8)
+
+    def f(ws, x):
+        grads = jax.grad(lambda ws: jnp.mean(layers(x, ws, remat=True) ** 2))(ws)
+        return lax.pmean(grads, "data")
+
+    f = mapped(mesh, f, (P(), P("data")), P())
+    return f, (stack(mesh, (), ()), on(mesh, (B, D), "data"))
+
+
+@bad("summed-twice")
+def psum_of_what_is_alike(devices):
+    mesh = auto(devices, data=4)
+
+    def f(x, w):
+        return lax.psum(lax.psum(x @ w, "data"), "data")
+
+    f = mapped(mesh, f, (P(None, "data"), P("data")), P())
+    return f, (on(mesh, (B, D), None, "data"), on(mesh, (D, F), "data"))
+
+
+@bad("unchecked-output")
+def block_sum_unchecked(devices):
+    mesh = auto(devices, data=8)
+    f = mapped(mesh, lambda x: x.sum(0), P("data"), P(), check_vma=False)
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@bad("unchecked-output")
+def gradients_unchecked(devices):
+    mesh = auto(devices, data=8)
+
+    def gradients(params, x):
+        return jax.value_and_grad(lambda p: lax.pmean(loss(p, x), "data"))(params)
+
+    return mapped_step(mesh, gradients, check_vma=False)
+
+
+@bad("summed-twice")
+def divided_over_the_other_axis(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(w, x):
+        grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        return lax.pmean(grads / 4, "model")
+
+    f = mapped(mesh, f, (P(), P(("data", "model"))), P())
+    return f, (on(mesh, (D, F)), on(mesh, (B, D), ("data", "model")))
+
+
+@bad("unchecked-output")
+def turns_that_differ_unchecked(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x, total):
+        def turn(state):
+            return state[0] + 1, state[1] * 2
+
+        return lax.while_loop(lambda state: state[0] < x[0, 0], turn, (0.0, total))[1]
+
+    f = mapped(mesh, f, (P("data"), P()), P(), check_vma=False)
+    return f, (on(mesh, (B, F), "data"), on(mesh, (F,)))
+
+
+@bad("unchecked-output")
+def branches_that_differ_unchecked(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        first = lax.axis_index("data") == 0
+        return lax.cond(first, lambda: x * 2, lambda: x)
+
+    return mapped(mesh, f, P(), P(), check_vma=False), (on(mesh, (F, F)),)
+
+
+@bad("unchecked-output")
+def one_axis_unchecked(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x):
+        return lax.psum(x, "data")
+
+    f = mapped(mesh, f, P("data", "model"), P(), check_vma=False)
+    return f, (on(mesh, (B, F), "data", "model"),)
+
+
+@bad("same-randomness")
+def same_noise_in_each_block(devices):
+    mesh = auto(devices, data=8)
+    f = mapped(mesh, lambda key: jax.random.normal(key, (B, F)), P(), P("data"))
+    return f, (key(mesh),)
+
+
+@bad("same-randomness")
+def same_dropout_in_each_block(devices):
+    mesh = auto(devices, data=8)
+
+    def f(key, x):
+        return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0)
+
+    f = mapped(mesh, f, (P(), P("data")), P("data"), check_vma=False)
+    return f, (key(mesh), on(mesh, (B, F), "data"))
+
+
+@bad("same-randomness")
+def same_noise_along_one_axis(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(key, x):
+        key = jax.random.fold_in(key, lax.axis_index("model"))
+        return x + 0.1 * jax.random.normal(key, x.shape)
+
+    f = mapped(mesh, f, (P(), P("data", "model")), P("data", "model"))
+    return f, (key(mesh), on(mesh, (B, F), "data", "model"))
+
+
+# --- Bad programs: where results lie ------------------------------------------------
+
+
+@bad("replicated-output", "moved-output", "unrequested-reshard")
+def fsdp_gradients_not_asked_for(devices):
+    mesh = auto(devices, data=8)
+    args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
+    return jax.grad(loss), args
+
+
+@bad("replicated-output", also=("moved-output",))
+def fsdp_gradients_with_activations_pinned_only(devices):
+    mesh = auto(devices, data=8)
+    args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
+    return jax.grad(pinned_loss(mesh, "data")), args
+
+
+@bad("replicated-output")
+def fsdp_gradients_in_two_dimensions(devices):
+    mesh = auto(devices, data=4, model=2)
+    params = mlp(mesh, ("data", "model"), ("model", "data"))
+    return jax.grad(loss), (params, on(mesh, (B, D), "data"))
+
+
+@bad("replicated-output", also=("moved-output", "unrequested-reshard"))
+def fsdp_gradients_beside_other_weights(devices):
+    mesh = auto(devices, data=8)
+
+    def f(params, old, x):
+        near = jnp.mean((params["w1"] - old["v1"]) ** 2)
+        return jax.grad(lambda params: loss(params, x))(params), near
+
+    old = {"v1": on(mesh, (D, F)), "v2": on(mesh, (F, D))}
+    args = mlp(mesh, ("data",), ("data",)), old
+    return f, (*args, on(mesh, (B, D), "data"))
+
+
+@bad("moved-output", "unrequested-reshard", also=("replicated-output",))
+def gradients_of_more_layers(devices):
+    mesh = auto(devices, data=4)
+
+    def f(params, x):
+        def loss(params):
+            h = jnp.tanh(x @ params["w1"])
+            h = jnp.tanh(h @ params["w2"])
+            return jnp.mean((h @ params["w3"]) ** 2)
+
+        return jax.grad(loss)(params)
+
+    params = mlp(mesh, ("data",), ("data",)) | {"w3": on(mesh, (D, 2 * F), "data")}
+    return f, (params, on(mesh, (B, D), "data"))
+
+
+@bad("replicated-output")
+def sum_of_two_shardings(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = on(mesh, (B, F), "data", "model"), on(mesh, (B, F), "model", "data")
+    return lambda x, y: x + y, args
+
+
+@bad("replicated-output")
+def one_square_gradient(devices):
+    mesh = auto(devices, data=4)
+
+    def f(w, x):
+        return jax.grad(lambda w, x: jnp.tanh(x @ w).mean())(w, x)
+
+    return f, (on(mesh, (D, D), "data"), on(mesh, (D, D), "data"))
+
+
+@bad("single-device-output")
+def optimizer_state_on_one_device(devices):
+    mesh = auto(devices, data=8)
+    params = mlp(mesh, ("data",), ("data",))
+    return optax.adam(1e-3).init, (params,)
+
+
+@bad("single-device-output")
+def zeros_like_on_one_device(devices):
+    mesh = auto(devices, data=4, model=2)
+    return jnp.zeros_like, (on(mesh, (D, F), "data", "model"),)
+
+
+@bad("gathered-output", also=("unrequested-reshard",))
+def two_rows_more(devices):
+    mesh = auto(devices, data=4, model=2)
+    f = lambda x: jnp.concatenate([x, x[:2]])  # noqa: E731
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@bad("gathered-output")
+def last_row_cut_off(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: x[:-1], (on(mesh, (B, F), "data"),)
+
+
+@bad("gathered-output")
+def heads_that_do_not_divide(devices):
+    mesh = auto(devices, model=8)
+    f = lambda x: x.reshape(B, 4, 32) * 2  # noqa: E731
+    return f, (on(mesh, (B, F), None, "model"),)
+
+
+# --- Bad programs: moves that nobody asked for --------------------------------------
+
+
+@bad("unrequested-reshard")
+def fsdp_step_without_constraints(devices):
+    mesh = auto(devices, data=8)
+    args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
+    return sgd(loss), args, {"carry": 1}
+
+
+@bad("unrequested-reshard")
+def scanned_fsdp_without_constraints(devices):
+    mesh = auto(devices, data=8)
+    ws = stack(mesh, (None, "data"), (None, "data"))
+    loss = lambda ws, x: jnp.mean(layers(x, ws) ** 2)  # noqa: E731
+    jit = {"out_shardings": (like(ws), to(mesh))}
+    return sgd(loss), (ws, on(mesh, (B, D), "data")), {"jit": jit}
+
+
+@bad("unrequested-reshard")
+def rope_with_cut_heads(devices):
+    mesh = auto(devices, model=8)
+    f = lambda x: jnp.concatenate([-x[..., 32:], x[..., :32]], -1)  # noqa: E731
+    return f, (on(mesh, (32 * B, 64), None, "model"),)
+
+
+@bad("unrequested-reshard")
+def moved_into_a_shard_map(devices):
+    mesh = auto(devices, data=8)
+    f = mapped(mesh, lambda x: x * 2, P("data"), P("data"))
+    return f, (on(mesh, (F, F), None, "data"),)
+
+
+@bad("gathered-reshard")
+def constraint_by_way_of_the_whole(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, y):
+        return y + pin(x * 2, mesh, None, ("data", "model"), None)
+
+    args = on(mesh, (B, B, B), "model", None, "data")
+    return f, (args, on(mesh, (B, B, B), None, ("data", "model")))
+
+
+@bad("gathered-reshard")
+def features_to_batch_over_more_axes(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(table, words):
+        return jnp.mean(pin(table[words], mesh, "data") ** 2)
+
+    args = on(mesh, (V, D), None, ("data", "model")), ids(mesh, (B, S), "data")
+    return f, args
+
+
+@bad("redundant-work", also=("gathered-reshape", "gathered-output"))
+def query_heads_cut_in_parts(devices):
+    """Six heads on eight devices: groups of devices do the same scores."""
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        q = x.reshape(16, 32, 6, -1)
+        return jnp.einsum("bshd,bthd->bhst", q, q)
+
+    return f, (on(mesh, (16, 32, 96), None, None, "data"),)
+
+
+@bad("gathered-reshape", also=("redundant-work",))
+def heads_that_do_not_divide_inside(devices):
+    mesh = auto(devices, data=2, model=4)
+
+    def f(x, w):
+        q = (x @ w).reshape(B, S, 6, -1)
+        return attend(q, q, q).sum()
+
+    return f, (on(mesh, (B, S, D), "data"), on(mesh, (D, 96), None, "model"))
+
+
+@bad("gathered-reshape", tpu=())
+def sequence_merged_with_batch(devices):
+    mesh = auto(devices, model=8)
+
+    def f(x, w):
+        return (jnp.tanh(x @ w).reshape(-1, F) ** 2).mean(0)
+
+    return f, (on(mesh, (B, S, D), None, "model"), on(mesh, (D, F)))
+
+
+@bad("gathered-operand")
+def cumsum_along_the_cut(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: jnp.cumsum(x, 0), (on(mesh, (B, F), "data"),)
+
+
+@bad("gathered-operand", until=(0, 12), tpu=("redundant-work",))
+def fft_along_the_other(devices):
+    mesh = auto(devices, data=8)
+    jit = {"out_shardings": to(mesh, "data")}
+    return lambda x: jnp.fft.fft(x, axis=1), (on(mesh, (D, F), "data"),), {"jit": jit}
+
+
+@bad("gathered-operand", tpu=())
+def fixed_rows_set(devices):
+    mesh = auto(devices, data=8)
+    jit = {"out_shardings": to(mesh, "data")}
+    return lambda x: x.at[0:3].set(1.0), (on(mesh, (B, F), "data"),), {"jit": jit}
+
+
+# --- Bad programs: constraints without effect ---------------------------------------
+
+
+@bad("padded-constraint")
+def ten_rows_for_eight(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: (pin(x * 2, mesh, "data") ** 2).sum(), (on(mesh, (10, F)),)
+
+
+@bad("padded-constraint")
+def columns_that_do_not_divide(devices):
+    mesh = auto(devices, data=2, model=4)
+
+    def f(x):
+        h = pin(x * 2, mesh, "data", "model")
+        return lax.fori_loop(
+            0, 3, lambda i, h: pin(h * 2, mesh, "data", "model"), h
+        ).sum()
+
+    return f, (on(mesh, (6, 9)),)
+
+
+@bad("dropped-constraint", also=("gathered-output",))
+def nine_rows_returned(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: pin(x, mesh, "data"), (on(mesh, (9, F)),)
+
+
+@bad("dropped-constraint")
+def device_put_in_jit(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x: jax.device_put(x * 2, to(mesh, None, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@bad("dropped-constraint")
+def device_put_of_a_product(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x, w: jax.device_put(x @ w, to(mesh, None, "data")) + 1  # noqa: E731
+    return f, (on(mesh, (B, D), "data"), on(mesh, (D, F)))
+
+
+@bad("dropped-constraint")
+def device_put_in_a_branch(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.cond(
+            x.sum() > 0,
+            lambda x: jax.device_put(x, to(mesh, None, "data")),
+            lambda x: x * 2,
+            x,
+        )
+
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@bad("dropped-constraint")
+def device_put_of_a_tree(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(params, x):
+        params = jax.device_put(params, to(mesh))
+        return loss(params, x)
+
+    return f, (mlp(mesh, (None, "model"), ("model",)), on(mesh, (B, D), "data"))
+
+
+# --- Bad programs: loops and lookups ------------------------------------------------
+
+
+@bad("gathered-stack")
+def scan_over_cut_layers(devices):
+    mesh = auto(devices, data=4, model=2)
+    ws = stack(mesh, ("data", None, "model"), ("data", "model"))
+    return layers, (on(mesh, (B, D), "data"), ws)
+
+
+@bad("gathered-stack")
+def gradients_over_cut_layers(devices):
+    mesh = auto(devices, data=4)
+    ws = stack(mesh, ("data",), ("data",))
+    loss = lambda ws, x: jnp.mean(layers(x, ws, remat=True) ** 2)  # noqa: E731
+    jit = {"out_shardings": like(ws)}
+    return jax.grad(loss), (ws, on(mesh, (B, D), "data")), {"jit": jit}
+
+
+@bad("gathered-stack")
+def loop_over_cut_layers(devices):
+    mesh = auto(devices, data=8)
+
+    def f(ws, x):
+        return lax.fori_loop(0, 8, lambda i, h: jnp.tanh(h @ ws[i]), x)
+
+    return f, (on(mesh, (8, D, D), "data"), on(mesh, (B, D), "data"))
+
+
+@bad("gathered-stack")
+def map_over_a_cut_batch(devices):
+    mesh = auto(devices, data=8)
+    return lambda x: lax.map(jnp.sin, x), (on(mesh, (D, F), "data"),)
+
+
+@bad("gathered-embedding")
+def table_made_whole(devices):
+    mesh = auto(devices, data=8)
+    args = on(mesh, (64 * V, D), "data"), ids(mesh, (B, S), "data")
+    return lambda table, words: pin(table, mesh)[words], args
+
+
+@bad("gathered-embedding")
+def one_word_of_a_table(devices):
+    mesh = auto(devices, model=8)
+
+    def f(table, word):
+        return lax.dynamic_index_in_dim(table, word)
+
+    return f, (on(mesh, (V, D), "model"), ids(mesh, ()))
+
+
+@bad("loop-collective")
+def loop_until_all_are_done(devices):
+    mesh = auto(devices, data=8)
+
+    def f(x):
+        return lax.while_loop(lambda x: (x < 2).any(), lambda x: x + 0.1, x)
+
+    return f, (on(mesh, (8 * F, 2), "data"),)
+
+
+@bad("loop-collective")
+def loop_until_small(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x):
+        def unfinished(state):
+            return jnp.linalg.norm(state[0]) > 1e-3
+
+        return lax.while_loop(unfinished, lambda s: (s[0] / 2, s[1] + 1), (x, 0))
+
+    return f, (on(mesh, (B, F), "data", "model"),)
+
+
+# --- Bad programs: repeated work ----------------------------------------------------
+
+
+@bad("idle-axis")
+def batch_over_one_of_two_axes(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = mlp(mesh, (), ()), on(mesh, (B, D), "data")
+    return sgd(loss), args, {"carry": 1}
+
+
+@bad("idle-axis")
+def rows_of_a_weight_over_the_batch_axis(devices):
+    mesh = auto(devices, data=4, model=2)
+    args = on(mesh, (B, D), "model"), on(mesh, (D, F), None, "model")
+    return lambda x, w: x @ w, args
+
+
+@bad("redundant-work")
+def half_of_the_products_cut(devices):
+    mesh = auto(devices, data=4, model=2)
+
+    def f(x, w, v):
+        return jnp.tanh(x @ w), jnp.tanh(x @ v)
+
+    args = on(mesh, (B, D), "data"), on(mesh, (D, F), None, "model")
+    return f, (*args, on(mesh, (D, F)))
+
+
+@bad("redundant-work")
+def head_repeated(devices):
+    mesh = auto(devices, data=2, model=4)
+
+    def f(x, w1, w2, head):
+        return jnp.tanh(jnp.tanh(x @ w1) @ w2) @ head
+
+    args = on(mesh, (B, D), "data"), on(mesh, (D, F), None, "model")
+    return f, (*args, on(mesh, (F, D), "model"), on(mesh, (D, V)))
+
+
+# --- Bad programs: from step to step ------------------------------------------------
+
+
+@bad("sharding-drift", only="cpu")
+def state_never_placed(devices):
+    mesh = auto(devices, data=8)
+    params = {
+        "w1": jax.ShapeDtypeStruct((D, F), jnp.float32),
+        "w2": jax.ShapeDtypeStruct((F, D), jnp.float32),
+    }
+    return sgd(loss), (params, on(mesh, (B, D), "data")), {"carry": 1}
+
+
+@bad("sharding-drift", only="cpu")
+def step_count_never_placed(devices):
+    mesh = auto(devices, data=8)
+
+    def step(state, x):
+        return {"w": state["w"] - x.T @ x, "n": state["n"] + 1}
+
+    state = {"w": on(mesh, (D, D)), "n": jax.ShapeDtypeStruct((), jnp.int32)}
+    return step, (state, on(mesh, (B, D), "data")), {"carry": {0: 0}}
+
+
+@bad("sharding-drift", also=("gathered-output",))
+def sharding_changed_by_the_step(devices):
+    mesh = auto(devices, data=8)
+    jit = {"out_shardings": to(mesh, None, "data")}
+    f = lambda w, x: w - x.T @ x  # noqa: E731
+    return (
+        f,
+        (on(mesh, (D, D)), on(mesh, (B, D), "data")),
+        {"carry": {0: 0}, "jit": jit},
+    )
+
+
+@bad("sharding-drift")
+def dtype_changed_by_the_step(devices):
+    mesh = auto(devices, data=8)
+
+    def step(w, x):
+        return w - x.T @ x
+
+    w = on(mesh, (D, D), dtype=jnp.bfloat16)
+    return step, (w, on(mesh, (B, D), "data")), {"carry": {0: 0}}
+
+
+@bad("donation-ignored")
+def donated_for_another_sharding(devices):
+    mesh = auto(devices, data=8)
+    jit = {"donate_argnums": 0, "out_shardings": to(mesh)}
+    return lambda x: x + 1, (on(mesh, (B, 2 * F), "data"),), {"jit": jit}
+
+
+@bad("donation-ignored")
+def donated_for_another_dtype(devices):
+    mesh = auto(devices, data=8)
+    f = lambda x: x.astype(jnp.bfloat16)  # noqa: E731
+    return f, (on(mesh, (B, 2 * F), "data"),), {"jit": {"donate_argnums": 0}}
+
+
+@bad("donation-ignored")
+def donated_batch(devices):
+    mesh = auto(devices, data=8)
+    args = mlp(mesh, (), ()), on(mesh, (8 * B, D), "data")
+    return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": (0, 1)}}

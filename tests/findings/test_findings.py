@@ -1,0 +1,899 @@
+"""Silent mistakes: each bad program is told, each good one is left in peace.
+
+The programs are in `findings_programs.py`. Each is compiled once; what the X-ray knew
+of it is kept, so that the detectors can be asked again, with a part of them broken.
+"""
+
+import ast
+import dataclasses
+import inspect
+import logging
+import lzma
+import os
+import re
+import tarfile
+from functools import cache
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax import lax
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+from spmd_helpers._core.source_lines import place_name
+from spmd_helpers._core.words import bytes_words
+from spmd_helpers._findings import compiled as findings_compiled
+from spmd_helpers._findings import find as findings_find
+from spmd_helpers._findings import gathered, shardings
+from spmd_helpers._findings import requests as findings_requests
+from spmd_helpers._findings.evidence import Evidence
+from spmd_helpers._findings.find import find
+from spmd_helpers._findings.finding import Finding
+from spmd_helpers._hlo.collectives import collectives_of, read_module
+from spmd_helpers._hlo.work import work
+from spmd_helpers._jaxprs import requests, shard_maps
+from spmd_helpers._shardings.cuts import spec_words
+from spmd_helpers._xray import xray as xray_module
+
+from . import findings_programs as programs
+from .findings_programs import BAD, GOOD, B, D, F, see
+
+HLO = Path(__file__).parents[1] / "data" / "hlo"
+CHAPTERS = {
+    *("02_jit_sharding", "04_computation_follows_data", "05_three_modes"),
+    *("07_redundant_compute", "08_it_ran_but", "10_fsdp", "11_two_dimensions"),
+    *("12_attention", "13_training_loop"),
+}
+M, M42 = {"data": 8}, {"data": 4, "model": 2}
+VERSION = tuple(int(n) for n in re.findall(r"\d+", jax.__version__)[:2])
+ALL = {**GOOD, **BAD}
+
+
+@cache
+def seen(name):
+    """The X-ray of a program, and the evidence from which its findings were made."""
+    kept = []
+
+    def keep(evidence, *more):
+        kept.append(evidence)
+        return find(evidence, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(xray_module, "find", keep)
+        return see(ALL[name], jax.devices()), kept[0]
+
+
+def codes(findings):
+    return {finding.code for finding in findings}
+
+
+def expected(program):
+    return set() if program.until <= VERSION else set(program.codes)
+
+
+# --- The two lists ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_program_is_left_in_peace(name):
+    assert seen(name)[0].findings == ()
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_is_told(name):
+    found = codes(seen(name)[0].findings)
+    assert expected(BAD[name]) <= found
+    assert found <= expected(BAD[name]) | set(BAD[name].also)
+
+
+def test_there_are_enough_of_both():
+    assert len(GOOD) >= 20
+    assert len(BAD) >= 20
+    told = [code for program in BAD.values() for code in program.codes]
+    assert [code for code in told if told.count(code) < 2] == []
+
+
+@cache
+def slice_of_v5e():
+    """Eight TPU devices that are not there."""
+    pytest.importorskip("libtpu", reason="libtpu, the TPU compiler, is not installed")
+    from jax.experimental import topologies
+
+    quiet = {"TPU_SKIP_MDS_QUERY": "1", "TPU_MIN_LOG_LEVEL": "3"}
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in {**quiet, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
+            patch.setitem(os.environ, key, value)
+        topology = topologies.get_topology_desc("v5e:2x4", platform="tpu")
+    return tuple(topology.devices)
+
+
+@pytest.mark.parametrize("name", [n for n, p in GOOD.items() if not p.only])
+def test_a_good_program_compiled_for_tpu(name):
+    assert see(GOOD[name], slice_of_v5e()).findings == ()
+
+
+@pytest.mark.parametrize("name", [n for n, p in BAD.items() if not p.only])
+def test_a_mistake_compiled_for_tpu(name):
+    program = BAD[name]
+    wanted = set(program.codes if program.tpu is None else program.tpu)
+    found = codes(see(program, slice_of_v5e()).findings)
+    assert wanted <= found <= wanted | set(program.also)
+
+
+# --- Texts alone --------------------------------------------------------------------
+
+
+def of_text(text, mesh_shape):
+    """What is found where only a compiled program's text is known."""
+    module = read_module(text)
+    return find(
+        Evidence(
+            inputs=(),
+            outputs=(),
+            jaxpr=None,
+            module=module,
+            collectives=collectives_of(module, mesh_shape, place_name),
+            mesh_shape=mesh_shape,
+            work=work(module, mesh_shape),
+            alias_bytes=None,
+            carry=(),
+            platform="",
+        )
+    )
+
+
+# Of these the mesh has an axis that the program doesn't use.
+IDLE = dict.fromkeys(
+    ["fsdp_one_matmul", "fsdp_scan8_remat", "nnx_linear_step"], "model"
+)
+
+
+@pytest.mark.parametrize("path", sorted(HLO.glob("*.hlo")), ids=lambda p: p.stem)
+def test_texts_of_good_programs(path):
+    name = path.name.split(".")[0]
+    mesh = {"d": 2} if ".gpu_" in path.name else M42
+    found = of_text(path.read_text("utf8"), mesh)
+    assert codes(found) <= ({"idle-axis"} if name in IDLE else set())
+    assert all(f" {IDLE[name]} " in finding.sentence for finding in found)
+
+
+def test_the_step_of_gpt_3():
+    with lzma.open(HLO / "gpt3_step.tpu_0.10.2.hlo.xz", "rt") as file:
+        text = file.read()
+    assert of_text(text, {"data": 8, "model": 8}) == ()
+
+
+# What a person knows to be wrong in the programs of xray_programs.py.
+WRONG = {
+    "scan_along_a_cut_axis": {"gathered-stack"},
+    "while_with_a_collective_in_its_condition": {"loop-collective"},
+    "loop_until_small_or_ten": {"loop-collective"},
+}
+REPEATED = {"idle-axis", "redundant-work"}  # tests/hlo/test_work.py is about these
+
+
+@pytest.mark.parametrize(
+    "archive", sorted(p.name.split(".tar")[0] for p in HLO.glob("programs.*"))
+)
+def test_texts_of_many_programs(archive):
+    from tests.xray.xray_programs import PROGRAMS
+
+    with tarfile.open(HLO / f"{archive}.tar.xz") as members:
+        for member in members.getmembers():
+            name = member.name.removesuffix(".hlo")
+            text = members.extractfile(member).read().decode()
+            found = codes(of_text(text, PROGRAMS[name].shape)) - REPEATED
+            assert found == WRONG.get(name, set()), name
+
+
+def test_a_stack_that_is_gathered_in_every_turn():
+    """As the TPU compiler does: it moves the gather into the loop."""
+    with tarfile.open(HLO / "programs.v5e_0.12.0.1.tar.xz") as members:
+        text = members.extractfile("scan_along_a_cut_axis.hlo").read().decode()
+    (told,) = (f for f in of_text(text, M42) if f.code == "gathered-stack")
+    # 6 layers of 256 · 256 numbers of 2 bytes.
+    assert told.sentence == (
+        "an array bfloat16[6, 256, 256]: cut over model along the dimension that a "
+        "loop takes slice by slice, and so all 6 slices are gathered in each of 6 "
+        "turns: 768 KiB on each device."
+    )
+
+
+COMBINED = """HloModule jit_f, num_partitions=8
+
+body (state: (s32[], f32[8,512], f32[512])) -> (s32[], f32[8,512], f32[512]) {
+  state = (s32[], f32[8,512], f32[512]) parameter(0)
+  n = s32[] get-tuple-element(state), index=0
+  stack = f32[8,512] get-tuple-element(state), index=1
+  h = f32[512] get-tuple-element(state), index=2
+  zero = s32[] constant(0)
+  row = f32[1,512] dynamic-slice(stack, n, zero), dynamic_slice_sizes={1,512}
+  flat = f32[512] reshape(row)
+  sum = f32[512] add(h, flat)
+  one = s32[] constant(1)
+  more = s32[] add(n, one)
+  ROOT next = (s32[], f32[8,512], f32[512]) tuple(more, stack, sum)
+}
+
+test (state.1: (s32[], f32[8,512], f32[512])) -> pred[] {
+  state.1 = (s32[], f32[8,512], f32[512]) parameter(0)
+  n.1 = s32[] get-tuple-element(state.1), index=0
+  eight = s32[] constant(8)
+  ROOT less = pred[] compare(n.1, eight), direction=LT
+}
+
+ENTRY main (x: f32[64], w: f32[1,512]) -> f32[512] {
+  x = f32[64] parameter(0)
+  w = f32[1,512] parameter(1)
+  start = s32[] constant(0)
+  began = ((f32[64], f32[1,512]), (f32[512], f32[8,512])) all-gather-start(x, w), \
+replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
+  ended = (f32[512], f32[8,512]) all-gather-done(began)
+  h = f32[512] get-tuple-element(ended), index=0
+  whole = f32[8,512] get-tuple-element(ended), index=1
+  given = (s32[], f32[8,512], f32[512]) tuple(start, whole, h)
+  done = (s32[], f32[8,512], f32[512]) while(given), condition=test, body=body
+  ROOT result = f32[512] get-tuple-element(done), index=2
+}
+"""
+
+
+def test_two_arrays_gathered_together():
+    """As GPUs do: one all-gather, begun and ended, of which one array is a stack."""
+    (told,) = of_text(COMBINED, {"data": 8})
+    assert told.sentence == (
+        "an array float32[8, 512]: cut over data along the dimension that a loop "
+        "takes slice by slice, and so all 8 slices are gathered before the loop: 16 "
+        "KiB on each device."
+    )
+    assert of_text(COMBINED.replace("(stack, n, zero)", "(stack, zero, zero)"), M) == ()
+    assert of_text(COMBINED.replace("{1,512}\n", "{8,512}\n"), M) == ()
+    small = COMBINED.replace("512", "16").replace("f32[64]", "f32[2]")
+    assert of_text(small, M) == ()
+
+
+def test_a_group_of_one_gathers_nothing():
+    alone = "{{0},{1},{2},{3},{4},{5},{6},{7}}"
+    text = COMBINED.replace("{{0,1,2,3,4,5,6,7}}", alone)
+    assert of_text(text.replace("f32[1,512]", "f32[8,512]"), M) == ()
+
+
+# A table is gathered; the fusion that looks up in it makes a bfloat16 copy too.
+TIED = """HloModule jit_f, num_partitions=8
+
+both (t: f32[4096,8], i: s32[2,1]) -> (f32[2,8], bf16[4096,8]) {
+  t = f32[4096,8] parameter(0)
+  i = s32[2,1] parameter(1)
+  rows = f32[2,8] gather(t, i), offset_dims={1}, collapsed_slice_dims={0}, \
+start_index_map={0}, index_vector_dim=1, slice_sizes={1,8}, \
+metadata={op_name="jit(f)/gather"}
+  thin = bf16[4096,8] convert(t)
+  ROOT made = (f32[2,8], bf16[4096,8]) tuple(rows, thin)
+}
+
+ENTRY main (w: f32[512,8], n: s32[2,1], x: bf16[2,8]) -> (f32[2,8], f32[2,4096]) {
+  w = f32[512,8] parameter(0)
+  n = s32[2,1] parameter(1)
+  x = bf16[2,8] parameter(2)
+  whole = f32[4096,8] all-gather(w), replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
+  made.0 = (f32[2,8], bf16[4096,8]) fusion(whole, n), kind=kLoop, calls=both
+  rows.0 = f32[2,8] get-tuple-element(made.0), index=0
+  thin.0 = bf16[4096,8] get-tuple-element(made.0), index=1
+  scores = f32[2,4096] dot(x, thin.0), lhs_contracting_dims={1}, \
+rhs_contracting_dims={1}
+  ROOT result = (f32[2,8], f32[2,4096]) tuple(rows.0, scores)
+}
+"""
+
+
+def test_a_table_that_is_multiplied_too_is_not_gathered_for_its_rows():
+    """As GPUs do with tied weights: one fusion makes the rows and the copy."""
+    assert codes(of_text(TIED, M)) <= REPEATED
+    no_use = TIED.replace("dot(x, thin.0)", "dot(x, x)")
+    (told,) = (f for f in of_text(no_use, M) if f.code == "gathered-embedding")
+    assert told.sentence == (
+        "an array float32[4096, 8] is gathered whole over data, 128 KiB on each "
+        "device, to look up 64 B of it."
+    )
+
+
+# --- The words ----------------------------------------------------------------------
+
+ASK = (
+    "Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, here "
+    "P('data'); or make the mesh's axes Explicit. (chapter 10)"
+)
+WORDS = {
+    # 128 · 64 floats are 32 KiB; cut into eight they are 4 KiB: 28 KiB more.
+    ("fsdp_gradients_not_asked_for", "replicated-output"): (
+        "replicated-output: result['w2'] comes out whole along data, which cuts "
+        "params['w2'] of the same shape: 28 KiB more on each device. " + ASK
+    ),
+    ("fsdp_gradients_not_asked_for", "moved-output"): (
+        "moved-output: result['w1'] comes out cut along another dimension than "
+        "params['w1'] of the same shape: P(None, 'data') instead of P('data'). " + ASK
+    ),
+    ("pmean_of_summed_gradients", "summed-twice"): (
+        "summed-twice: A pmean over data of a gradient that is already summed over "
+        "data: inside shard_map, JAX sums the gradient of what is the same on all "
+        "devices. This pmean changes nothing: the gradient is 8 times the mean. "
+        "Differentiate with respect to jax.lax.pcast(w, 'data', to='varying') and keep "
+        "the pmean; or take the pmean of the loss inside the function that is "
+        "differentiated, and none of the gradients. (chapter 02)"
+    ),
+    ("psum_of_what_is_alike", "summed-twice"): (
+        "summed-twice: A psum over data adds up what is the same on all 4 devices: it "
+        "comes out 4 times too large. Leave the psum out, or use pmean. (chapter 02)"
+    ),
+    ("block_sum_unchecked", "unchecked-output"): (
+        "unchecked-output: Output 0 of a shard_map, float32[128], differs along data, "
+        "which its out_specs do not name. With check_vma=False nobody looks: one "
+        "device's value is taken for all. Leave check_vma on, and sum or average it "
+        "first, jax.lax.psum(x, 'data'), or name the axis in out_specs. (chapter 05)"
+    ),
+    ("same_dropout_in_each_block", "same-randomness"): (
+        "same-randomness: Inside a shard_map every device along data draws the same "
+        "random numbers for its own part of the data: the key is the same on all. Give "
+        "each its own key: jax.random.fold_in(key, jax.lax.axis_index('data')). "
+        "(chapter 05)"
+    ),
+    # Two moments of two weights of 32 KiB, and a count.
+    ("optimizer_state_on_one_device", "single-device-output"): (
+        "single-device-output: The arguments lie on 8 devices, but result[0].mu['w1'], "
+        "result[0].mu['w2'], result[0].nu['w1'], result[0].nu['w2'] and 1 more (128 "
+        "KiB in all) will lie on one: the values of the arguments are not used, so jit "
+        "leaves them out, and with them where they lie. Say where the results go: "
+        "jax.jit(f, out_shardings=…), with the shardings of the parameters. "
+        "(chapter 10)"
+    ),
+    # 34 · 128 floats.
+    ("two_rows_more", "gathered-output"): (
+        "gathered-output: result (float32[34, 128]) is gathered over data for nothing "
+        "but to come out whole on every device, 17 KiB on each: 34 does not divide by "
+        "4. Choose sizes that divide by the devices and keep the cut dimension as "
+        "it is; or say where it goes with out_shardings. (chapter 04)"
+    ),
+    ("moved_into_a_shard_map", "unrequested-reshard"): (
+        "unrequested-reshard: A shard_map takes x as P('data'), but it lies as "
+        "P(None, 'data'): it is moved over data first, each time. Place it as "
+        "P('data') once, with jax.device_put, or take it as it lies: change in_specs. "
+        "(chapter 05)"
+    ),
+    # 32 · 32 · 32 floats.
+    ("constraint_by_way_of_the_whole", "gathered-reshard"): (
+        "gathered-reshard: To lie as P(None, ('data', 'model')), float32[32, 32, 32] "
+        "is first gathered whole over model: 128 KiB on each device, of which it keeps "
+        "1/8. Go there in two steps, moving one axis at a time, or cut it from the "
+        "start as it is needed. (chapter 04)"
+    ),
+    # 32 · 16 · 128 floats.
+    ("sequence_merged_with_batch", "gathered-reshape"): (
+        "gathered-reshape: The reshape of (32, 16, 128) to (512, 128) gathers its "
+        "operand over model, 256 KiB on each device: of dimensions that are merged "
+        "only the first may be cut. Cut a dimension that the reshape keeps, or a "
+        "number of heads that divides by the devices of the axis. (chapter 12)"
+    ),
+    # 32 · 128 floats.
+    ("fixed_rows_set", "gathered-operand"): (
+        "gathered-operand: For setting rows the compiler gathers x (float32[32, 128]) "
+        "whole over data, 16 KiB on each device. Cut another dimension there, or write "
+        "it in jax.shard_map: each block by itself, then what they need of each other. "
+        "(chapter 04)"
+    ),
+    # Two rows on each of eight devices are sixteen: three devices hold none of the ten.
+    ("ten_rows_for_eight", "padded-constraint"): (
+        "padded-constraint: The constraint P('data') cuts dimension 0 of "
+        "float32[10, 128] into 8 blocks: 10 does not divide by 8, so each device holds "
+        "2 rows, 16 in all, and 3 devices nothing but padding. Choose a size that "
+        "divides by 8, such as 16, and mask what is too much. (chapter 08)"
+    ),
+    ("nine_rows_returned", "dropped-constraint"): (
+        "dropped-constraint: The constraint P('data') is not obeyed: result comes out "
+        "as P(), because dimension 0 of float32[9, 128] does not divide by 8. Choose a "
+        "size that divides by 8, such as 16, and mask what is too much. (chapter 08)"
+    ),
+    ("device_put_in_jit", "dropped-constraint"): (
+        "dropped-constraint: jax.device_put to P(None, 'data') inside jit does nothing "
+        "to float32[32, 128]: on Auto axes it is passed over. It lies as P('data') as "
+        "before. Write jax.lax.with_sharding_constraint(x, NamedSharding(mesh, "
+        "P(None, 'data'))), or use Explicit axes and jax.reshard. (chapter 08)"
+    ),
+    # 4 layers of 64 · 128 floats, half of each on a device, are 64 KiB; two of them.
+    ("scan_over_cut_layers", "gathered-stack"): (
+        "gathered-stack: stack['w1'] (float32[4, 64, 128]) and stack['w2'] (float32[4, "
+        "128, 64]): cut over data along the dimension that a loop takes slice by "
+        "slice, and so all 4 slices are gathered before the loop: 128 KiB on each "
+        "device. Cut another dimension of the stack, such as P(None, 'data'): then "
+        "each turn gathers its own layer only. (chapter 10)"
+    ),
+    # 512 · 64 floats, and one row of 64.
+    ("one_word_of_a_table", "gathered-embedding"): (
+        "gathered-embedding: table (float32[512, 64]) is gathered whole over model, "
+        "128 KiB on each device, to look up 256 B of it. Leave the table cut and let "
+        "the rows travel: cut its features, P(None, 'model'), or its rows without "
+        "asking for it whole. (chapter 11)"
+    ),
+    ("loop_until_all_are_done", "loop-collective"): (
+        "loop-collective: The condition of a while loop needs an all-reduce over data: "
+        "before each turn all devices wait for each other, and all run as many turns "
+        "as the slowest needs. If the rows are independent, put the loop in "
+        "jax.shard_map, where each device tests its own; else test every few turns "
+        "only. (chapter 05)"
+    ),
+    ("batch_over_one_of_two_axes", "idle-axis"): (
+        "idle-axis: Along model (2 devices) all devices compute the same matrix "
+        "products: 50% of that work is done for nothing (redundancy 2). Cut "
+        "something over model too, such as a weight, P(None, 'model'), or the batch, "
+        "P(('data', 'model')); or leave it out of the mesh. (chapter 07)"
+    ),
+    # One of two products, twice as large on a device as the other: 2/3 of its work.
+    ("half_of_the_products_cut", "redundant-work"): (
+        "redundant-work: Along model (2 devices) 67% of the work of the matrix "
+        "products is repeated (redundancy 1.5). Find the product that is not cut over "
+        "model, and cut its batch or its weight over it. (chapter 07)"
+    ),
+    ("state_never_placed", "sharding-drift"): (
+        "sharding-drift: params['w1'] → result[0]['w1'] and params['w2'] → "
+        "result[0]['w2'] go in on one device and come out as P() on 8 devices: the "
+        "second step compiles again. Place it before the first step as the step "
+        "returns it: jax.device_put(state, sharding); or ask for it with "
+        "out_shardings. (chapter 08)"
+    ),
+    ("dtype_changed_by_the_step", "sharding-drift"): (
+        "sharding-drift: w → result goes in as bfloat16[64, 64] and comes out as "
+        "float32[64, 64]: the second step compiles again. Give the first step what the "
+        "step returns: x = x.astype(dtype) before it. (chapter 08)"
+    ),
+    # An eighth of 32 · 256 floats.
+    ("donated_for_another_sharding", "donation-ignored"): (
+        "donation-ignored: x is donated, but no result takes its memory (4 KiB per "
+        "device): result lies P() and not P('data'). Return an array of the same "
+        "shape, dtype and sharding (out_shardings), or don't donate it. (chapter 13)"
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "code"), WORDS)
+def test_what_is_said(name, code):
+    told = [str(f) for f in seen(name)[0].findings if f.code == code]
+    assert WORDS[name, code] in told
+
+
+def test_each_code_has_its_words():
+    assert {code for _, code in WORDS} == {
+        code for program in BAD.values() for code in program.codes
+    }
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_named_is_there(name):
+    found, _ = seen(name)
+    start = inspect.getsourcelines(BAD[name].build)[1]
+    for finding in found.findings:
+        assert finding.chapter in CHAPTERS
+        for paths, tree in (
+            (r"\bresult(?:\[[^\]]*\]|\.\w+)+", {"result": found.output_shardings}),
+            (r"\bparams\['w\d'\]", {"params": found.input_shardings[0]}),
+        ):
+            known = {
+                root + "".join(map(str, path))
+                for root, leaves in tree.items()
+                for path, _ in jax.tree_util.tree_flatten_with_path(
+                    leaves, is_leaf=lambda x: x is None
+                )[0]
+            }
+            assert set(re.findall(paths, finding.sentence)) <= known
+        for axis in re.findall(r"(?:over|[Aa]long) (\w+)[ ,:;]", finding.sentence):
+            assert axis in {*found.mesh_shape, "another", "the"}
+        if finding.source is not None:
+            file, line = finding.source.split(":")
+            assert file == "findings_programs.py"
+            assert int(line) >= start or int(line) < 200  # its own, or a shared one
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in BAD if "replicated-output" in BAD[n].codes]
+)
+def test_the_bytes_that_are_wasted(name):
+    found, evidence = seen(name)
+    wasted = 0
+    for out in filter(lambda leaf: leaf.shape, evidence.outputs):
+        into = next(
+            leaf
+            for leaf in evidence.inputs
+            if leaf.shape == out.shape
+            and (leaf.path.endswith(out.path[-6:]) or leaf.path in ("w", "x"))
+        )
+        cut = {axis for axes in into.sharding_info.entries for axis in axes}
+        lost = cut & set(out.sharding_info.replicated_over)
+        held = out.sharding_info.bytes_per_device
+        wasted += held - held // prod(found.mesh_shape[axis] for axis in lost)
+    (told,) = [f for f in found.findings if f.code == "replicated-output"]
+    assert f" {bytes_words(wasted)} more on each device" in told.sentence
+
+
+def test_a_finding_is_frozen_and_prints_its_chapter():
+    finding = Finding("code", "It is so.", "Do this.", "10_fsdp", "train.py:12")
+    assert str(finding) == "code: It is so. Do this. (chapter 10)"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        finding.code = "other"
+
+
+def test_lines_are_named_as_the_caller_names_them():
+    _, evidence = seen("pmean_of_summed_gradients")
+    (finding,) = find(evidence, lambda file, line: f"cell of {Path(file).name}")
+    assert finding.source == "cell of findings_programs.py"
+
+
+# --- Only what is known -------------------------------------------------------------
+
+
+def test_of_a_compiled_function_only_what_its_text_shows():
+    f, args = BAD["scan_over_cut_layers"].build(np.array(jax.devices()))
+    compiled = jax.jit(f).lower(*args).compile()
+    assert codes(spmd.xray(compiled).findings) == {"gathered-stack"}
+    f, args = BAD["fsdp_gradients_not_asked_for"].build(np.array(jax.devices()))
+    assert spmd.xray(jax.jit(f).lower(*args).compile()).findings == ()
+    traced = spmd.xray(jax.jit(f).trace(*args)).findings
+    assert {"replicated-output", "moved-output"} <= codes(traced)
+
+
+# --- True in fact -------------------------------------------------------------------
+
+
+def numbers(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def params_and_batch():
+    return {"w1": numbers((D, F)), "w2": numbers((F, D), 1)}, numbers((B, D), 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("gradients_of_cast_weights", 1),
+        ("gradients_of_the_mean_loss", 1),
+        ("mean_loss_and_mean_gradients", 1),
+        ("gradients_divided_by_hand", 1),
+        ("gradients_without_check_vma", 1),
+        ("pmean_of_summed_gradients", 8),
+        ("psum_of_summed_gradients", 16),
+    ],
+)
+def test_the_gradients_are_as_large_as_is_said(name, times):
+    f, _ = ALL[name].build(np.array(jax.devices()))
+    params, x = params_and_batch()
+    new, _ = jax.jit(f)(params, x)
+    right = jax.grad(programs.loss)(params, x)
+    for leaf in params:
+        got = (params[leaf] - np.asarray(new[leaf])) / 0.1
+        np.testing.assert_allclose(got, times * right[leaf], rtol=2e-2, atol=2e-3)
+
+
+def test_unchecked_outputs_are_wrong():
+    f, _ = BAD["block_sum_unchecked"].build(np.array(jax.devices()))
+    x = numbers((B, F))
+    got = np.asarray(jax.jit(f)(x))
+    np.testing.assert_allclose(got, x[: B // 8].sum(0), rtol=1e-5, atol=1e-5)
+    assert not np.allclose(got, x.sum(0), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "different"),
+    [("same_dropout_in_each_block", 1), ("dropout_of_each_device", 8)],
+)
+def test_random_numbers_are_as_different_as_is_said(name, different):
+    f, _ = ALL[name].build(np.array(jax.devices()))
+    kept = np.asarray(jax.jit(f)(jax.random.key(0), np.ones((B, F), np.float32)))
+    blocks = {block.tobytes() for block in np.split(kept, 8)}
+    assert len(blocks) == different
+
+
+def test_constraints_are_dropped_as_is_said():
+    f, _ = BAD["device_put_in_jit"].build(np.array(jax.devices()))
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    x = jax.device_put(numbers((B, F)), NamedSharding(mesh, P("data")))
+    assert jax.jit(f)(x).sharding.is_equivalent_to(x.sharding, 2)
+    f, _ = BAD["nine_rows_returned"].build(np.array(jax.devices()))
+    assert jax.jit(f)(numbers((9, F))).sharding.is_fully_replicated
+
+
+def compilations(step, state, x):
+    """How often three steps, one after the other, compile."""
+    told = []
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            told.append(record.getMessage())
+
+    logger, listener = logging.getLogger("jax"), Listener()
+    logger.addHandler(listener)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        with jax.log_compiles(True):
+            for _ in range(3):
+                state = step(state, x)
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = propagate
+    return sum("Finished XLA compilation of jit(step)" in words for words in told)
+
+
+MESH = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
+
+
+def on_mesh(x, *spec):
+    return jax.device_put(x, NamedSharding(MESH, P(*spec)))
+
+
+def minus(w, x):
+    return w - x.T @ x
+
+
+def minus_and_count(state, x):
+    return {"w": state["w"] - x.T @ x, "n": state["n"] + 1}
+
+
+def cut(*spec):
+    def step(w, x):
+        return lax.with_sharding_constraint(w - x.T @ x, NamedSharding(MESH, P(*spec)))
+
+    return step
+
+
+def weak_to_strong(state, x):
+    return {"w": state["w"] - x.T @ x, "n": state["n"] + jnp.float32(1)}
+
+
+def square(dtype=jnp.float32):
+    return jnp.zeros((8, 8), dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "state"),
+    [
+        (minus, lambda: square()),
+        (minus, lambda: on_mesh(square())),
+        (minus, lambda: on_mesh(square(), None, None)),
+        (minus, lambda: on_mesh(square(), "data")),
+        (minus, lambda: on_mesh(square(jnp.bfloat16))),
+        (cut("data"), lambda: on_mesh(square())),
+        (cut("data"), lambda: on_mesh(square(), "data", None)),
+        (cut(None, "model"), lambda: on_mesh(square(), "model")),
+        (minus_and_count, lambda: {"w": on_mesh(square()), "n": jnp.int32(0)}),
+        (minus_and_count, lambda: {"w": on_mesh(square()), "n": 0}),
+        (minus_and_count, lambda: {"w": on_mesh(square()), "n": np.int32(0)}),
+        (minus_and_count, lambda: {"w": on_mesh(square()), "n": on_mesh(0)}),
+        (weak_to_strong, lambda: {"w": on_mesh(square()), "n": on_mesh(0.0)}),
+    ],
+)
+def test_drift_is_told_where_jax_compiles_again(function, state):
+    def a_step():  # a new one each time, of which JAX has compiled nothing yet
+        def step(state, x):
+            return function(state, x)
+
+        return step
+
+    x = on_mesh(jnp.ones((16, 8)), "data")
+    drifts = codes(spmd.xray(a_step(), state(), x, carry={0: 0}).findings)
+    count = compilations(jax.jit(a_step()), state(), x)
+    assert count == (2 if "sharding-drift" in drifts else 1)
+
+
+# --- Against the types that JAX keeps -----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, program in ALL.items()
+        if not program.only
+        and "mapped" in inspect.getsource(program.build)
+        and "check_vma=False" not in inspect.getsource(program.build)
+    ],
+)
+def test_what_varies_is_what_jax_says_or_less(name):
+    """JAX's types may say that a value varies which is the same; never the reverse."""
+    checked = []
+
+    class Compared(shard_maps.Mapped):
+        def plain(self, eqn, ins, around):
+            outs = super().plain(eqn, ins, around)
+            for out, variable in zip(outs, eqn.outvars, strict=True):
+                types = getattr(variable.aval, "manual_axis_type", None)
+                if types is not None:
+                    assert out.varies <= {*map(str, types.varying)}
+                    checked.append(out)
+            return outs
+
+    _, evidence = seen(name)
+    jaxpr = evidence.jaxpr
+    arguments = [shard_maps.Alike(data=True) for _ in jaxpr.jaxpr.invars]
+    Compared().through(jaxpr, arguments)
+    assert checked
+
+
+# --- Arithmetic -----------------------------------------------------------------------
+
+SIZES = {"a": 2, "b": 4, "c": 1}
+
+
+@st.composite
+def specs(draw):
+    """Cuts of at most three dimensions, in which each axis is used once."""
+    axes = draw(st.permutations("abc"))
+    ends = sorted(draw(st.tuples(*[st.integers(0, 3)] * 2)))
+    cuts = (axes[: ends[0]], axes[ends[0] : ends[1]], axes[ends[1] :])
+    return tuple(map(tuple, cuts[: draw(st.integers(0, 3))]))
+
+
+@given(specs())
+def test_a_spec_is_written_as_jax_reads_it(cuts):
+    inside = spec_words(cuts).removeprefix("P(").removesuffix(")")
+    written = P(*ast.literal_eval(f"[{inside}]"))
+    mesh = jax.sharding.AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
+    same = NamedSharding(mesh, P(*cuts))
+    assert NamedSharding(mesh, written).is_equivalent_to(same, 3)
+    read = requests.cuts_of(written, mesh, 3)
+    assert read == tuple(
+        tuple(axis for axis in axes if SIZES[axis] > 1)
+        for axes in (*cuts, (), (), ())[:3]
+    )
+
+
+@given(specs(), st.tuples(*[st.integers(1, 40)] * 3))
+def test_padding_is_what_jax_refuses(cuts, shape):
+    mesh = jax.sharding.AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
+    aval = jax.ShapeDtypeStruct(shape, jnp.float32)
+    asked = requests.request("constraint", aval, P(*cuts), mesh, frozenset())
+    found = requests.padding(asked)
+    try:
+        NamedSharding(mesh, P(*cuts)).shard_shape(shape)
+        assert found is None
+    except ValueError:
+        dimension, blocks, rows = found
+        assert shape[dimension] % blocks
+        assert (rows - 1) * blocks < shape[dimension] < rows * blocks
+
+
+@given(st.lists(st.integers(2, 5), min_size=1, max_size=6), st.data())
+def test_the_dimensions_of_a_reshape(factors, data):
+    """Both shapes are made of the same factors, put together in two ways."""
+
+    def shape():
+        cuts = data.draw(st.sets(st.integers(1, max(1, len(factors) - 1))))
+        ends = [0, *sorted(c for c in cuts if c < len(factors)), len(factors)]
+        return tuple(prod(factors[a:b]) for a, b in pairwise(ends))
+
+    before, after = shape(), shape()
+    changed_before, changed_after = set(), set()
+    for old, new in gathered._groups(before, after):
+        assert prod(before[n] for n in old) == prod(after[n] for n in new)
+        assert len(old) + len(new) > 2
+        changed_before.update(old)
+        changed_after.update(new)
+    kept = [size for n, size in enumerate(before) if n not in changed_before]
+    assert kept == [size for n, size in enumerate(after) if n not in changed_after]
+
+
+# --- Broken detectors ---------------------------------------------------------------
+
+
+def nothing(*args, **kwargs):
+    return iter(())
+
+
+def always(value):
+    return lambda *args, **kwargs: value
+
+
+OFF = [
+    (findings_find, "_summed", "pmean_of_summed_gradients"),
+    (findings_find, "_unchecked", "block_sum_unchecked"),
+    (findings_find, "_drawn", "same_dropout_in_each_block"),
+    (findings_find, "_work", "batch_over_one_of_two_axes"),
+    (findings_requests, "constraints", "ten_rows_for_eight"),
+    (findings_requests, "device_puts", "device_put_in_jit"),
+    (findings_requests, "reshards", "fsdp_step_without_constraints"),
+    (shardings, "one_device", "zeros_like_on_one_device"),
+    (shardings, "results", "fsdp_gradients_not_asked_for"),
+    (shardings, "drift", "state_never_placed"),
+    (shardings, "donation", "donated_for_another_sharding"),
+    (findings_compiled, "stacks", "scan_over_cut_layers"),
+    (findings_compiled, "tables", "one_word_of_a_table"),
+    (findings_compiled, "conditions", "loop_until_small"),
+    (gathered, "_outputs", "two_rows_more"),
+    (gathered, "_reshards", "constraint_by_way_of_the_whole"),
+    (gathered, "_reshapes", "sequence_merged_with_batch"),
+    (gathered, "_operands", "cumsum_along_the_cut"),
+]
+
+
+def changes(name):
+    """Whether the detectors, as they are now, say another thing of a program."""
+    found, evidence = seen(name)
+    return codes(find(evidence)) != codes(found.findings)
+
+
+@pytest.mark.parametrize(("module", "function", "name"), OFF, ids=lambda x: str(x))
+def test_a_detector_that_is_off_is_missed(module, function, name, monkeypatch):
+    seen(name)  # as it is, kept for the comparison
+    if function in ("_summed", "_unchecked", "_drawn"):
+        field = {"_summed": "sums", "_unchecked": "unchecked", "_drawn": "drawn"}
+        emptied = {field[function]: {}}
+        real = shard_maps.mapped_by
+        monkeypatch.setattr(
+            findings_find,
+            "mapped_by",
+            lambda j: dataclasses.replace(real(j), **emptied),
+        )
+    else:
+        monkeypatch.setattr(module, function, nothing)
+    assert changes(name)
+
+
+def eager(module, name, value, program):
+    return pytest.param(module, name, value, program, id=f"{name} {program}")
+
+
+OTHERS = "fsdp_gradients_beside_other_weights"
+CHANGED = "gathered_by_a_constraint_and_changed"
+RESHAPED = "gathered_by_a_constraint_and_reshaped"
+EAGER = [
+    # What is the same inside a shard_map.
+    eager(shard_maps, "_averaged", always(frozenset()), "mean_loss_and_mean_gradients"),
+    eager(shard_maps, "is_backward", always(False), "pmean_of_summed_gradients"),
+    eager(shard_maps, "is_backward", always(True), "psum_of_what_is_alike"),
+    eager(shard_maps.Mapped, "_divided", always(False), "synchronized_batch_norm"),
+    eager(shard_maps.Mapped, "_divided", always(True), "psum_of_what_is_alike"),
+    eager(shard_maps.Mapped, "_cancels", always(False), "sums_that_cancel"),
+    eager(
+        shard_maps.Mapped,
+        "_still_summed",
+        always(frozenset({"data"})),
+        "gathered_blocks",
+    ),
+    eager(shard_maps, "_LINEAR", set(), "pmean_of_accumulated_gradients"),
+    eager(shard_maps, "_named", always(frozenset()), "psum_of_blocks"),
+    eager(shard_maps, "_APART", set(), "ring_without_check_vma"),
+    eager(shard_maps, "_ALIKE", set(), "gathered_without_check_vma"),
+    eager(shard_maps, "_SUMS", set(), "gradients_without_check_vma"),
+    eager(shard_maps, "_BY_ELEMENT", {"dot_general"}, "weights_drawn_alike"),
+    # What was asked for.
+    eager(requests, "_has_explicit", always(False), "resharded_on_explicit_axes"),
+    eager(requests, "_ELEMENTWISE", set(), "put_where_it_lies"),
+    eager(requests, "_EXCHANGES", set(), "all_to_all_by_hand"),
+    eager(findings_requests, "_PADDED", 0, "vocabulary_padded_a_little"),
+    eager(shardings, "is_asked", always(False), CHANGED),
+    eager(gathered, "is_asked", always(False), RESHAPED),
+    eager(shardings, "_same_ending", always(0), OTHERS),
+    # What a compiled program shows.
+    eager(findings_compiled, "_is_turn", always(True), "scanned_fsdp"),
+    eager(findings_compiled, "_counts", always(False), "scan_over_cut_layers"),
+    eager(findings_compiled, "_counts", always(True), "one_word_after_the_other"),
+    eager(findings_compiled, "_loop", always(None), "scan_over_cut_layers"),
+    eager(findings_compiled, "_TABLE", 0, "small_embedding_for_many_words"),
+    eager(findings_compiled, "_is_lookup", always(True), "fsdp_constrained"),
+    eager(findings_compiled, "_condition", lambda place: "loop", "data_parallel"),
+    eager(gathered, "_detour", always(True), "fsdp_constrained"),
+    eager(gathered, "_fits", always(True), "fsdp_attention"),
+    eager(findings_find, "_REPEATED", 1.1, "half_of_the_products_cut"),
+    eager(findings_find, "_PARTLY", 9.0, "query_heads_cut_in_parts"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "value", "program"), EAGER)
+def test_a_detector_that_is_changed_is_seen(module, name, value, program, monkeypatch):
+    seen(program)  # as it is, kept for the comparison
+    monkeypatch.setattr(module, name, value)
+    assert changes(program)

@@ -1,0 +1,373 @@
+"""The built site, read in a real browser: whole, quiet, and alone on its disk.
+
+Reads _build/html, which `make book` writes. Needs a Chromium on this machine
+(CHROMIUM names one elsewhere); without one these tests are skipped, unless
+SPMD_BROWSER_REQUIRED=1. A page is opened once over http and once from its folder;
+all that is asked of it is asked then, and the tests read the answers.
+"""
+
+import gzip
+import re
+from dataclasses import dataclass, field
+
+import pytest
+from fontTools.ttLib import TTFont
+
+from .site_reading import (
+    BY_TAGS,
+    HARD_TO_READ,
+    PAGES,
+    ROOT,
+    SITE,
+    UNNAMED,
+    WIDER,
+    reading,
+    serving,
+    violations,
+)
+
+CODE_COLUMNS = 72
+THEMES = ("light", "dark")
+WIDTHS = (1920, 1280, 768, 390, 320)
+
+CODE = """() => [...document.querySelectorAll('.cell_input pre')].flatMap(
+    e => (e.scrollWidth > e.clientWidth + 1 ? ['scrolls: ' + e.textContent] : [])
+      .concat(e.innerText.split('\\n').filter(line => line.length > COLUMNS)))"""
+CUT = """() => [...document.querySelectorAll('.cell_output .stream pre')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1)
+    .map(e => e.textContent.slice(0, 80))"""
+# Of the paragraphs, how many characters a line has room for; of the body, its type.
+MEASURE = """() => {
+  const first = document.querySelector('.bd-article p:not(.spmd-time)')
+    ?? document.body;
+  const style = getComputedStyle(first);
+  const lineHeight = parseFloat(style.lineHeight);
+  const pen = document.createElement('canvas').getContext('2d');
+  pen.font = `${style.fontSize} ${style.fontFamily}`;
+  const room = (p, text) => text.length * p.clientWidth / pen.measureText(text).width;
+  const lines = [...document.querySelectorAll('.bd-article section > p')]
+    .filter(p => p.textContent.length > 120 && p.offsetParent)
+    .map(p => room(p, p.textContent))
+    .sort((a, b) => a - b);
+  const h1 = document.querySelector('.bd-article h1');
+  return {
+    characters: lines[Math.floor(lines.length / 2)] ?? null,
+    size: parseFloat(style.fontSize),
+    height: lineHeight / parseFloat(style.fontSize),
+    titleLines: h1 ? Math.round(h1.getBoundingClientRect().height
+      / parseFloat(getComputedStyle(h1).lineHeight)) : 0,
+  };
+}"""
+ALTS = """() => [...document.querySelectorAll('.bd-article img')]
+    .map(e => e.alt)
+    .filter(alt => alt.trim().length < 15 || /\\.\\w{3,4}$/.test(alt))"""
+SHIFT = """() => new Promise(done => {
+  let sum = 0;
+  new PerformanceObserver(list => list.getEntries().forEach(e => { sum += e.value; }))
+    .observe({type: 'layout-shift', buffered: true});
+  setTimeout(() => done(sum), 100);
+})"""
+DARK = """() => [...document.querySelectorAll(
+    '.cell_output .text_html:has(.spmd-xray)')]
+    .map(e => getComputedStyle(e).backgroundColor)"""
+
+
+@dataclass
+class Looked:
+    """What was seen of one page, by theme or width where that matters."""
+
+    complaints: dict[str, list[str]] = field(default_factory=dict)  # http, folder
+    title: str = ""
+    shift: float = 0.0
+    weights: dict[str, int] = field(default_factory=dict)  # gzipped bytes by address
+    wider: dict[int, list[str]] = field(default_factory=dict)
+    measure: dict[int, dict] = field(default_factory=dict)
+    unnamed: list[str] = field(default_factory=list)
+    alts: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+    cut: list[str] = field(default_factory=list)
+    faint: dict[str, list[str]] = field(default_factory=dict)
+    shut_out: dict[str, list[str]] = field(default_factory=dict)
+    grounds: list[str] = field(default_factory=list)  # of the package's tables, dark
+    moving: int = 0
+
+
+def look(over_http, from_folder, name: str) -> Looked:
+    """Open a page twice and ask all questions."""
+    seen = Looked()
+
+    def weigh(answer):
+        if answer.status == 200:
+            seen.weights[answer.url] = len(gzip.compress(answer.body(), 9))
+
+    over_http.page.on("response", weigh)
+    page = over_http.go(name, width=WIDTHS[1])
+    page.wait_for_load_state("networkidle")
+    over_http.page.remove_listener("response", weigh)
+    seen.shift = page.evaluate(SHIFT)
+    seen.moving = page.evaluate("document.getAnimations().length")
+    seen.title = page.title()
+    seen.unnamed = page.evaluate(UNNAMED)
+    seen.alts = page.evaluate(ALTS)
+    seen.code = page.evaluate(CODE.replace("COLUMNS", str(CODE_COLUMNS)))
+    seen.complaints["http"] = list(over_http.errors)  # axe asks for more
+    page.add_style_tag(content="* { transition: none !important }")
+    for theme in THEMES:
+        page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+        seen.faint[theme] = page.evaluate(HARD_TO_READ)
+        seen.shut_out[theme] = violations(page, BY_TAGS)
+    seen.grounds = page.evaluate(DARK)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        seen.wider[width] = page.evaluate(WIDER)
+        seen.measure[width] = page.evaluate(MEASURE)
+        if width == 390:
+            seen.cut = page.evaluate(CUT)
+    from_folder.go(name).wait_for_load_state("networkidle")
+    seen.complaints["folder"] = list(from_folder.errors)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def served(browser):
+    """The site's address on this machine; a machine without a browser needs none."""
+    with serving(SITE) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def over_http(browser, served):
+    with reading(browser, served) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def from_folder(browser):
+    with reading(browser, SITE.as_uri() + "/") as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def looked(browser, served, from_folder):
+    """What was seen of a page, by its name; each is opened when first asked for.
+
+    By a reader who has seen none before: what other pages share is weighed with each.
+    """
+    known: dict[str, Looked] = {}
+
+    def ask(name: str) -> Looked:
+        if name not in known:
+            with reading(browser, served) as over_http:
+                known[name] = look(over_http, from_folder, name)
+        return known[name]
+
+    return ask
+
+
+every_page = pytest.mark.parametrize("name", PAGES)
+
+
+@every_page
+def test_page_is_quiet_and_asks_nothing_outside(looked, name):
+    assert looked(name).complaints == {"http": [], "folder": []}
+    assert looked(name).title
+
+
+@every_page
+def test_page_fits_and_pictures_have_names(looked, name):
+    assert looked(name).wider == {width: [] for width in WIDTHS}, "scrolls sideways"
+    assert looked(name).unnamed == [], "a picture without words"
+    assert looked(name).alts == [], "words that say nothing"
+
+
+@every_page
+def test_text_stands_out(looked, name):
+    assert looked(name).faint == {theme: [] for theme in THEMES}
+
+
+@every_page
+def test_nobody_is_shut_out(looked, name):
+    assert looked(name).shut_out == {theme: [] for theme in THEMES}
+
+
+@every_page
+def test_lines_are_good_to_read(looked, name):
+    for width, found in looked(name).measure.items():
+        assert found["size"] >= 16
+        assert 1.5 <= found["height"] <= 1.75
+        if found["characters"] is not None:
+            least, most = (60, 80) if width >= 768 else (34, 80)
+            assert least <= found["characters"] <= most, width
+    assert looked(name).measure[390]["titleLines"] <= 2
+
+
+@every_page
+def test_code_is_not_too_wide(looked, name):
+    assert looked(name).code == []
+
+
+@every_page
+def test_what_was_printed_is_not_cut_on_a_phone(looked, name):
+    assert looked(name).cut == []
+
+
+@every_page
+def test_nothing_moves_before_it_is_asked_to(looked, name):
+    assert looked(name).moving == 0
+    assert looked(name).shift <= 0.02
+
+
+# Gzipped bytes of everything that a page asks for; with mathematics it may be 350.
+PAGE_BYTES, FILE_BYTES, REQUESTS, WIDGET_BYTES = 250 * 1024, 120 * 1024, 40, 25 * 1024
+
+
+@every_page
+def test_page_is_light(looked, name):
+    sizes = looked(name).weights
+    largest = sorted(sizes.items(), key=lambda pair: -pair[1])
+    assert 3 <= len(sizes) <= REQUESTS
+    assert sum(sizes.values()) <= PAGE_BYTES, largest[:8]
+    assert largest[0][1] <= FILE_BYTES
+    widgets = [
+        n for address, n in sizes.items() if re.search(r"/spmd-[\w-]+\.js", address)
+    ]
+    assert sum(widgets) <= WIDGET_BYTES
+
+
+WITH_TABLES = [
+    name
+    for name in PAGES
+    if name.startswith("notebooks/")
+    and "spmd-xray" in (ROOT / name).with_suffix(".ipynb").read_text("utf8")
+]
+
+
+def test_tables_are_shown():
+    assert len(WITH_TABLES) >= 2
+
+
+@pytest.mark.parametrize("name", WITH_TABLES)
+def test_what_the_package_shows_is_dark_in_the_dark(looked, name):
+    assert set(looked(name).grounds) == {"rgba(0, 0, 0, 0)"}
+
+
+def test_the_index_leads_to_the_first_page(over_http):
+    page = over_http.go("book/index.html")
+    title = page.title()
+    page.goto(over_http.base, wait_until="commit")
+    page.wait_for_url("**/book/index.html")
+    assert page.title() == title
+
+
+def test_the_search_icon_does_not_lie_on_the_text(over_http):
+    page = over_http.go("search.html")
+    field = page.locator(".bd-article-container, main").locator(".bd-search").first
+    glass = field.locator("svg, i").first.bounding_box()
+    text = field.locator("input").evaluate(
+        "e => e.getBoundingClientRect().left + parseFloat("
+        "getComputedStyle(e).paddingLeft)"
+    )
+    assert glass["x"] + glass["width"] <= text
+
+
+def test_every_icon_that_a_page_shows_has_its_glyph(over_http):
+    """The fonts are cut down to what is shown: nothing may be missing."""
+    fonts = SITE / "_static" / "vendor" / "fontawesome" / "webfonts"
+    kept = {
+        code for path in fonts.glob("*.woff2") for code in TTFont(path).getBestCmap()
+    }
+    script = """() => [...document.querySelectorAll('*')].flatMap(
+        e => ['::before', '::after'].map(p => getComputedStyle(e, p).content))"""
+    shown = {
+        ord(char)
+        for name in PAGES[:3] + PAGES[-3:]
+        for content in over_http.go(name).evaluate(script)
+        for char in content
+        if 0xE000 <= ord(char) < 0xF900
+    }
+    assert shown
+    assert shown <= kept
+
+
+# The faults that these tests look for are seen when they are there.
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("<script>notThere()</script>", "error: notThere is not defined"),
+        (
+            '<img src="https://example.invalid/x.png" alt="a picture">',
+            "asks outside: https://example.invalid/x.png",
+        ),
+    ],
+)
+def test_a_fault_is_seen(browser, tmp_path, fault, found):
+    (tmp_path / "x.html").write_text(f"<title>x</title>{fault}")
+    with reading(browser, tmp_path.as_uri() + "/") as reader:
+        reader.go("x.html").wait_for_load_state("networkidle")
+        assert found in reader.errors
+
+
+@pytest.mark.parametrize(
+    ("fault", "script"),
+    [
+        ("<svg></svg>", UNNAMED),
+        ('<div style="width: 2000px">x</div>', WIDER),
+        ('<p style="color: #ccc; background: #fff">faint</p>', HARD_TO_READ),
+        (
+            '<details><summary style="color: #bbb">faint</summary></details>',
+            HARD_TO_READ,
+        ),
+    ],
+)
+def test_a_fault_of_the_look_is_seen(browser, tmp_path, fault, script):
+    page = f'<body style="background: #fff"><div class="bd-article">{fault}</div>'
+    (tmp_path / "x.html").write_text(page)
+    with reading(browser, tmp_path.as_uri() + "/") as reader:
+        assert len(reader.go("x.html").evaluate(script)) == 1
+
+
+def test_a_page_that_shuts_people_out_is_seen(over_http):
+    page = over_http.go(PAGES[0])
+    page.evaluate("document.querySelector('article').innerHTML += '<img src=x>'")
+    assert any("image-alt" in found for found in violations(page, BY_TAGS))
+    page.evaluate("document.querySelector('article').style.color = '#bbb'")
+    assert any("color-contrast" in found for found in violations(page, BY_TAGS))
+
+
+SPOILED = {
+    "wide code": ("<div class=cell_input><pre>%s</pre></div>" % ("x" * 90), "code"),
+    "a file's name": ("<img src=x alt='sharding_picture.png'>", "alts"),
+    "cut output": (
+        "<div class=cell_output><div class=stream><pre style='width: 9px'>"
+        "a long line</pre></div></div>",
+        "cut",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", SPOILED)
+def test_a_spoiled_page_is_seen(over_http, fault):
+    html, what = SPOILED[fault]
+    page = over_http.go("book/glossary.html", width=390)
+    page.evaluate("h => document.querySelector('article').innerHTML += h", html)
+    script = {"code": CODE.replace("COLUMNS", "72"), "alts": ALTS, "cut": CUT}[what]
+    assert len(page.evaluate(script)) >= 1
+
+
+def test_wide_prose_is_seen(over_http):
+    page = over_http.go("notebooks/03_mesh_and_partitionspec.html", width=1280)
+    page.add_style_tag(content=".bd-article p { max-width: none !important }")
+    assert page.evaluate(MEASURE)["characters"] > 80
+
+
+def test_a_page_that_jumps_is_seen(browser, tmp_path):
+    (tmp_path / "x.html").write_text(
+        "<title>x</title><div id=a></div><p>" + "words " * 500 + "</p><script>"
+        "setTimeout(() => { a.style.height = '400px' }, 30)</script>"
+    )
+    with reading(browser, tmp_path.as_uri() + "/") as reader:
+        page = reader.go("x.html")
+        page.wait_for_timeout(150)
+        assert page.evaluate(SHIFT) > 0.02

@@ -1,0 +1,116 @@
+"""Random states of the memory calculator, good and bad, and the package's answers."""
+
+import functools
+import math
+import random
+
+from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._training.model import RECOMPUTE
+from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.setup import OPTIMIZERS
+from spmd_helpers._widgets.data import measured
+
+from .memory_oracle import DEFAULTS, expected, read
+
+CHANGED = 4  # of the states that don't fit, each fourth has its changes compared
+
+BAD = (
+    "", " ", "-3", "none", "full", "nothing_savable", "dots_saveable",
+    "0", "1.5", "abc", "1e9", "99999999999", "12345678901234567890",
+    "héllo", "it's", 'a"b', "'\"", "true", "\u200b", "7", "3", "+8", " 8 ", "08", "-0",
+    "x" * 201, "²", "a\\b", "<b>", "１", "1_000", "8,", "None", "1e400",
+    "999999999", "ful", "megatrn", "ada", "flsh", "selectiv", "lama-3-8b", "gpt3",
+    "h10", "TPU v5", "V5P", "tpu-v5e", "float", "float33", "int4", "bool", "key<fry>",
+    "float8_e4m3fn", "f32", "bfloat16, float32, int8", "rotery", "yes", "maybe", "0.9",
+    "1", "1.", ".5", "2", "0.00001", "0.0", "00.90", "constructor", "__proto__",
+)  # fmt: skip
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+def random_state(rng):
+    state = dict(DEFAULTS)
+    kind = rng.random()
+    if kind < 0.45:
+        model = MODELS[rng.choice(list(MODELS))]
+        state["model"] = model.name
+        state["seq"] = rng.choice(["", "", "512", "1024", str(min(model.seq, 4096))])
+    else:
+        shapes = random_shapes(rng, "mlp" if kind > 0.9 else "custom")
+        state |= shapes
+        model, _ = read(state)
+    zero = rng.randint(0, 3)
+    data, split = random_mesh(rng, model, zero)
+    state |= {
+        "data": str(data),
+        "model_axis": str(split),
+        "batch": str(data * rng.choice([1, 1, 2, 3, 8, 50, 1000])),
+        "zero": str(zero),
+        "recompute": rng.choice(list(RECOMPUTE)),
+        "attention": rng.choice(["plain", "flash"]),
+        "sequence_parallel": rng.choice(["yes", "no"]),
+        "param_dtype": rng.choice(DTYPES),
+        "compute_dtype": rng.choice(DTYPES),
+        "grad_dtype": rng.choice(["", "", *DTYPES, "bfloat16, float32"]),
+        "optimizer": rng.choice(list(OPTIMIZERS)),
+        "moment_dtype": rng.choice(["", "", *DTYPES]),
+        "mu_dtype": rng.choice([*[""] * 12, *DTYPES]),
+        "master_weights": rng.choice(["yes", "no"]),
+        "chip": rng.choice(list(HARDWARE)),
+        "margin": rng.choice(["0.9", "0.9", "1", "0.5", "0.95", ".87", "1.0"]),
+    }
+    if not getattr(model, "gated", True) and rng.random() < 0.3:
+        state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
+    if rng.random() < 0.2:
+        for _ in range(rng.randint(1, 2)):
+            state[rng.choice(list(state))] = rng.choice(BAD)
+    return state
+
+
+def random_mesh(rng, model, zero):
+    """Sizes of data and model: most of them divide what they cut."""
+    data, split = 2 ** rng.randint(0, 7), 2 ** rng.randint(0, 4)
+    if rng.random() < 0.1:
+        return rng.randint(1, 40), rng.randint(1, 12)
+    heads = getattr(model, "kv_heads", model.d_ff)
+    split = math.gcd(split * rng.choice([1, 1, 3]), model.d_ff, heads)
+    return (math.gcd(data, model.d_model // split) if zero else data), split
+
+
+def random_shapes(rng, model):
+    heads = rng.choice([1, 2, 4, 8, 12, 16, 24, 32, 64, 128])
+    width = heads * rng.choice([16, 64, 96, 128])
+    groups = [n for n in range(1, heads + 1) if heads % n == 0]
+    return {
+        "model": model,
+        "layers": str(rng.choice([1, 2, 7, 24, 80, 126])),
+        "d_model": str(width),
+        "heads": str(heads),
+        "kv_heads": rng.choice(["", str(rng.choice(groups))]),
+        "d_ff": str(rng.choice([4, 4, 3, 2]) * width),
+        "vocab": rng.choice(["", "1", "32000", "50257", "128256", "99999"]),
+        "seq": rng.choice(["", "128", "1000", "2048", "131072"]),
+        "head_dim": rng.choice(["", "", "", "64"]),
+        "gated": rng.choice(["yes", "no"]),
+        "tied": rng.choice(["yes", "no"]),
+        "biases": rng.choice(["yes", "no"]),
+        "positions": rng.choice(["learned", "rotary", "none"]),
+        "norm": rng.choice(["layer", "rms"]),
+    }
+
+
+@functools.cache
+def cases(seed, count):
+    """States without what has its default, and what the package answers."""
+    rng = random.Random(seed)
+    states = [dict(DEFAULTS), *(random_state(rng) for _ in range(count))]
+    states += [DEFAULTS | row["state"] for row in measured()["rows"]]
+    states += [DEFAULTS | {"model": name} for name in MODELS]
+    return [
+        (less(state), expected(state, with_changes=number % CHANGED == 0))
+        for number, state in enumerate(states)
+    ]
+
+
+def less(state):
+    """What differs from the defaults."""
+    return {key: value for key, value in state.items() if value != DEFAULTS[key]}

@@ -1,0 +1,372 @@
+"""The matmul explorer of the page against `matmul`, state by state, and its page."""
+
+import contextlib
+import io
+import json
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+import spmd_helpers as spmd
+from tests.matmul.matmul_oracle import BAD, DEFAULTS, cases
+from tests.matmul.test_matmul import in_use
+
+from .widget_harness import answers, is_clean, page_with
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "matmul_explorer"
+CASES = 6000
+
+
+def differences(browser, given, change=None):
+    """The states of which browser and package do not say the same."""
+    got = answers(browser, NAME, [state for state, _ in given], change)
+    found = []
+    for (state, want), answer in zip(given, got, strict=True):
+        answer.pop("code", None)
+        if "error" in want:
+            same = list(answer) == ["error"] and answer["error"].startswith(
+                want["error"]
+            )
+        else:
+            same = answer == want
+        if not same:
+            found.append((state, answer, want))
+    return found
+
+
+def test_it_says_what_the_package_says(browser):
+    given = cases(1, CASES)
+    wants = [want for _, want in given]
+    refused = sum("error" in want for want in wants)
+    assert 0.1 < refused / CASES < 0.3
+    worked = [want for want in wants if "moves" in want]
+    assert len(worked) > CASES / 3
+    assert sum(int(w["flopsPerDevice"]) > 2**53 for w in worked) > 20
+    assert len({tuple(m["kind"] for m in w["moves"]) for w in worked}) > 10
+    found = differences(browser, given)
+    assert found == [], found[0]
+
+
+def test_nothing_odd_is_shown(browser):
+    for answer in answers(browser, NAME, [state for state, _ in cases(2, 1500)]):
+        assert is_clean(answer), answer
+
+
+def test_every_key_takes_bad_input(browser):
+    texts = sorted({text for _, text, _ in BAD} | {"  ", "__proto__", "<b>", "1" * 200})
+    states = [{key: text} for key in DEFAULTS for text in texts]
+    for state, answer in zip(states, answers(browser, NAME, states), strict=True):
+        assert "stopped" not in answer, (state, answer)
+        assert is_clean(answer)
+        if "error" in answer:
+            assert answer["error"].endswith((".", "?")), answer
+
+
+MUTANTS = {
+    "the larger is gathered": ("sizes.I < sizes.K", "sizes.I > sizes.K"),
+    "a tie gathers A": ("sizes.I < sizes.K", "sizes.I <= sizes.K"),
+    "a tie adds up": ('"IJ" : "JK") <= mm', '"IJ" : "JK") < mm'),
+    "an all-reduce sends once": ("mmRound(2n * put", "mmRound(put"),
+    "a gather sends all": ("mmRound(got * (n - 1n), n)", "got"),
+    "an idle axis takes nothing": (
+        "work.mesh[large] < work.mesh[small]) return",
+        "work.mesh[large] >= work.mesh[small]) return",
+    ),
+    "sums always stay in parts": (
+        'target[axis] !== "-")) {',
+        'target[axis] === "-")) {',
+    ),
+    "gathers forget what follows": ("held[dims[i]] *= times;", ""),
+    "an entry keeps its last axes": ("gone = gone || target[x]", "gone = target[x]"),
+    "two FLOPs are one": ("2n * BigInt(i)", "1n * BigInt(i)"),
+    "a wish for anything is known": ("names.length < 2) return;", "true) return;"),
+    "the order of J is free": ("left.join() === right.join()", "true"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_module_is_noticed(browser, mutant):
+    assert differences(browser, cases(3, 1200), MUTANTS[mutant])
+
+
+def test_the_code_shows_the_same(browser):
+    """A few states on eight devices, compiled by the code as it stands."""
+    given = [
+        (state, want)
+        for state, want in cases(4, 1500)
+        if "moves" in want
+        and want["a"]["devices"] == 8
+        and all(n > 1 for n in want["block"])
+        and state["dtype"] == "float32"
+    ][:24]
+    assert len(given) == 24
+    got = answers(browser, NAME, [state for state, _ in given])
+    for (state, _), answer in zip(given, got, strict=True):
+        assert max(map(len, answer["code"].splitlines())) <= 72
+        names: dict = {}
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(answer["code"], names)
+        report, mesh = names["report"], dict(answer["mesh"])
+        seen = [(c.kind, list(c.axes), c.result_bytes) for c in report.collectives]
+        told = [(m["kind"], m["axes"], int(m["got"])) for m in answer["moves"]]
+        assert sorted(seen) == sorted(told), state
+        assert list(report.idle_axes) == answer["idleAxes"]
+        assert report.redundancy == answer["redundancy"]
+        assert report.flops_per_device == int(answer["flopsPerDevice"])
+        told = tuple(tuple(entry) for entry in answer["c"]["entries"])
+        seen = report.output_shardings.entries
+        assert in_use(seen, mesh) == in_use(told, mesh)
+
+
+def test_the_first_picture_and_the_presets(browser):
+    presets = {
+        "Case 1": [],
+        "Case 2": ["all-reduce"],
+        "Case 3": ["all-gather"],
+        "Case 4": ["all-gather"],
+        "A misplaced weight": ["all-gather"],
+        "An idle axis": ["collective-permute", "all-gather"],
+    }
+    with shown(browser) as page:
+        for name, kinds in presets.items():
+            page.get_by_label(name, exact=True).check()
+            said = page.locator(".spmd-w-said").inner_text()
+            for kind in kinds or ["nothing moves"]:
+                assert kind in said
+            assert page.locator(".spmd-mm-steps li").count() == 4
+        notes = page.locator(".spmd-mm-notes").inner_text()
+        assert "Claim 9: nothing cuts the product along data, so 25 %" in notes
+        page.get_by_label("A misplaced weight").check()
+        assert "Claim 8" in page.locator(".spmd-mm-notes").inner_text()
+        page.get_by_role("button", name="Reset").click()
+        assert "all-reduce of C over model" in page.locator(".spmd-w-said").inner_text()
+        assert page.locator("table.spmd-w-grid").count() == 3
+
+
+def menu(page, key):
+    options = page.locator(f"[data-key={key}] option")
+    return options.evaluate_all("all => all.map(one => one.value)")
+
+
+def test_the_menu_of_c_has_what_is_covered(browser):
+    with shown(browser) as page:
+        offered = menu(page, "c")
+        assert set(offered) > {"", "P('data', 'model')"}
+        everything = menu(page, "a")
+        mesh = {"data": 4, "model": 2}
+        covered = [""]
+        for text in everything:
+            out = eval(text, {"P": lambda *entries: entries})
+            try:
+                found = spmd.matmul(
+                    (48, 40, 24), ("data", "model"), ("model",), mesh=mesh, out=out
+                )
+            except spmd.NotDivisible:
+                continue
+            covered += [] if found.why_not else [text]
+        assert sorted(offered) == sorted(covered)
+        assert len(covered) < len(everything)
+        for text in covered:
+            page.locator("[data-key=c]").select_option(text)
+            assert page.locator(".spmd-mm-steps li").count() == 4
+            assert page.locator(".spmd-mm-uncovered").count() == 0
+
+
+def test_what_is_not_covered_is_one_paragraph(browser):
+    query = "?mm.a=P(None,'model')&mm.b=P('data',None)"
+    with shown(browser, query) as page:
+        assert page.locator(".spmd-mm-steps li").count() == 1
+        words = page.locator(".spmd-mm-uncovered").inner_text()
+        assert words == (
+            "This page's rule does not cover it: one axis cuts J of A only, and "
+            "another one J of B only. Copy the code below; spmd.xray shows what the "
+            "compiler does."
+        )
+        assert page.get_by_role("button", name="Copy code").is_enabled()
+        assert "not worked out" not in page.inner_text("figure")
+        assert page.locator("thead th", has_text="at the multiply").count() == 0
+
+
+def test_what_is_named_is_linked(browser):
+    with shown(browser) as page:
+        page.get_by_label("A misplaced weight").check()
+        links = "all => all.map(a => [a.textContent, a.getAttribute('href')])"
+        links = page.locator("figure a").evaluate_all(links)
+    assert ["Claim 8", "claims.html#claim-8"] in links
+    for words, address in links:
+        page, _, anchor = address.partition("#")
+        kind = ".ipynb" if page.startswith("../notebooks/") else ".md"
+        held = ROOT / "book" / page.replace(".html", kind)
+        assert held.exists(), words
+        assert not anchor or f"(#{anchor})" in held.read_text("utf8")
+
+
+@contextlib.contextmanager
+def shown(browser, query="", **options):
+    """A page with the explorer, which must not complain."""
+    context = browser.new_context(**options)
+    page = context.new_page()
+    complaints = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on(
+        "console",
+        lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None,
+    )
+    html = page_with(NAME)
+    page.route(
+        "http://site.example/**",
+        lambda r: r.fulfill(body=html, content_type="text/html"),
+    )
+    page.goto(f"http://site.example/page.html{query}")
+    yield page
+    assert complaints == []
+    assert not re.search(r"NaN|undefined|Infinity|\bnull\b", page.inner_text("body"))
+    context.close()
+
+
+def test_bad_input_gets_a_sentence_and_the_picture_stays(browser):
+    with shown(browser) as page:
+        page.get_by_text("Change it yourself").click()
+        for label, text, words in [
+            ("I, rows of A", "50", "make it 48 or 52"),
+            ("J, summed over", "-4", "J: “-4” is not a size"),
+            ("PartitionSpec of A", "P('data', 'data')", "A: sharding="),
+            ("PartitionSpec of B", "P('modle')", "Did you mean"),
+            ("Mesh", "data=x", "mesh: the size of data"),
+        ]:
+            field = page.get_by_label(label, exact=True)
+            before = field.input_value()
+            field.fill(text)
+            assert words in page.locator(".spmd-w-error").inner_text()
+            assert page.locator("table.spmd-w-grid").count() == 3
+            assert "spmd-w-refused" in page.locator("figure").get_attribute("class")
+            field.fill(before)
+            assert page.locator(".spmd-w-error").is_hidden()
+
+
+def test_by_keyboard_only(browser):
+    with shown(browser) as page:
+        reached = set()
+        for _ in range(40):
+            page.keyboard.press("Tab")
+            focus = page.evaluate(
+                "() => { const e = document.activeElement; return [e.tagName,"
+                " e.dataset.key || e.textContent.slice(0, 20),"
+                " parseFloat(getComputedStyle(e).outlineWidth)]; }"
+            )
+            if focus[0] == "BODY":
+                break
+            reached.add(focus[1])
+            assert focus[2] >= 2, focus
+        assert reached >= {"mesh", "a", "b", "c", "Reset", "Copy link", "Copy code"}
+        page.keyboard.press("Tab")
+        page.locator("input[type=radio]:checked").focus()
+        page.keyboard.press("ArrowLeft")
+        assert "nothing moves" in page.locator(".spmd-w-said").inner_text()
+        page.locator("[data-key=c]").focus()
+        page.keyboard.type("P(None, None)")
+        assert "all-gather of C" in page.locator(".spmd-w-said").inner_text()
+        page.wait_for_timeout(500)
+        status = page.locator("[role=status]").inner_text()
+        assert status == page.locator(".spmd-w-said").inner_text().replace("\xa0", " ")
+
+
+def test_a_link_holds_the_state(browser):
+    for state, want in [c for c in cases(6, 60) if "moves" in c[1]][:3]:
+        with shown(browser) as page:
+            page.get_by_text("Change it yourself").click()
+            for key in ("mesh", "i", "j", "k"):
+                page.locator(f"[data-key={key}]").fill(state[key])
+            for key in "abc":
+                page.locator(f"[data-key={key}Typed]").fill(state[key])
+            page.locator("[data-key=dtype]").select_option(state["dtype"])
+            page.wait_for_timeout(400)
+            query = page.evaluate("location.search")
+            said = page.locator(".spmd-w-said").inner_text()
+            assert page.evaluate("history.length") <= 2
+        with shown(browser, query) as page:
+            assert page.locator(".spmd-w-said").inner_text() == said
+            assert said.replace("\xa0", " ") == want["sentence"]
+
+
+ODD_LINKS = [
+    "?mm.mesh=",
+    "?mm.mesh=%00",
+    "?mm.a=P(",
+    "?mm.a=%E2%98%83",
+    "?mm.b=" + "x" * 300,
+    "?mm.c=P(None,None,None,None)",
+    "?mm.i=-1",
+    "?mm.i=nan&mm.j=inf",
+    "?mm.k=9999999999999999999999",
+    "?mm.dtype=complex128",
+    "?mm.dtype=__proto__",
+    "?mm.__proto__=1",
+    "?mm.constructor=1",
+    "?mm.=",
+    "?mm.nothing=5",
+    "?mm.mesh=a=2,a=2",
+    "?mm.mesh=constructor=2&mm.a=P('constructor')",
+    "?mm",
+    "?%ZZ",
+    "?mm.a=<script>alert(1)</script>",
+]
+
+
+@pytest.mark.parametrize("query", ODD_LINKS)
+def test_an_odd_link_does_no_harm(browser, query):
+    with shown(browser, query) as page:
+        error = page.locator(".spmd-w-error")
+        said = page.locator(".spmd-w-said").inner_text()
+        assert said or error.inner_text()
+        if error.is_visible():
+            assert error.inner_text().endswith((".", "?"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everyone_can_read_it(browser, scheme, width):
+    from axe_playwright_python.sync_playwright import Axe
+
+    size = {"width": width, "height": 900}
+    with shown(browser, viewport=size, color_scheme=scheme) as page:
+        page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
+        if scheme == "dark":
+            page.add_style_tag(
+                content="body { background: #14181e !important; color: #f0f2f4 }"
+                ".spmd-w { --pst-color-text-base: #f0f2f4; --pst-color-text-muted:"
+                " #9ca4af; --pst-color-surface: #1f242b; --pst-color-background:"
+                " #14181e; --pst-color-primary: #3fb1c5 }"
+            )
+        for name in ("Case 2", "An idle axis"):
+            page.get_by_label(name, exact=True).check()
+            page.evaluate(
+                "document.querySelectorAll('details').forEach((d) => (d.open = true))"
+            )
+            found = Axe().run(page).response["violations"]
+            assert found == [], json.dumps(found, indent=1)[:2000]
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= width
+        assert page.evaluate("document.getAnimations().length") == 0
+
+
+def test_the_notebooks_explorer_takes_what_matmul_takes():
+    mesh = {"data": 4, "model": 2}
+    shown = spmd.MatmulExplorer(
+        (48, 40, 24), ("data", "model"), ("model",), mesh=mesh, out=("data", "model")
+    )
+    assert shown.state == {
+        "mesh": "data=4, model=2",
+        **{"i": "48", "j": "40", "k": "24"},
+        "a": "P('data', 'model')",
+        "b": "P('model', None)",
+        "c": "P('data', 'model')",
+        "dtype": "float32",
+    }
+    assert spmd.MatmulExplorer().state == {}
+    with pytest.raises(spmd.NotDivisible):
+        spmd.MatmulExplorer((3, 4, 4), ("data",), (), mesh=mesh)
