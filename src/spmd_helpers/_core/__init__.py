@@ -1,4 +1,4 @@
-"""What every room uses: words for numbers, tables, names, versions, colors.
+"""What every room uses: words for numbers, tables, names, colors.
 
 Imports the standard library and `_errors`.
 """
