@@ -193,7 +193,7 @@ def test_a_new_cell_changes_no_other_id(tmp_path):
 def test_setup_cell_without_an_address(tmp_path):
     reader, _ = both_notebooks(*scratch(tmp_path))
     setup = code(reader)[0]
-    assert 'glob("spmd_helpers-*any.whl")' in setup
+    assert 'glob("spmd_helpers-*.whl")' in setup
     assert "git+" not in setup
     assert setup.endswith("\n\nrows = 6")
 
@@ -201,17 +201,22 @@ def test_setup_cell_without_an_address(tmp_path):
 def test_setup_cell_with_an_address(tmp_path):
     master, book = scratch(tmp_path, address="https://github.com/someone/book")
     setup = code(both_notebooks(master, book)[0])[0]
-    assert f"git+https://github.com/someone/book@v{book.version}" in setup
-    assert 'pip install --quiet "spmd-helpers @ {source}"' in setup
-    assert ".whl" not in setup
+    source = f'"spmd-helpers @ git+https://github.com/someone/book@v{book.version}"'
+    assert f"max(wheels, default=\n        {source}\n    )" in setup
+    without = code(both_notebooks(*scratch(tmp_path / "without"))[0])[0]
+    assert setup.replace(f"\n        {source}\n    ", '""') == without
 
 
 def test_no_setup_cell_installs_by_a_bare_name(tmp_path):
+    """A wheel that lies there, or the repository's address; or a command to type."""
     for address in ("", "https://github.com/someone/book"):
         setup = code(both_notebooks(*scratch(tmp_path, address=address))[0])[0]
-        for line in setup.splitlines():
-            if "%pip install" in line:
-                assert "{wheels[-1]}" in line or "@ {source}" in line
+        lines = [line.strip() for line in setup.splitlines() if "pip install" in line]
+        assert lines == [
+            '!"{executable}" -m pip install --quiet "{source}"',
+            """how = f'run  %pip install "{source}"  (without pip, '""",
+            'how += "`uv pip install` it in a terminal)"',
+        ]
 
 
 def test_an_address_must_be_one(tmp_path):

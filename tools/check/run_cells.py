@@ -4,7 +4,7 @@
     python -m tools.check.run_cells 03 13      # these chapters
 
 For a machine that has JAX and an accelerator but no Jupyter: nothing is compared, a
-cell that raises is the failure, and lines of magic (`%pip install ...`) are left out.
+cell that raises is the failure, and lines for a shell (`!pip install ...`) are left out.
 Each notebook has a process of its own. Prints a line per notebook, the last lines of
 those that failed, and what `use_devices` chose.
 """
@@ -28,7 +28,7 @@ def _run_cells(path):
     for number, cell in enumerate(json.load(open(path, encoding="utf8"))["cells"], 1):
         if cell["cell_type"] == "code":
             source, where = "".join(cell["source"]), f"<cell {number}>"
-            source = re.sub(r"^( *)%.*", r"\\1pass", source, flags=re.M)
+            source = re.sub(r"^( *)[%!].*", r"\\1pass", source, flags=re.M)
             lines = source.splitlines(True)
             linecache.cache[where] = len(source), None, lines, where
             exec(compile(source, where, "exec"), globals())
