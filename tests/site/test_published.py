@@ -99,8 +99,8 @@ def test_one_workflow_publishes_and_it_runs_all_tests():
     jobs = [job for path in WORKFLOWS for job in read(path)["jobs"].values()]
     assert sum(DEPLOY in steps_of(job) for job in jobs) == 1
     lines = (ROOT / TESTS).read_text("utf8").strip().splitlines()
-    assert lines[-1] == "exec make test"
-    assert "export SPMD_BROWSER_REQUIRED=1" in lines
+    assert lines[-1] == "exec make test-all"
+    assert "export SPMD_BROWSER_REQUIRED=1 SPMD_RUNTIMES_REQUIRED=1" in lines
     runner = (ROOT / "tools" / "check" / "run_tests.py").read_text("utf8")
     assert '"tools.book.build_site"' in runner
     assert '"site in a browser"' in runner

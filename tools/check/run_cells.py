@@ -4,7 +4,7 @@
     python -m tools.check.run_cells 03 13      # these chapters
 
 For a machine that has JAX and an accelerator but no Jupyter: nothing is compared, a
-cell that raises is the failure, and lines for a shell (`!pip install ...`) are left out.
+cell that raises is the failure, and shell lines (`!pip install ...`) are left out.
 Each notebook has a process of its own. Prints a line per notebook, the last lines of
 those that failed, and what `use_devices` chose.
 """
