@@ -56,8 +56,11 @@ class OldJax(OneSentence, RuntimeError):
     """The installed JAX is older than the oldest one this package supports."""
 
 
-class MissingLibrary(OneSentence, ModuleNotFoundError):
-    """A library that the notebook imports is not installed."""
+class MissingLibrary(OneSentence, RuntimeError):
+    """A library that the notebook imports is not installed.
+
+    No ImportError: Colab shows those in its own way, with advice that is wrong here.
+    """
 
 
 class RestartNeeded(OneSentence, RuntimeError):

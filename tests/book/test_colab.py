@@ -25,6 +25,7 @@ from tools.book.setup_cell import libraries, preamble
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = read_book(ROOT)
 COLAB = {"COLAB_RELEASE_TAG": "release-colab_20260819"}
+KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
 IMPORTED_FROM = "import spmd_helpers; print('at', spmd_helpers.__file__)"
 
 
@@ -202,14 +203,18 @@ def test_one_accelerator_is_too_few(bare, unpacked, tmp_path):
 
 def test_nothing_to_install_from(bare, tmp_path):
     book = without_address()
-    for place in {}, COLAB:
+    for place, what in (
+        ({}, "`make wheel` writes dist/spmd_helpers-*.whl: put it beside"),
+        (COLAB, "upload spmd_helpers-*.whl (folder icon on the left) and run this"),
+        (KAGGLE, "add spmd_helpers-*.whl, Input > Upload > New Dataset, and run"),
+    ):
         notebook = run(
             cells(setup_source(book)), bare, tmp_path, allow_errors=True, **place
         )
         (error,) = errors(notebook)
-        assert error.ename == "ModuleNotFoundError"
+        assert error.ename == "RuntimeError"  # Colab shows an ImportError its own way
         require_one_sentence(error)
-        assert "`make wheel` writes dist/spmd_helpers-*.whl" in error.evalue
+        assert what in error.evalue
         assert error.traceback == [error.evalue]
 
 
@@ -248,7 +253,7 @@ def test_a_wheel_that_cannot_be_installed(bare, wheel, tmp_path, why):
     )
     (error,) = errors(notebook)
     require_one_sentence(error)
-    assert f"pip could not install {name}" in error.evalue
+    assert f"see above why pip could not install {name}" in error.evalue
     assert error.traceback == [error.evalue]
 
 

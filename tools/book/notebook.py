@@ -47,7 +47,7 @@ from traitlets.config import Config
 from tools.book.book import Book, BookError
 from tools.book.setup_cell import IMPORT_LINE, preamble
 
-GENERATOR = 3  # raise it when this file changes what it writes
+GENERATOR = 4  # raise it when this file changes what it writes
 CODE_COLUMNS = 72  # what the site's column shows without scrolling
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -151,6 +151,7 @@ def _parse(master: Path, book: Book):
             cell.id = f"ch{chapter:02}-setup"
             cell.metadata["cellView"] = "form"  # Colab
             cell.metadata["jupyter"] = {"source_hidden": True}  # JupyterLab
+            cell.metadata["_kg_hide-input"] = True  # Kaggle
         elif graded:
             cell.id = graded["grade_id"]
             cell.metadata["nbgrader"] = nbformat.from_dict(graded)

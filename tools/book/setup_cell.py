@@ -23,8 +23,9 @@ LIBRARIES = {
 }
 
 # `{source}` is what pip installs where no wheel lies beside the notebook: the tag of
-# the repository that made this notebook, or nothing while there is no address. `hosted`
-# asks what the package's own `hosted` asks, which is not there yet.
+# the repository that made this notebook, or nothing while there is no address. `colab`
+# and `kaggle` ask what the package's `hosted` asks, which is not there yet. The error is
+# no ImportError: Colab shows those in its own way, with advice that is wrong here.
 TEXT = """\
 # @title Set-up: run this cell first {{ display-mode: "form" }}
 try:
@@ -38,26 +39,27 @@ except ModuleNotFoundError:
         "/kaggle/input/**/spmd_helpers-*.whl", recursive=True
     )
     source = max(wheels, default={source})
-    hosts = {{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}}
-    hosted = hosts & {{*environ}}
-    if source and hosted:
+    colab = "COLAB_RELEASE_TAG" in environ
+    kaggle = "KAGGLE_KERNEL_RUN_TYPE" in environ
+    if source and (colab or kaggle):
         !"{{executable}}" -m pip install --quiet "{{source}}"
     try:
         import spmd_helpers as spmd
     except ModuleNotFoundError:
-        if source and not hosted:
+        if source and (colab or kaggle):
+            how = f"see above why pip could not install {{source}} "
+            how += "(give a file `... (1).whl` its first name back)"
+        elif source:
             how = f'run  %pip install "{{source}}"  (without pip, '
             how += "`uv pip install` it in a terminal)"
-        elif source:
-            how = f"pip could not install {{source}}: see what it says, "
-            how += "give a wheel the name that it was made with"
+        elif colab:
+            how = "upload spmd_helpers-*.whl (folder icon on the left)"
+        elif kaggle:
+            how = "add spmd_helpers-*.whl, Input > Upload > New Dataset,"
         else:
-            how = (
-                "in a copy of the book, `make wheel` writes "
-                "dist/spmd_helpers-*.whl; put it beside this "
-                "notebook (on Kaggle: add it as an input)"
-            )
-        problem = ModuleNotFoundError(
+            how = "in a copy of the book, `make wheel` writes "
+            how += "dist/spmd_helpers-*.whl: put it beside this notebook"
+        problem = RuntimeError(
             f"spmd_helpers is missing: {{how}} and run this cell again"
         )
         problem._render_traceback_ = lambda: [str(problem)]

@@ -16,9 +16,13 @@ from .._errors import InstallFailed, RestartNeeded
 from .packages import IMPORTED_AS, Change, installed, is_imported, joined
 
 RESTART = "restart the kernel (in Colab: Runtime > Restart session)"
-_CLICKS = {
+_RESTARTS = {
     "Colab": "click Runtime > Restart session and then Runtime > Run all",
     "Kaggle": "click Run > Restart & clear cell outputs and then Run All",
+}
+_NEW_SESSIONS = {
+    "Colab": "click Runtime > Disconnect and delete runtime and begin again",
+    "Kaggle": "stop the session and begin again",
 }
 # Lines of pip worth a reader's time; the sizes in them show what is waited for.
 _PROGRESS = re.compile(
@@ -56,15 +60,19 @@ def install(change: Change, libraries, place: str) -> None:
     if loaded:
         raise RestartNeeded(
             f"{loaded[0]} is imported already and has to be replaced ({why}):"
-            f" {_CLICKS[place]}; this cell then installs what fits."
+            f" {_RESTARTS[place]}, and import JAX only below this cell, which then"
+            " installs what fits."
         )
+    numpy_is_in_use = "numpy" in change.replaces and is_imported("numpy")
     names = [_name(text) for text in change.requirements]
     kept = {"numpy"} if change.brings_jax else {"numpy", "jax"}
     what = joined([name for name in names if name not in kept])
     accelerated = any("[" in text for text in change.requirements)
     about = "a minute" if accelerated else "20 seconds"
+    then = "then one restart" if numpy_is_in_use else "no restart"
     print(
-        f"{place}: {why}, so pip installs {what} now (about {about}, no restart):",
+        f"{place}: pip installs {what} for this notebook, because {why} (about"
+        f" {about}, {then}):",
         flush=True,
     )
     begun = time.monotonic()
@@ -74,12 +82,12 @@ def install(change: Change, libraries, place: str) -> None:
     importlib.invalidate_caches()
     if code:
         raise InstallFailed(_why_it_failed(said, before, place))
-    if "numpy" in change.replaces and is_imported("numpy"):
+    if numpy_is_in_use:
         raise RestartNeeded(
             f"NumPy {installed('numpy')} is installed, and an older one is imported:"
-            f" {_CLICKS[place]}."
+            f" {_RESTARTS[place]}."
         )
-    _import_all(["jax", *libraries])
+    _import_all(["jax", *libraries], place)
     now = joined([f"{name} {installed(name)}" for name in names])
     print(f"{now}: ready after {time.monotonic() - begun:.0f} s")
 
@@ -156,16 +164,16 @@ def _why_it_failed(said: str, before: dict, place: str) -> str:
     if _NO_NETWORK.search(said):
         ask = "see that this runtime has a network"
         if place == "Kaggle":
-            ask = "switch Internet on in the notebook's settings"
-        return (
-            f"pip could not reach its index, and {state}: {ask}, then run this cell"
-            " again."
-        )
+            ask = (
+                "switch Internet on in the panel on the right, for which Kaggle wants a"
+                " confirmed phone number,"
+            )
+        return f"pip has no connection, and {state}: {ask} and run this cell again."
     errors = re.findall(r"^ERROR: (.+)$", said, re.M) or said.strip().splitlines()[-1:]
     reason = errors[0].strip().rstrip(".") if errors else "without a word"
     return (
         f"pip failed ({_shortened(reason)}), and {state}: run this cell again, and if"
-        " it fails again, start a new runtime."
+        f" it fails again, {_NEW_SESSIONS[place]}."
     )
 
 
@@ -174,7 +182,7 @@ def _shortened(text: str, most: int = 160) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _import_all(packages) -> None:
+def _import_all(packages, place: str) -> None:
     for package in packages:
         try:
             importlib.import_module(IMPORTED_AS.get(package, package))
@@ -182,6 +190,6 @@ def _import_all(packages) -> None:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InstallFailed(
                 f"{package} {installed(package)} was installed and cannot be imported"
-                f" beside jax {installed('jax')} ({_shortened(reason)}): start a new"
-                " runtime and run this cell first."
+                f" beside jax {installed('jax')} ({_shortened(reason)}):"
+                f" {_NEW_SESSIONS[place]} with this cell."
             ) from None
