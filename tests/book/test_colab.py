@@ -206,7 +206,7 @@ def test_nothing_to_install_from(bare, tmp_path):
     for place, what in (
         ({}, "`make wheel` writes dist/spmd_helpers-*.whl: put it beside"),
         (COLAB, "upload spmd_helpers-*.whl (folder icon on the left) and run this"),
-        (KAGGLE, "add spmd_helpers-*.whl, Input > Upload > New Dataset, and run"),
+        (KAGGLE, "add spmd_helpers-*.whl, Input > Upload > Dataset, and run"),
     ):
         notebook = run(
             cells(setup_source(book)), bare, tmp_path, allow_errors=True, **place

@@ -24,8 +24,8 @@ LIBRARIES = {
 
 # `{source}` is what pip installs where no wheel lies beside the notebook: the tag of
 # the repository that made this notebook, or nothing while there is no address. `colab`
-# and `kaggle` ask what the package's `hosted` asks, which is not there yet. The error is
-# no ImportError: Colab shows those in its own way, with advice that is wrong here.
+# and `kaggle` ask what the package's `hosted` asks, which is not there yet. The error
+# is no ImportError: Colab shows those in its own way, with advice that is wrong.
 TEXT = """\
 # @title Set-up: run this cell first {{ display-mode: "form" }}
 try:
@@ -55,7 +55,7 @@ except ModuleNotFoundError:
         elif colab:
             how = "upload spmd_helpers-*.whl (folder icon on the left)"
         elif kaggle:
-            how = "add spmd_helpers-*.whl, Input > Upload > New Dataset,"
+            how = "add spmd_helpers-*.whl, Input > Upload > Dataset,"
         else:
             how = "in a copy of the book, `make wheel` writes "
             how += "dist/spmd_helpers-*.whl: put it beside this notebook"
