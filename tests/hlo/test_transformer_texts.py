@@ -466,7 +466,6 @@ def evidence(name, done=None, inputs=(), outputs=(), jaxpr=None):
         collectives=moved_in(name),
         mesh_shape=mesh,
         work=done or work(module, mesh),
-        alias_bytes=None,
         carry=(),
         platform="gpu",
     )

@@ -23,7 +23,7 @@ from spmd_helpers._hlo import device_classes as classes
 from spmd_helpers._hlo.device_integers import compute
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.replication import Walk
-from spmd_helpers._hlo.work import Work, varying_axes, work
+from spmd_helpers._hlo.work import Work, work
 from tests.stand_ins import broken_package
 
 DATA = Path(__file__).parents[1] / "data" / "hlo"
@@ -195,6 +195,36 @@ def axes_in(spec):
         if entry
         for axis in (entry if isinstance(entry, tuple) else (entry,))
     )
+
+
+def varying_axes(module, mesh, varying=None):
+    """For every instruction, the mesh axes along which devices may differ in its value.
+
+    (computation name, instruction name) → axis names, over all times that the
+    computation is reached; of a tuple, those of its elements together.
+    """
+    axes = {}
+
+    class Watched(Walk):
+        def _enter(self, place, arguments, within):
+            for i in place.computation.parameters.values():
+                note(place, i, arguments[int(i.inside)])
+            return super()._enter(place, arguments, within)
+
+        def _result(self, place, i, *rest):
+            made = super()._result(place, i, *rest)
+            note(place, i, made)
+            return made
+
+    def note(place, i, tree):
+        key = place.computation.name, i.name
+        values = classes.flat(tree)
+        differ = {a for a in mesh for v in values if classes.varies(v.classes, mesh, a)}
+        axes[key] = axes.get(key, frozenset()) | differ
+
+    held = {n: classes.along(mesh, named) for n, named in (varying or {}).items()}
+    Watched(module, prod(mesh.values()), held)
+    return axes
 
 
 @pytest.mark.parametrize(
@@ -1169,7 +1199,7 @@ def right(monkeypatch, tmp_path, name, *change):
     """Whether a copy of the package with this change gives every answer."""
     (changed,) = broken_package(tmp_path, monkeypatch, name, *change, "_hlo.work")
     here = sys.modules[__name__]
-    for known in ("work", "varying_axes", "Work", "classes"):
+    for known in ("work", "Walk", "Work", "classes"):
         monkeypatch.setattr(here, known, getattr(changed, known))
     try:
         for check, row in CHECKS:

@@ -63,8 +63,6 @@ class Walk:
     Attributes:
         result: what comes out.
         tally: the FLOPs found.
-        values: the instructions' values, a dict for each time that a computation
-            was walked through: [(computation name, {instruction name: Tree})].
     """
 
     def __init__(
@@ -74,7 +72,6 @@ class Walk:
         self.made = classes.Values(devices)
         self._entered: dict[tuple[str, tuple[Tree, ...], Value], Any] = {}
         self._read: dict[tuple[int, Any], Any] = {}
-        self.values: list[tuple[str, dict[str, Tree]]] = []
         self.alike, self.apart = self.made.alike, self.made.apart
         count = 1 + max(module.entry.parameters, default=-1)
         given = tuple(
@@ -110,7 +107,6 @@ class Walk:
             operands = [found.get(name, self.apart) for name in i.operands]
             self._count(place.computation, i, found, within, tally)
             found[i.name] = self._result(place, i, operands, within, tally)
-        self.values.append((place.computation.name, found))
         return found[place.computation.root.name], tally
 
     def _count(
