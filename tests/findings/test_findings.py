@@ -143,7 +143,6 @@ def of_text(text, mesh_shape):
             collectives=collectives_of(module, mesh_shape, place_name),
             mesh_shape=mesh_shape,
             work=work(module, mesh_shape),
-            alias_bytes=None,
             carry=(),
             platform="",
         )

@@ -2,8 +2,7 @@
 
 import pytest
 
-from spmd_helpers._hlo.dataflow import elements, parameter, places, uses
-from spmd_helpers._hlo.integers import Place
+from spmd_helpers._hlo.dataflow import Place, elements, parameter, places, uses
 from spmd_helpers._hlo.parser import parse
 
 # A stack goes through a call and a conversion into a loop, which takes a slice of it

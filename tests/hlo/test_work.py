@@ -20,10 +20,10 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers._hlo import device_classes as classes
-from spmd_helpers._hlo.device_integers import compute
+from spmd_helpers._hlo.integers import compute
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.replication import Walk
-from spmd_helpers._hlo.work import Work, varying_axes, work
+from spmd_helpers._hlo.work import Work, work
 from tests.stand_ins import broken_package
 
 DATA = Path(__file__).parents[1] / "data" / "hlo"
@@ -195,6 +195,36 @@ def axes_in(spec):
         if entry
         for axis in (entry if isinstance(entry, tuple) else (entry,))
     )
+
+
+def varying_axes(module, mesh, varying=None):
+    """For every instruction, the mesh axes along which devices may differ in its value.
+
+    (computation name, instruction name) → axis names, over all times that the
+    computation is reached; of a tuple, those of its elements together.
+    """
+    axes = {}
+
+    class Watched(Walk):
+        def _enter(self, place, arguments, within):
+            for i in place.computation.parameters.values():
+                note(place, i, arguments[int(i.inside)])
+            return super()._enter(place, arguments, within)
+
+        def _result(self, place, i, *rest):
+            made = super()._result(place, i, *rest)
+            note(place, i, made)
+            return made
+
+    def note(place, i, tree):
+        key = place.computation.name, i.name
+        values = classes.flat(tree)
+        differ = {a for a in mesh for v in values if classes.varies(v.classes, mesh, a)}
+        axes[key] = axes.get(key, frozenset()) | differ
+
+    held = {n: classes.along(mesh, named) for n, named in (varying or {}).items()}
+    Watched(module, prod(mesh.values()), held)
+    return axes
 
 
 @pytest.mark.parametrize(
@@ -1075,9 +1105,9 @@ def test_batched_products_on_tpu(tpu):
 # --- Mutants: a walk broken in one place must miss some answer above ----------------
 
 MUTANTS = [
-    ("_hlo.replication", 'opcode.endswith("-done") or', ""),
-    ("_hlo.replication", 'kind = opcode.removesuffix("-start")', "kind = opcode"),
-    ("_hlo.replication", "return whole[index] if index < len(whole)", "return whole[0] if index < len(whole)"),
+    ("_hlo.opcodes", 'endswith(("-done", ', 'endswith(("-never", '),
+    ("_hlo.opcodes", 'else opcode.removesuffix("-start")', "else opcode"),
+    ("_hlo.replication", "return whole[i.index] if", "return whole[0] if"),
     ("_hlo.replication", "return result if times else state", "return state"),
     ("_hlo.replication", "return result if times else state", "return result"),
     ("_hlo.replication", "if after == state:", "if True:"),
@@ -1095,7 +1125,7 @@ MUTANTS = [
     ("_hlo.replication", "chosen = [1 - truth for truth in chosen]", "pass"),
     ("_hlo.replication", "k if 0 <= k < count else count - 1 for", "k for"),
     ("_hlo.replication", "k == n or (d,) for", "k == n for"),
-    ("_hlo.replication", '"infeed", "recv", ', '"recv", '),
+    ("_hlo.opcodes", '"infeed": (Does.ELSEWHERE', '"infeed": (Does.MADE'),
     ("_hlo.replication", '"side_effect=true" in i.rest', "False"),
     ("_hlo.replication", '"AsyncCollectiveDone" in i.rest', "False"),
     ("_hlo.replication", "d // partitions for d", "d for d"),
@@ -1118,10 +1148,10 @@ MUTANTS = [
     ("_hlo.device_classes", "sizes[-1] if", "1 if"),
     ("_hlo.device_classes", "manual|unreduced", "manual"),
     ("_hlo.device_classes", 'replicated=\\{[^}]*\\}', "never"),
-    ("_hlo.device_integers", "_LONGEST = 4096", "_LONGEST = 0"),
-    ("_hlo.device_integers", "a - low) % (1 << bits) + low", "a + 1 - low) % (1 << 1) + low"),
-    ("_hlo.device_integers", "return table[min(max(index, 0), len(table) - 1)]", "return table[0]"),
-    ("_hlo.device_integers", '"negate": lambda a: -a', '"negate": lambda a: 0'),
+    ("_hlo.integers", "_LONGEST = 4096", "_LONGEST = 0"),
+    ("_hlo.integers", "a - low) % (1 << bits) + low", "a + 1 - low) % (1 << 1) + low"),
+    ("_hlo.integers", "return table[min(max(index, 0), len(table) - 1)]", "return table[0]"),
+    ("_hlo.integers", '"negate": lambda a: -a', '"negate": lambda a: 0'),
     ("_hlo.work", "max(held) + 1", "len(held)"),
     ("_hlo.work", "min((_repeated", "max((_repeated"),
     ("_hlo.work", "share >= _ALL", "share > 0"),
@@ -1169,7 +1199,7 @@ def right(monkeypatch, tmp_path, name, *change):
     """Whether a copy of the package with this change gives every answer."""
     (changed,) = broken_package(tmp_path, monkeypatch, name, *change, "_hlo.work")
     here = sys.modules[__name__]
-    for known in ("work", "varying_axes", "Work", "classes"):
+    for known in ("work", "Walk", "Work", "classes"):
         monkeypatch.setattr(here, known, getattr(changed, known))
     try:
         for check, row in CHECKS:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from math import prod
 
 from .._core.words import bytes_words
-from .._hlo.dataflow import CALLS, Use, elements, parameter, places, uses
-from .._hlo.integers import Place, trips
+from .._hlo.dataflow import Place, Use, back, elements, parameter, places, uses
+from .._hlo.integers import trips
 from .._hlo.labels import source
-from .._hlo.parser import Instruction, Shape, dtype_word
+from .._hlo.opcodes import Does, base, does
+from .._hlo.parser import Instruction, Module, Shape, dtype_word
 from .._hlo.replica_groups import axes_of_groups, parse_groups
 from .._shardings.cuts import array_words, spec_words
 from .evidence import Evidence, Leaf
@@ -20,9 +21,6 @@ from .finding import SMALL_BYTES, Finding, Named, axes_words, few
 # two cost about the same, and the compiler chooses by them.
 _TABLE = 2
 _FARTHEST = 20
-_COLLECTIVES = (
-    "all-gather", "all-reduce", "all-to-all", "collective-permute", "reduce-scatter",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,9 @@ class Gathered:
 def gathers(seen: Evidence) -> list[Gathered]:
     """Every array that an all-gather of the program makes."""
     found = []
-    for place, i in _located(seen, ("all-gather",)):
+    for place, i in _located(seen):
+        if base(i.opcode) != "all-gather":
+            continue
         groups = _groups(i, seen)
         dimension = i.number(r"\bdimensions=\{(\d+)\}")
         devices = max(map(len, groups))
@@ -72,14 +72,12 @@ def gathers(seen: Evidence) -> list[Gathered]:
     return found
 
 
-def _located(
-    seen: Evidence, kinds: tuple[str, ...]
-) -> Iterator[tuple[Place, Instruction]]:
-    """The collectives of these kinds, each once however often it is printed."""
+def _located(seen: Evidence) -> Iterator[tuple[Place, Instruction]]:
+    """The collectives, each once however often it is printed."""
     done: set[tuple[str, int | None, str]] = set()
     for place in places(seen.module):
         for i in place.computation.instructions:
-            if i.opcode.removesuffix("-start") not in kinds:
+            if does(i.opcode) is not Does.EXCHANGED:
                 continue
             chain = i.quoted("chain_id")
             if chain is not None:  # TPU prints it where it starts, goes on and ends
@@ -108,7 +106,9 @@ def stacks(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Find
         layers = each.shape.dims[each.dimension]
         if layers < 2 or each.shape.nbytes < SMALL_BYTES:
             continue
-        if any(_is_turn(use, each) for use in uses(seen.module, each.carriers)):
+        if any(
+            _is_turn(seen.module, use, each) for use in uses(seen.module, each.carriers)
+        ):
             told.setdefault(array_of(seen, each), []).append(each)
     if not told:
         return
@@ -131,7 +131,7 @@ def stacks(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Find
     )
 
 
-def _is_turn(use: Use, each: Gathered) -> bool:
+def _is_turn(module: Module, use: Use, each: Gathered) -> bool:
     """Whether a use takes one slice, along the gathered dimension, in a loop."""
     i = use.instruction
     if i.opcode != "dynamic-slice" or use.operand or _loop(use.place) is None:
@@ -140,9 +140,9 @@ def _is_turn(use: Use, each: Gathered) -> bool:
     sizes = tuple(int(n) for n in re.findall(r"\d+", _sizes(i)))
     layers = each.shape.dims[each.dimension]
     if held == each.shape.dims:
-        return sizes[each.dimension] == 1 and _counts(use, each.dimension)
+        return sizes[each.dimension] == 1 and _counts(module, use, each.dimension)
     return any(
-        (whole, part) == (layers, 1) and _counts(use, n)
+        (whole, part) == (layers, 1) and _counts(module, use, n)
         for n, (whole, part) in enumerate(zip(held, sizes, strict=True))
     )
 
@@ -152,7 +152,7 @@ def _sizes(i: Instruction) -> str:
     return value[: value.index("}")]
 
 
-def _counts(use: Use, dimension: int) -> bool:
+def _counts(module: Module, use: Use, dimension: int) -> bool:
     """Whether a slice starts where the loop's counter says, and not where data do."""
     name = use.instruction.operands[1 + dimension]
     todo, counts = [(use.place, name, 0)], False
@@ -161,10 +161,9 @@ def _counts(use: Use, dimension: int) -> bool:
         i = place.computation.by_name.get(name)
         if i is None or depth > _FARTHEST or any(shape.dims for shape in i.shapes):
             return False  # made of more than a few single numbers
-        inside = i.opcode == "parameter" and place.caller is not None
-        if inside and place.caller.opcode in CALLS and place.parent is not None:
-            outer = place.caller.operands[int(i.inside)]
-            todo.append((place.parent, outer, depth + 1))
+        outer = back(module, (place, name, ()))
+        if i.opcode == "parameter" and outer is not None:
+            todo.append((outer[0], outer[1], depth + 1))
         elif i.opcode == "get-tuple-element":
             counts = True
         elif i.opcode != "constant":
@@ -263,7 +262,7 @@ def _table(seen: Evidence, each: Gathered, rows: int, named: Named) -> Finding:
 def conditions(seen: Evidence, named: Named) -> Iterator[Finding]:
     """`loop-collective`: a collective in the condition of a while loop."""
     found: dict[str, tuple[str, tuple[str, ...], str | None]] = {}
-    for place, i in _located(seen, _COLLECTIVES):
+    for place, i in _located(seen):
         loop = _condition(place)
         # One that the reader wrote, in a shard_map, is meant.
         if loop is None or "shard_map" in (i.quoted("op_name") or ""):
@@ -273,8 +272,7 @@ def conditions(seen: Evidence, named: Named) -> Iterator[Finding]:
             continue
         axes = axes_of_groups(groups, dict(seen.mesh_shape)) or ()
         line = source(seen.module, place, i)
-        kind = i.opcode.removesuffix("-start")
-        found.setdefault(loop, (kind, axes, named(*line) if line else None))
+        found.setdefault(loop, (base(i.opcode), axes, named(*line) if line else None))
     for kind, axes, where in found.values():
         what = f"an {kind}" if kind.startswith("a") else f"a {kind}"
         yield Finding(

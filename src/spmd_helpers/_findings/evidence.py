@@ -49,7 +49,6 @@ class Evidence:
         collectives: what `read_hlo` finds in it.
         mesh_shape: axis name → size; {} for one device.
         work: its FLOPs and the axes along which they are repeated.
-        alias_bytes: bytes of arguments whose memory the results reuse.
         carry: pairs (number of an output leaf, number of an input leaf) that are
             the same thing, one step later.
         platform: 'cpu', 'gpu' or 'tpu'.
@@ -62,6 +61,5 @@ class Evidence:
     collectives: tuple[Collective, ...]
     mesh_shape: Mapping[str, int]
     work: Work
-    alias_bytes: int | None
     carry: tuple[tuple[int, int], ...]
     platform: str

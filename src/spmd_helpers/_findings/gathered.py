@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from math import prod
 
 from .._core.words import bytes_words, join_words
-from .._hlo.dataflow import uses
+from .._hlo.dataflow import Path, Place, back, uses
+from .._hlo.opcodes import BY_ELEMENT, Does, does
 from .._hlo.parser import Instruction, Module
 from .._jaxprs.requests import Asked, Request, Reshape, is_asked
 from .._shardings.cuts import array_words, spec_words
@@ -13,16 +14,6 @@ from .evidence import Evidence, Leaf
 from .finding import SMALL_BYTES, Finding, Named, axes_words, few
 from .shardings import cuts, strays
 
-# What an array may go through and still be the one that was gathered: an element of
-# the result is made of one element of each operand.
-_KEEPS = {
-    "abs", "add", "all-gather-done", "and", "bitcast", "bitcast-convert", "broadcast",
-    "clamp", "compare", "concatenate", "constant", "convert", "copy", "copy-done",
-    "copy-start", "cosine", "divide", "dynamic-update-slice", "exponential", "fusion",
-    "iota", "log", "maximum", "minimum", "multiply", "negate", "or", "pad", "parameter",
-    "power", "reshape", "rsqrt", "select", "sine", "slice", "sqrt", "subtract", "tanh",
-    "transpose",
-}  # fmt: skip
 # What needs a whole dimension at once: JAX's name for it, and a reader's.
 _RUNNING = (
     *("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_window"),
@@ -95,28 +86,40 @@ def _made_of(
     module: Module, number: int, by_name: dict[str, Gathered]
 ) -> Gathered | None:
     """The all-gather that a result is, changed element by element at most."""
-    entry = module.entry
-    name = entry.root.name
-    if entry.root.opcode == "tuple":
-        name = entry.root.operands[number]
-    todo = [(name, 0)]
+    entry = Place(module.entry)
+    path = (number,) if entry.computation.root.type.startswith("(") else ()
+    todo: list[tuple[Place, str, Path, int]] = [
+        (entry, entry.computation.root.name, path, 0)
+    ]
+    visited = set()
     while todo:
-        name, depth = todo.pop()
-        i = entry.by_name.get(name)
-        if i is None or depth > _FARTHEST:
+        place, name, path, depth = todo.pop()
+        key = place.route, name, path, depth
+        i = place.computation.by_name.get(name)
+        if i is None or depth > _FARTHEST or key in visited:
             continue
-        if i.name in by_name:
+        visited.add(key)
+        if place is entry and i.name in by_name:
             return by_name[i.name]
-        if i.opcode in _KEEPS and _keeps_inside(module, i):
-            todo += [(operand, depth + 1) for operand in i.operands]
+        what, before = does(i.opcode), back(module, (place, name, path))
+        if what is Does.CALLS and not _keeps_inside(module, place, i):
+            continue
+        deeper = depth + (place is entry)
+        if before is not None:
+            todo.append((*before, deeper))
+        elif what in BY_ELEMENT and not path:
+            todo += [(place, operand, (), deeper) for operand in i.operands]
     return None
 
 
-def _keeps_inside(module: Module, i: Instruction) -> bool:
+def _keeps_inside(module: Module, place: Place, i: Instruction) -> bool:
+    """Whether all that a fusion or a call does is done element by element."""
     return all(
-        inner.opcode in _KEEPS
-        for name in i.called("calls")
-        for inner in module.computations[name].instructions
+        inner.opcode == "parameter"
+        or does(inner.opcode) in (*BY_ELEMENT, Does.PACKED, Does.PICKED)
+        or (does(inner.opcode) is Does.CALLS and _keeps_inside(module, each, inner))
+        for each in place.entered(module, i)
+        for inner in each.computation.instructions
     )
 
 

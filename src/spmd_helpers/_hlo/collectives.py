@@ -7,10 +7,11 @@ from typing import Any
 
 from .._core.source_lines import place_name
 from .._errors import MeshMismatch, NotUnderstood
-from .disguised_gather import is_gathered
-from .disguised_scatter import is_scattered
-from .integers import Place, Unknown, trips
+from .dataflow import Place
+from .disguised import is_gathered, is_scattered
+from .integers import trips
 from .labels import phase, source
+from .opcodes import enters
 from .parser import Instruction, Module, dtype_word, shapes
 from .replica_groups import (
     Groups,
@@ -34,8 +35,6 @@ _WIRE: dict[str, tuple[str, Callable[[int], tuple[int, int]]]] = {
     "collective-broadcast": ("operand", lambda n: (1, 1)),
 }
 KINDS = tuple(_WIRE)  # what a collective can be
-_BRANCHES = ("branch_computations", "true_computation", "false_computation")
-_CALLS = ("calls", "called_computations")
 _CUT, _LAID = "all-reduce + dynamic-slice", "dynamic-update-slice + all-reduce"
 _Parts = list[tuple[Place, Instruction]]  # where one collective is printed
 
@@ -158,8 +157,6 @@ def _visit(
 ) -> Iterator[tuple[Place, Instruction, int | None, bool]]:
     """Every collective as often as it is reached, with its count of executions."""
     for i in place.computation.instructions:
-        if i.opcode.endswith(("-done", "-update")):
-            continue
         if i.opcode.removesuffix("-start") in _WIRE:
             yield place, i, count, upper_bound
             continue
@@ -171,14 +168,9 @@ def _visit(
                 (n, None if unknown else count * (times + 1))
                 for n in i.called("condition")
             ]
-            inner = upper_bound
-        elif i.opcode == "conditional":
-            inside = [(n, count) for n in i.called(*_BRANCHES)]
-            inner = True
         else:
-            keys = (*_CALLS, "to_apply") if i.opcode == "call" else _CALLS
-            inside = [(n, count) for n in i.called(*keys)]
-            inner = upper_bound
+            inside = [(n, count) for n in i.called(*enters(i.opcode))]
+        inner = upper_bound or i.opcode == "conditional"
         for name, n in inside:
             if name in module.computations:
                 yield from _visit(module, place.called(module, i, name), n, inner)
@@ -280,10 +272,7 @@ def _collective(
 def _scattered(module: Module, place: Place, i: Instruction, groups: Groups) -> bool:
     if place.computation.name.startswith("all-reduce-scatter"):
         return True  # what TPU calls the fusion that is one
-    try:
-        return is_scattered(module, place, i, groups)
-    except Unknown:
-        return False
+    return is_scattered(module, place, i, groups)
 
 
 def _results(place: Place, i: Instruction, operands: int) -> list[Any]:

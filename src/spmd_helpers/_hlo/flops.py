@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import gcd, isqrt, prod
 
+from .opcodes import AS_NUMBERS, does
 from .parser import Computation, Instruction, Module
 
 _DIM_LABELS = re.compile(r"\bdim_labels=([\w?]+)_([\w?]+)->([\w?]+)")
@@ -22,8 +23,6 @@ _GEMM = re.compile(r"__cublas\$(gemm|lt\$\w*[mM]atmul)")
 _KERNELS = re.compile(
     r"tpu_custom_call|mosaic_gpu|triton_kernel_call|__gpu\$xla\.gpu\.triton"
 )
-# What a strength-reduced product may pass through on its way to its sum.
-_SAME = {"bitcast", "convert", "copy", "reshape", "transpose"}
 
 
 @dataclass(frozen=True)
@@ -262,7 +261,7 @@ def _summed(module: Module, computation: Computation, i: Instruction) -> Product
         return None
     added = module.computations.get(i.called("to_apply")[0])
     factor = computation.by_name.get(i.operands[0])
-    while factor is not None and factor.opcode in _SAME:
+    while factor is not None and does(factor.opcode) in AS_NUMBERS:
         factor = computation.by_name.get(factor.operands[0])
     if factor is None or factor.opcode != "multiply" or added is None:
         return None

@@ -1,59 +1,163 @@
 """The integers that a compiled program computes: loop counters, slice positions.
 
-A small interpreter of scalar integer HLO. It serves two questions that the text
-answers only by arithmetic: how often a loop runs (TPU texts print no trip count),
-and which slice of an array each device takes (a reduce-scatter in disguise).
+A small interpreter of integer HLO. It serves questions that the text answers only by
+arithmetic: how often a loop runs (TPU texts print no trip count), which slice of an
+array each device takes (a reduce-scatter in disguise), which devices hold the same. An
+array is known as an int if all its elements are that, or as a tuple of ints if it has
+one dimension. `Reader` asks backwards for one value on one device; `compute` takes one
+step forward, on all devices.
 """
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from .parser import Computation, Instruction, Module
+from . import opcodes
+from .dataflow import Origin, Path, Place, back, passes_on
+from .opcodes import does
+from .parser import Computation, Instruction, Module, Shape
 
-# Instructions that pass a value on unchanged, as far as integers go.
-_SAME = {
-    "bitcast", "broadcast", "convert", "copy", "copy-done", "copy-start",
-    "optimization-barrier", "reshape", "transpose",
-}  # fmt: skip
-_CALLS = {"call", "fusion", "fusion-start", "async-start"}
 _DEEPEST = 100
+_LONGEST = 4096  # more elements are no table of devices
 _LONGEST_LOOP = 2**40
+Number = int | tuple[int, ...]
 
 
 def _divide(a: int, b: int) -> int:
     return abs(a) // abs(b) * (1 if a * b >= 0 else -1)
 
 
-BINARY: dict[str, Callable[[int, int], int]] = {
+def _shift(shifted: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    def shift(value: int, by: int) -> int:
+        if value < 0 or not 0 <= by < 64:
+            raise Unknown
+        return shifted(value, by)
+
+    return shift
+
+
+_EACH: dict[str, Callable[..., int]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul,
     "divide": _divide, "remainder": lambda a, b: a - b * _divide(a, b),
     "minimum": min, "maximum": max, "and": operator.and_, "or": operator.or_,
-    "xor": operator.xor, "shift-left": operator.lshift,
-    "shift-right-logical": operator.rshift,
+    "xor": operator.xor, "shift-left": _shift(operator.lshift),
+    "shift-right-logical": _shift(operator.rshift),
+    "abs": abs, "negate": lambda a: -a, "not": lambda a: ~a,
+    "sign": lambda a: (a > 0) - (a < 0),
+    "select": lambda which, a, b: a if which else b,
+    "clamp": lambda low, a, high: min(max(low, a), high),
 }  # fmt: skip
 # Only orderings: with them a loop over a counter ends once and stays ended.
-ORDER: dict[str, Callable[[int, int], bool]] = {
+_ORDERINGS: dict[str, Callable[[int, int], bool]] = {
     "LT": operator.lt, "LE": operator.le, "GT": operator.gt, "GE": operator.ge,
 }  # fmt: skip
+_COMPARISONS = {**_ORDERINGS, "EQ": operator.eq, "NE": operator.ne}
 
 
 class Unknown(Exception):
     """The value depends on data, or on something this interpreter cannot do."""
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
-    """A computation as it is reached: by which instruction, from which place."""
+# --- One step -------------------------------------------------------------------------
 
-    computation: Computation
-    caller: Instruction | None = None
-    parent: "Place | None" = None
 
-    def called(self, module: Module, caller: Instruction, name: str) -> "Place":
-        if name not in module.computations:
-            raise Unknown
-        return Place(module.computations[name], caller, self)
+def constant(i: Instruction) -> Number | None:
+    """An integer constant's value, None for any other."""
+    shape = i.shapes[0] if i.shapes else None
+    if shape is None or not _is_whole(shape) or len(i.inside) > 8 * _LONGEST:
+        return None
+    text, words = i.inside.strip(), {"true": 1, "false": 0}
+    try:
+        if text.startswith("{") and "{" not in text[1:]:
+            parts = [part.strip() for part in text.strip("{}").split(",")]
+            return _plain(tuple(words[p] if p in words else int(p) for p in parts))
+        return words[text] if text in words else int(text)
+    except ValueError:
+        return None
+
+
+def compute(
+    i: Instruction, operands: list[tuple[Number, ...]]
+) -> tuple[Number, ...] | None:
+    """What `i` makes on each device of operands that are known there, None if unknown.
+
+    Args:
+        i: the instruction.
+        operands: for each operand, its value on each device.
+    """
+    devices, made = list(zip(*operands, strict=True)), {}
+    try:
+        for given in devices:
+            if given not in made:
+                made[given] = _step(i, given)
+    except Unknown:
+        return None
+    return tuple(made[given] for given in devices)
+
+
+def _step(i: Instruction, operands: tuple[Number, ...]) -> Number:
+    """What `i` makes of these integers on one device."""
+    shape = i.shapes[0] if i.shapes else None
+    if shape is None or not _is_whole(shape):
+        raise Unknown
+    try:
+        return _wrapped(_plain(_evaluated(i, operands, shape)), shape)
+    except (ArithmeticError, IndexError, TypeError, ValueError):
+        raise Unknown from None
+
+
+def _evaluated(i: Instruction, operands: tuple[Number, ...], shape: Shape) -> Number:
+    if does(i.opcode) in opcodes.AS_INTEGERS:
+        (value,) = operands
+        if isinstance(value, tuple) and shape.dims != (len(value),):
+            raise Unknown  # a table stays one only as a row of its own length
+        return value
+    if i.opcode in _EACH:
+        return _each(_EACH[i.opcode], *operands)
+    if i.opcode == "compare" and (order := _COMPARISONS.get(_direction(i))):
+        return _each(lambda a, b: int(order(a, b)), *operands)
+    if i.opcode == "dynamic-slice" and shape.elements == 1:
+        return _sliced(*operands)
+    raise Unknown
+
+
+def _direction(i: Instruction) -> str:
+    return (i.attribute("direction") or "")[:2]
+
+
+def _is_whole(shape: Shape) -> bool:
+    return shape.dtype == "pred" or shape.dtype[:1] in ("s", "u")
+
+
+def _plain(value: Number) -> Number:
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def _each(f: Callable[..., int], *parts: Number) -> Number:
+    lengths = {len(part) for part in parts if isinstance(part, tuple)}
+    if not lengths:
+        return f(*parts)
+    (length,) = lengths  # a ValueError where they differ
+    rows = [p if isinstance(p, tuple) else (p,) * length for p in parts]
+    return tuple(f(*row) for row in zip(*rows, strict=True))
+
+
+def _sliced(table: Number, *at: int) -> int:
+    if not isinstance(table, tuple):
+        return table
+    (index,) = at
+    return table[min(max(index, 0), len(table) - 1)]
+
+
+def _wrapped(value: Number, shape: Shape) -> Number:
+    """The value as the type holds it: modulo 2 to the number of its bits."""
+    if shape.dtype == "pred":  # of a number, whether it is not 0; ~1 is -2
+        return _each(lambda a: int(a not in (0, -2)), value)
+    bits = int(shape.dtype[1:])
+    low = -(1 << bits - 1) if shape.dtype[0] == "s" else 0
+    return _each(lambda a: (a - low) % (1 << bits) + low, value)
+
+
+# --- One value, on one device ---------------------------------------------------------
 
 
 class Reader:
@@ -70,111 +174,62 @@ class Reader:
     ) -> None:
         self.module, self.device, self.carried = module, device, carried or {}
         self.depth = 0
-        self.seen: dict[tuple[int, str], tuple[Place, int | tuple[int, ...]]] = {}
+        self.known: dict[tuple[int, str, Path], tuple[Place, Number]] = {}
 
-    def value(self, place: Place, name: str) -> int | tuple[int, ...]:
-        """The value of an instruction: an int, or a tuple for a table of them."""
-        key = (id(place), name)
-        if key not in self.seen:
+    def scalar(self, place: Place, name: str, path: Path = ()) -> int:
+        value = self.value(place, name, path)
+        if isinstance(value, tuple):
+            raise Unknown
+        return value
+
+    def value(self, place: Place, name: str, path: Path = ()) -> Number:
+        """The value of an instruction, or of an element of it."""
+        key = (id(place), name, path)
+        if key not in self.known:
             self.depth += 1
             if self.depth > _DEEPEST:
                 raise Unknown
             # The place is kept so that its id is not given to another one.
-            self.seen[key] = place, self._value(place, self._find(place, name))
+            self.known[key] = place, self._value((place, name, path))
             self.depth -= 1
-        return self.seen[key][1]
+        return self.known[key][1]
 
-    def scalar(self, place: Place, name: str) -> int:
-        value = self.value(place, name)
-        if isinstance(value, tuple):
-            if len(value) != 1:
-                raise Unknown
-            return value[0]
-        return value
-
-    def _find(self, place: Place, name: str) -> Instruction:
-        found = place.computation.by_name.get(name)
-        if found is None:
+    def _value(self, value: Origin) -> Number:
+        for _ in range(_DEEPEST):
+            place, name, path = value
+            i = place.computation.by_name.get(name)
+            carried = place.computation.name, *path
+            if i is not None and i.opcode == "parameter" and carried in self.carried:
+                return self.carried[carried]
+            before = back(self.module, value, opcodes.AS_IT_IS)
+            if before is None:
+                break
+            value = before
+        if i is None or before is not None or path:
             raise Unknown
-        return found
+        return self._made(place, i)
 
-    def _value(self, place: Place, i: Instruction) -> int | tuple[int, ...]:
+    def _made(self, place: Place, i: Instruction) -> Number:
         if i.opcode == "constant":
-            return integer_constant(i.inside)
+            known = constant(i)
+            if known is None:
+                raise Unknown
+            return known
         if i.opcode in ("partition-id", "replica-id"):
             if i.opcode != self.module.own_number:
                 return 0  # there is one replica, or one partition
             if self.device is None:
                 raise Unknown
             return self.device
-        if i.opcode in _SAME:
-            return self.value(place, i.operands[0])
-        if i.opcode in BINARY:
-            left, right = (self.scalar(place, name) for name in i.operands)
-            if right == 0 and i.opcode in ("divide", "remainder"):
-                raise Unknown
-            if "shift" in i.opcode and not 0 <= right < 64:
-                raise Unknown
-            return BINARY[i.opcode](left, right)
-        if i.opcode == "compare":
-            order = (i.attribute("direction") or "")[:2]
-            if order not in ORDER:
-                raise Unknown
-            return int(ORDER[order](*(self.scalar(place, n) for n in i.operands)))
-        if i.opcode == "select":
+        if i.opcode == "select":  # of the other one nothing need be known
             which = i.operands[1 if self.scalar(place, i.operands[0]) else 2]
             return self.value(place, which)
-        if i.opcode == "clamp":
-            low, middle, high = (self.scalar(place, name) for name in i.operands)
-            return min(max(low, middle), high)
-        if i.opcode == "dynamic-slice" and i.shapes[0].elements == 1:
-            table, index = self.value(place, i.operands[0]), i.operands[1:]
-            if isinstance(table, tuple) and len(index) == 1:
-                at = self.scalar(place, index[0])
-                return table[min(max(at, 0), len(table) - 1)]
-        outer = place.caller
-        if i.opcode == "parameter" and outer and outer.opcode in _CALLS:
-            return self.value(place.parent, outer.operands[int(i.inside)])
-        if i.opcode == "get-tuple-element":
-            return self.element(place, i.operands[0], i.number(r"\bindex=(\d+)"))
-        if i.opcode in _CALLS:
-            inner = place.called(self.module, i, i.called("calls", "to_apply")[0])
-            return self.value(inner, inner.computation.root.name)
-        raise Unknown
-
-    def element(self, place: Place, name: str, index: int) -> int | tuple[int, ...]:
-        i = self._find(place, name)
-        if i.opcode == "tuple":
-            return self.value(place, i.operands[index])
-        if i.opcode in ("copy", "optimization-barrier"):
-            return self.element(place, i.operands[0], index)
-        if i.opcode == "while" and passes_on(self.module, i, index):
-            return self.element(place, i.operands[0], index)
-        if i.opcode == "parameter" and place.caller and place.parent:
-            caller = place.caller
-            if caller.opcode in _CALLS:
-                outer = caller.operands[int(i.inside)]
-                return self.element(place.parent, outer, index)
-            if (place.computation.name, index) in self.carried:
-                return self.carried[place.computation.name, index]
-            if caller.opcode == "while" and passes_on(self.module, caller, index):
-                return self.element(place.parent, caller.operands[0], index)
-        raise Unknown
+        if self.carried and i.opcode == "compare" and _direction(i) not in _ORDERINGS:
+            raise Unknown
+        return _step(i, tuple(self.value(place, name) for name in i.operands))
 
 
-def passes_on(module: Module, loop: Instruction, index: int) -> bool:
-    """Whether the loop's body hands this element on as it got it."""
-    body = module.computations.get(loop.called("body")[0])
-    if body is None or body.root.opcode != "tuple":
-        return False
-    i = body.by_name.get(body.root.operands[index])
-    while i is not None and i.opcode == "copy":
-        i = body.by_name.get(i.operands[0])
-    if i is None or i.opcode != "get-tuple-element":
-        return False
-    source = body.by_name.get(i.operands[0])
-    same = i.number(r"\bindex=(\d+)") == index
-    return same and source is not None and source.opcode == "parameter"
+# --- How often a loop runs ------------------------------------------------------------
 
 
 def trips(module: Module, place: Place, loop: Instruction) -> int | None:
@@ -188,7 +243,7 @@ def trips(module: Module, place: Place, loop: Instruction) -> int | None:
         return known
     try:
         return _counted(module, place, loop)
-    except (Unknown, IndexError):
+    except (Unknown, LookupError):
         return None
 
 
@@ -197,7 +252,7 @@ def _counted(module: Module, place: Place, loop: Instruction) -> int | None:
     body = place.called(module, loop, loop.called("body")[0])
     used = _elements_used(test.computation)
     counters = [n for n in used if not passes_on(module, loop, n)]
-    if len(counters) != 1 or body.computation.root.opcode != "tuple":
+    if len(counters) != 1:
         return None
     (index,) = counters
 
@@ -209,12 +264,10 @@ def _counted(module: Module, place: Place, loop: Instruction) -> int | None:
 
     def after(value: int) -> int:
         carried = {(body.computation.name, index): value}
-        name = body.computation.root.operands[index]
-        return Reader(module, None, carried).scalar(body, name)
+        name = body.computation.root.name
+        return Reader(module, None, carried).scalar(body, name, (index,))
 
-    start = Reader(module).element(place, loop.operands[0], index)
-    if isinstance(start, tuple):
-        return None
+    start = Reader(module).scalar(place, loop.operands[0], (index,))
     step = after(start) - start
     if step == 0 or after(start + step) != start + 2 * step:
         return None
@@ -241,18 +294,6 @@ def _elements_used(test: Computation) -> set[int]:
             continue
         seen.add(name)
         if i.opcode == "get-tuple-element":
-            used.add(i.number(r"\bindex=(\d+)"))
+            used.add(i.index)
         todo += i.operands
     return used
-
-
-def integer_constant(text: str) -> int | tuple[int, ...]:
-    text = text.strip()
-    words = {"true": 1, "false": 0}
-    try:
-        if text.startswith("{") and "{" not in text[1:]:
-            parts = [part.strip() for part in text.strip("{}").split(",")]
-            return tuple(words[p] if p in words else int(p) for p in parts)
-        return words[text] if text in words else int(text)
-    except ValueError:
-        raise Unknown from None

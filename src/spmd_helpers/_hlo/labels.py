@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Iterator
 
 from .._core.source_lines import is_foreign
-from .integers import Place
+from .dataflow import Place, handed_in
+from .opcodes import base
 from .parser import Instruction, Module
 
 _UNLABELED = ("parameter", "tuple", "while")  # their labels are of something else
-_FUSED = ("fusion", "fusion-start")
 _NEAR = 4  # how many instructions away a label is still taken to belong
 
 
@@ -34,11 +34,10 @@ def _users(module: Module, place: Place, i: Instruction) -> list[Instruction]:
     """
     found = []
     for user in place.computation.users.get(i.name, []):
-        for name in user.called("calls") if user.opcode in _FUSED else ():
-            inside = module.computations[name]
-            for number, operand in enumerate(user.operands):
-                if operand == i.name:
-                    found += inside.users.get(inside.parameters[number].name, [])
+        for n, operand in enumerate(user.operands):
+            if operand == i.name and base(user.opcode) == "fusion":
+                for where, parameter, _ in handed_in(module, place, user, n) or ():
+                    found += where.computation.users.get(parameter.name, [])
         found.append(user)
     return found
 

@@ -94,6 +94,11 @@ class Instruction:
         match = re.search(rf'\b{key}="((?:[^"\\]|\\.)*)"', self.rest)
         return match.group(1).replace("\\'", "'") if match else None
 
+    @cached_property
+    def index(self) -> int | None:
+        """Which element of a tuple is taken out."""
+        return self.number(r"\bindex=(\d+)")
+
     def number(self, pattern: str) -> int | None:
         match = re.search(pattern, self.rest)
         return int(match.group(1)) if match else None

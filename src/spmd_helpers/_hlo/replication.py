@@ -14,23 +14,13 @@ from functools import reduce
 from typing import Any
 
 from . import device_classes as classes
+from .dataflow import Place, late, passes_on
 from .device_classes import Classes, Tree, Value, flat
-from .device_integers import compute, constant
 from .flops import contracted, product
-from .integers import Place, Unknown, passes_on, trips
+from .integers import compute, constant, trips
+from .opcodes import Does, base, does, enters
 from .parser import Computation, Instruction, Module
 from .replica_groups import Groups, parse_groups, parse_pairs
-
-_EXCHANGES = {
-    "all-gather", "all-reduce", "all-to-all", "collective-broadcast",
-    "collective-permute", "ragged-all-to-all", "reduce-scatter",
-}  # fmt: skip
-# Passed on as it is, tuples too.
-_SAME = {"copy", "copy-start", "optimization-barrier", "add-dependency"}
-_CALLS = {"call", "fusion", "fusion-start", "async-start"}
-# What comes from outside the program, or from a state that it doesn't show.
-_ELSEWHERE = {"infeed", "recv", "rng", "rng-get-and-update-state"}
-_BRANCHES = ("branch_computations", "true_computation", "false_computation")
 
 
 @dataclass
@@ -63,8 +53,6 @@ class Walk:
     Attributes:
         result: what comes out.
         tally: the FLOPs found.
-        values: the instructions' values, a dict for each time that a computation
-            was walked through: [(computation name, {instruction name: Tree})].
     """
 
     def __init__(
@@ -74,7 +62,6 @@ class Walk:
         self.made = classes.Values(devices)
         self._entered: dict[tuple[str, tuple[Tree, ...], Value], Any] = {}
         self._read: dict[tuple[int, Any], Any] = {}
-        self.values: list[tuple[str, dict[str, Tree]]] = []
         self.alike, self.apart = self.made.alike, self.made.apart
         count = 1 + max(module.entry.parameters, default=-1)
         given = tuple(
@@ -110,7 +97,6 @@ class Walk:
             operands = [found.get(name, self.apart) for name in i.operands]
             self._count(place.computation, i, found, within, tally)
             found[i.name] = self._result(place, i, operands, within, tally)
-        self.values.append((place.computation.name, found))
         return found[place.computation.root.name], tally
 
     def _count(
@@ -166,31 +152,32 @@ class Walk:
         within: Value,
         tally: Tally,
     ) -> Tree:
-        opcode = i.opcode
-        kind = opcode.removesuffix("-start")
-        if opcode == "tuple":
+        if late(i):
+            i, operands = place.computation.by_name[i.operands[0]], operands[1:]
+        opcode, what = i.opcode, does(i.opcode)
+        if what is Does.PACKED:
             return tuple(operands)
-        if opcode == "get-tuple-element":
+        if what is Does.PICKED:
             return self._element(i, operands[0])
         if opcode == "constant":
             return self._once(i, "constant", lambda: self._constant(i))
         if opcode in ("partition-id", "replica-id"):
             return self._number(opcode)
-        if kind in _EXCHANGES:
-            return self._exchanged(i, kind, operands)
-        if opcode in _SAME or opcode.endswith("-done") or opcode == "async-update":
+        if what is Does.EXCHANGED:
+            return self._exchanged(i, base(opcode), operands)
+        if what is Does.SAME:
             return operands[0] if operands else self.apart
-        if opcode == "while":
+        if what is Does.LOOPS:
             return self._loop(place, i, operands[0], within, tally)
-        if opcode == "conditional":
+        if what is Does.BRANCHES:
             return self._branches(place, i, operands, within, tally)
-        if opcode in _CALLS:
-            inner = self._called(place, i, "calls", "to_apply", "called_computations")
-            if inner:
+        if what is Does.CALLS:
+            inner = self._called(place, i, *enters(opcode))
+            if inner and len(operands) == len(inner[0].computation.parameters):
                 result, inside = self._enter(inner[0], tuple(operands), within)
                 tally.add(inside)
                 return result
-        if opcode in _ELSEWHERE:
+        if what is Does.ELSEWHERE:
             return self.apart
         if opcode == "custom-call":
             if "side_effect=true" in i.rest:
@@ -201,7 +188,7 @@ class Walk:
             known = operands and compute(i, [o.known for o in operands])
             if known:
                 return self.made.known(known)
-        if opcode == "convert" and getattr(operands[0], "parts", None):
+        if what is Does.ROUNDED and getattr(operands[0], "parts", None):
             return operands[0]
         if opcode == "concatenate":
             return self._side_by_side(place.computation, i, operands)
@@ -220,9 +207,8 @@ class Walk:
         return [place.called(self.module, i, name) for name in names if name in known]
 
     def _element(self, i: Instruction, whole: Tree) -> Tree:
-        index = self._once(i, "index", lambda: i.number(r"\bindex=(\d+)"))
         if isinstance(whole, tuple):
-            return whole[index] if index < len(whole) else self.made.mix(whole)
+            return whole[i.index] if i.index < len(whole) else self.made.mix(whole)
         return whole
 
     def _constant(self, i: Instruction) -> Value:
@@ -251,8 +237,8 @@ class Walk:
         self, computation: Computation, i: Instruction, operands: list[Tree]
     ) -> list[Tree]:
         """Where a TPU's asynchronous collective ends: what it made, not of what."""
-        opcodes = [computation.by_name[name].opcode for name in i.operands]
-        made = [o for o, op in zip(operands, opcodes, strict=True) if op in _EXCHANGES]
+        did = [does(computation.by_name[name].opcode) for name in i.operands]
+        made = [o for o, d in zip(operands, did, strict=True) if d is Does.EXCHANGED]
         return made or operands
 
     def _loop(
@@ -286,13 +272,8 @@ class Walk:
         )
 
     def _trips(self, place: Place, loop: Instruction, start: Tree) -> int | None:
-        def read() -> int | None:
-            try:
-                return trips(self.module, place, loop)
-            except Unknown:
-                return None
-
-        return self._once(loop, ("trips", start), read)
+        what = "trips", start
+        return self._once(loop, what, lambda: trips(self.module, place, loop))
 
     def _branches(
         self,
@@ -304,7 +285,7 @@ class Walk:
     ) -> Tree:
         which, *given = operands
         results, tallies = [], []
-        branches = self._called(place, i, *_BRANCHES)
+        branches = self._called(place, i, *enters(i.opcode))
         taken = self._taken(i, which, len(branches))
         for number, (inner, argument) in enumerate(zip(branches, given, strict=True)):
             here = self.made.mix(within, which if taken is None else taken[number])

@@ -8,7 +8,7 @@ from math import prod
 from . import device_classes as classes
 from .device_classes import Classes
 from .parser import Module
-from .replication import Walk, flat
+from .replication import Walk
 
 _ALL = 0.99  # the share of the FLOPs from which an axis counts as idle
 _EQUAL = 0.01  # figures this close, as shares of the greater, are the same
@@ -98,50 +98,6 @@ rhs_contracting_dims={0}
         idle_axes=tuple(axis for axis, share in shares.items() if share >= _ALL),
         redundant_over={axis: share for axis, share in shares.items() if share > 0},
     )
-
-
-def varying_axes(
-    module: Module,
-    mesh: Mapping[str, int],
-    varying: Mapping[int, frozenset[str]] | None = None,
-) -> dict[tuple[str, str], frozenset[str]]:
-    """For every instruction, the mesh axes along which devices may differ in its value.
-
-        >>> from spmd_helpers._hlo.parser import parse
-        >>> module = parse('''HloModule jit_f, num_partitions=8
-        ...
-        ... ENTRY main {
-        ...   x = f32[6] parameter(0)
-        ...   ROOT y = f32[12] all-gather(x), replica_groups=[4,2]<=[8], dimensions={0}
-        ... }''')
-        >>> found = varying_axes(module, {"data": 4, "model": 2})
-        >>> sorted(found["main", "x"]), sorted(found["main", "y"])
-        (['data', 'model'], ['data'])
-
-    Args:
-        module: the parsed program.
-        mesh: axis name → size, in mesh order.
-        varying: as `work` takes it.
-
-    Returns:
-        (computation name, instruction name) → axis names, over all times that the
-        computation is reached; of a tuple, those of its elements together. What is
-        never reached is left out.
-    """
-    mesh = dict(mesh)
-    axes: dict[Classes, frozenset[str]] = {}
-    found: dict[tuple[str, str], frozenset[str]] = {}
-    for computation, values in _walk(module, mesh, varying).values:
-        for name, tree in values.items():
-            differs = found.get((computation, name), frozenset())
-            for held in {value.classes for value in flat(tree)}:
-                if held not in axes:
-                    axes[held] = frozenset(
-                        axis for axis in mesh if classes.varies(held, mesh, axis)
-                    )
-                differs |= axes[held]
-            found[computation, name] = differs
-    return found
 
 
 def _walk(

@@ -204,7 +204,6 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
         collectives=moved,
         mesh_shape=shape,
         work=done,
-        alias_bytes=getattr(memory, "alias_size_in_bytes", None),
         carry=pairs(jax, program, carry),
         platform=seen.platform,
     )
