@@ -57,8 +57,8 @@ except ModuleNotFoundError:
         elif kaggle:
             how = "add spmd_helpers-*.whl, Input > Upload > Dataset,"
         else:
-            how = "in a copy of the book, `make wheel` writes "
-            how += "dist/spmd_helpers-*.whl: put it beside this notebook"
+            how = "in a copy of the book, `make wheel` writes dist/"
+            how += "spmd_helpers-*.whl: put it beside this notebook"
         problem = RuntimeError(
             f"spmd_helpers is missing: {{how}} and run this cell again"
         )

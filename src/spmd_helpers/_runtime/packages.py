@@ -214,10 +214,10 @@ def is_older(version: str, than: str) -> bool:
     """Whether a version comes before a release.
 
     Example:
-    >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
-    (True, False)
-    >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was
-    True
+        >>> is_older("0.4.35", "0.10.2"), is_older("0.12.0.1", "0.10.2")
+        (True, False)
+        >>> is_older("0.10.2.dev20260401", "0.10.2")  # made before 0.10.2 was
+        True
 
     Args:
         version: such as "0.10.2", "0.12.0.1" or "0.11.0.dev20260901+4f2a".
