@@ -83,7 +83,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_module_is_noticed(browser, mutant):
-    assert differences(browser, cases(2, 300), MUTANTS[mutant])
+    # Of so many states the rarest mutant is seen in six: one that changes is no matter.
+    assert differences(browser, cases(2, 1200), MUTANTS[mutant])
 
 
 def test_every_key_takes_bad_input(browser):
