@@ -100,7 +100,9 @@ def test_the_page_of_errors_has_every_rule_and_is_fresh():
     headings = re.findall(r"^### (.*)$", text, re.M)
     codes = [r.code.replace("-", " ") for r in RULES]
     same = sorted(h.lower() for h in headings) == sorted(c.lower() for c in codes)
-    assert same, "book/errors.md has not the rules of `explain`: run `make notebooks`"
+    assert same, (
+        "book/errors.md has other rules than `explain`: `python -m tools.book.make_pages`"
+    )
     command = [sys.executable, "-m", "tools.book.make_pages", "--check"]
     done = subprocess.run(command, cwd=BOOK.parent, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
