@@ -101,7 +101,8 @@ def test_the_page_of_errors_has_every_rule_and_is_fresh():
     codes = [r.code.replace("-", " ") for r in RULES]
     same = sorted(h.lower() for h in headings) == sorted(c.lower() for c in codes)
     assert same, (
-        "book/errors.md has other rules than `explain`: `python -m tools.book.make_pages`"
+        "book/errors.md has other rules than `explain`: "
+        "run `.venv/bin/python -m tools.book.make_pages`"
     )
     command = [sys.executable, "-m", "tools.book.make_pages", "--check"]
     done = subprocess.run(command, cwd=BOOK.parent, capture_output=True, text=True)
