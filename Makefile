@@ -23,8 +23,8 @@ test-all: environment ## the same, and every notebook on Colab and Kaggle as the
 lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
 	@bash tools/env/lab.sh $(BIN) $(LAB)
 
-notebooks: environment ## make notebooks/, solutions/ and the generated pages again
-	@$(BIN)/python -m tools.book.make_notebooks
+notebooks: environment ## make notebooks/, solutions/ and pages again (CHAPTERS="06": these)
+	@$(BIN)/python -m tools.book.make_notebooks $(CHAPTERS)
 	@$(BIN)/python -m tools.book.make_pages
 
 widgets: environment ## store the first pictures of the page's widgets again (needs Chromium)

@@ -14,6 +14,7 @@ import jax
 import pytest
 
 from spmd_helpers import CheckFailed
+from tests.answers import Answers
 
 from .chapters import CHAPTERS, grade_id, read, run
 from .needed_cells import needed_cells
@@ -31,9 +32,23 @@ def programs_are_kept(tmp_path_factory):
         jax.config.update(option, value)
 
 
-def _answers(number: str):
-    module = import_module(f"tests.answers.ch{int(number.split('.')[0]):02}")
-    return module.ANSWERS[number]
+def _module(number: str) -> str:
+    return f"tests.answers.ch{int(number.split('.')[0]):02}"
+
+
+def _chapter_answers(number: str) -> dict[str, Answers]:
+    """The answers of a chapter, or of an exercise's chapter; {} before the first."""
+    try:
+        return import_module(_module(number)).ANSWERS
+    except ModuleNotFoundError as error:
+        if error.name != _module(number):
+            raise
+        return {}
+
+
+def _answers(number: str) -> Answers:
+    """What people answer to an exercise; nothing where nobody has written it yet."""
+    return _chapter_answers(number).get(number, Answers(right=[], wrong=[]))
 
 
 def _stages(chapter: str) -> dict[str, tuple[dict, str, str, str]]:
@@ -119,14 +134,31 @@ def test_each_chapter_has_five_exercises_or_more():
     assert NUMBERS
     for path in CHAPTERS:
         chapter = int(path.name[:2])
-        assert sum(n.startswith(f"{chapter}.") for n in NUMBERS) >= 5, path.name
+        count = sum(n.startswith(f"{chapter}.") for n in NUMBERS)
+        assert count >= 5, f"{path.name} has {count} exercises: write five at least"
 
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_has_answers_of_each_kind(number):
     answers = _answers(number)
-    assert len(answers.right) >= 1
-    assert len(answers.wrong) >= 3
+    lacks = [
+        f"{least} {kind}"
+        for kind, given, least in (
+            ("other right answer", answers.right, 1),
+            ("wrong answers, each with the words that it is told", answers.wrong, 3),
+        )
+        if len(given) < least
+    ]
+    assert not lacks, (
+        f'exercise {number}: write `"{number}": Answers(right=[...], wrong=[...])` in '
+        f"{_module(number).replace('.', '/')}.py, with at least {' and '.join(lacks)}"
+    )
+
+
+def test_every_answer_has_its_exercise():
+    known = [number for path in CHAPTERS for number in _chapter_answers(path.name[:2])]
+    lost = sorted(set(known) - set(NUMBERS))
+    assert not lost, f"tests/answers/ has {lost}, and no notebook: run `make notebooks`"
 
 
 @pytest.mark.parametrize("number", NUMBERS)

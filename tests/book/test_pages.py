@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 BOOK = Path(__file__).parents[2] / "book"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
@@ -20,6 +21,49 @@ def run(code: list[str]) -> None:
     names: dict = {}
     for number, block in enumerate(code):
         exec(compile(block, f"<block {number}>", "exec"), names)
+
+
+def unlisted(toc: dict, book: Path) -> list[str]:
+    """What is missing between the table of contents and the pages, in words."""
+    listed = [toc["root"], *(c["file"] for p in toc["parts"] for c in p["chapters"])]
+    pages = [f"book/{path.stem}" for path in sorted(book.glob("*.md"))]
+    chapters = sorted(path.stem for path in (book / "chapters").glob("*.md"))
+    pages += [
+        f"{folder}/{c}" for folder in ("notebooks", "solutions") for c in chapters
+    ]
+    told = [
+        f"{name} is on no page of the site: add `- file: {name}` to book/_toc.yml"
+        for name in pages
+        if name not in listed
+    ]
+    told += [
+        f"book/_toc.yml lists {name}, which is no page and no chapter of book/"
+        for name in listed
+        if name not in pages
+    ]
+    return told + [
+        f"book/_toc.yml lists {name} more than once"
+        for name in dict.fromkeys(listed)
+        if listed.count(name) > 1
+    ]
+
+
+def test_every_page_is_in_the_table_of_contents():
+    toc = yaml.safe_load((BOOK / "_toc.yml").read_text("utf8"))
+    told = unlisted(toc, BOOK)
+    assert not told, "; ".join(told)
+
+
+def test_a_page_that_is_not_listed_is_seen():
+    toc = yaml.safe_load((BOOK / "_toc.yml").read_text("utf8"))
+    toc["parts"][0]["chapters"] = [{"file": "book/none"}, {"file": "book/glossary"}]
+    said = [
+        "book/install is on no page",
+        "lists book/none, which",
+        "lists book/glossary",
+    ]
+    told = unlisted(toc, BOOK)
+    assert [words in line for words, line in zip(said, told, strict=True)] == [True] * 3
 
 
 def test_the_cheatsheet_runs():
@@ -55,10 +99,14 @@ def test_the_page_of_errors_has_every_rule_and_is_fresh():
     text = (BOOK / "errors.md").read_text("utf8")
     headings = re.findall(r"^### (.*)$", text, re.M)
     codes = [r.code.replace("-", " ") for r in RULES]
-    assert sorted(h.lower() for h in headings) == sorted(c.lower() for c in codes)
+    same = sorted(h.lower() for h in headings) == sorted(c.lower() for c in codes)
+    assert same, (
+        "book/errors.md has other rules than `explain`: "
+        "run `.venv/bin/python -m tools.book.make_pages`"
+    )
     command = [sys.executable, "-m", "tools.book.make_pages", "--check"]
-    done = subprocess.run(command, cwd=BOOK.parent, capture_output=True)
-    assert done.returncode == 0
+    done = subprocess.run(command, cwd=BOOK.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def make_exercises_page(book_folder: Path) -> subprocess.CompletedProcess:

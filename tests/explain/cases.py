@@ -25,6 +25,38 @@ IS_OLD = tuple(map(int, jax.__version__.split(".")[:2])) < (0, 11)
 SAME = object()
 
 
+# Patterns, by rule and place in it, for what the other version says.
+OTHER_VERSION = {
+    True: {
+        "too-many-entries": {2},
+        "pvary-is-gone": {2},
+        "dimension-must-be-whole": {1},
+        "scatter-is-ambiguous": {0},
+    },
+    False: {
+        "too-many-entries": {3},
+        "pvary-is-gone": {0},
+        "donated-and-gone": {1},
+        "contraction-is-ambiguous": {1},
+    },
+}[IS_OLD]
+# Rules whose message says too little alone, without type or traceback.
+NOT_ALONE = {
+    "devices-do-not-fill-the-shape",
+    "mesh-from-a-number",
+    "spec-longer-than-shape",
+    "wrong-axis-in-shard-map",
+    "ppermute-numbers",
+    "pmap-rows",
+    "pmap-scalar",
+    "pmap-out-axes",
+    "nnx-tree-of-shardings",
+    "optax-returns-two",
+    "flax-shard-rows",
+    "sharding-type",
+}
+
+
 @dataclass(frozen=True)
 class Case:
     """A program that raises, and the code of its explanation; None: it runs."""

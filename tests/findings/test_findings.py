@@ -12,6 +12,7 @@ import lzma
 import os
 import re
 import tarfile
+from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from math import prod
@@ -44,14 +45,12 @@ from spmd_helpers._shardings.cuts import spec_words
 from spmd_helpers._xray import xray as xray_module
 
 from . import findings_programs as programs
-from .findings_programs import BAD, GOOD, B, D, F, see
+from .findings_programs import BAD, GOOD, WORDS, B, D, F, see
 
 HLO = Path(__file__).parents[1] / "data" / "hlo"
-CHAPTERS = {
-    *("02_jit_sharding", "04_computation_follows_data", "05_three_modes"),
-    *("07_redundant_compute", "08_it_ran_but", "10_fsdp", "11_two_dimensions"),
-    *("12_attention", "13_training_loop"),
-}
+BOOK = Path(__file__).parents[2] / "book"
+CHAPTERS = {path.stem for path in (BOOK / "chapters").glob("*.md")}
+HERE = "tests/findings/findings_programs.py"
 M, M42 = {"data": 8}, {"data": 4, "model": 2}
 VERSION = tuple(int(n) for n in re.findall(r"\d+", jax.__version__)[:2])
 ALL = {**GOOD, **BAD}
@@ -98,7 +97,30 @@ def test_there_are_enough_of_both():
     assert len(GOOD) >= 20
     assert len(BAD) >= 20
     told = [code for program in BAD.values() for code in program.codes]
-    assert [code for code in told if told.count(code) < 2] == []
+    rare = sorted({*told, *written()}, key=told.count)
+    missing = [
+        f"{2 - told.count(code)} under `@bad({code!r})`"
+        for code in rare
+        if told.count(code) < 2
+    ]
+    assert not missing, f"each code needs two programs; add to {HERE}: {missing}"
+
+
+def written() -> set[str]:
+    """The codes of all findings that the detectors can make."""
+    calls = (
+        node
+        for path in sorted(Path(inspect.getfile(Finding)).parent.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding"
+    )
+    return {call.args[0].value for call in calls}
+
+
+def test_the_codes_that_are_written_are_read():
+    assert {"idle-axis", "summed-twice", "gathered-stack"} <= written()
+    unknown = {code for bad in BAD.values() for code in bad.codes} - written()
+    assert not unknown, f"no detector in src/spmd_helpers/_findings/ tells {unknown}"
 
 
 @cache
@@ -306,159 +328,6 @@ def test_a_table_that_is_multiplied_too_is_not_gathered_for_its_rows():
 
 # --- The words ----------------------------------------------------------------------
 
-ASK = (
-    "Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, here "
-    "P('data'); or make the mesh's axes Explicit. (chapter 10)"
-)
-WORDS = {
-    # 128 · 64 floats are 32 KiB; cut into eight they are 4 KiB: 28 KiB more.
-    ("fsdp_gradients_not_asked_for", "replicated-output"): (
-        "replicated-output: result['w2'] comes out whole along data, which cuts "
-        "params['w2'] of the same shape: 28 KiB more on each device. " + ASK
-    ),
-    ("fsdp_gradients_not_asked_for", "moved-output"): (
-        "moved-output: result['w1'] comes out cut along another dimension than "
-        "params['w1'] of the same shape: P(None, 'data') instead of P('data'). " + ASK
-    ),
-    ("pmean_of_summed_gradients", "summed-twice"): (
-        "summed-twice: A pmean over data of a gradient that is already summed over "
-        "data: inside shard_map, JAX sums the gradient of what is the same on all "
-        "devices. This pmean changes nothing: the gradient is 8 times the mean. "
-        "Differentiate with respect to jax.lax.pcast(w, 'data', to='varying') and keep "
-        "the pmean; or take the pmean of the loss inside the function that is "
-        "differentiated, and none of the gradients. (chapter 02)"
-    ),
-    ("psum_of_what_is_alike", "summed-twice"): (
-        "summed-twice: A psum over data adds up what is the same on all 4 devices: it "
-        "comes out 4 times too large. Leave the psum out, or use pmean. (chapter 02)"
-    ),
-    ("block_sum_unchecked", "unchecked-output"): (
-        "unchecked-output: Output 0 of a shard_map, float32[128], differs along data, "
-        "which its out_specs do not name. With check_vma=False nobody looks: one "
-        "device's value is taken for all. Leave check_vma on, and sum or average it "
-        "first, jax.lax.psum(x, 'data'), or name the axis in out_specs. (chapter 05)"
-    ),
-    ("same_dropout_in_each_block", "same-randomness"): (
-        "same-randomness: Inside a shard_map every device along data draws the same "
-        "random numbers for its own part of the data: the key is the same on all. Give "
-        "each its own key: jax.random.fold_in(key, jax.lax.axis_index('data')). "
-        "(chapter 05)"
-    ),
-    # Two moments of two weights of 32 KiB, and a count.
-    ("optimizer_state_on_one_device", "single-device-output"): (
-        "single-device-output: The arguments lie on 8 devices, but result[0].mu['w1'], "
-        "result[0].mu['w2'], result[0].nu['w1'], result[0].nu['w2'] and 1 more (128 "
-        "KiB in all) will lie on one: the values of the arguments are not used, so jit "
-        "leaves them out, and with them where they lie. Say where the results go: "
-        "jax.jit(f, out_shardings=…), with the shardings of the parameters. "
-        "(chapter 10)"
-    ),
-    # 34 · 128 floats.
-    ("two_rows_more", "gathered-output"): (
-        "gathered-output: result (float32[34, 128]) is gathered over data for nothing "
-        "but to come out whole on every device, 17 KiB on each: 34 does not divide by "
-        "4. Choose sizes that divide by the devices and keep the cut dimension as "
-        "it is; or say where it goes with out_shardings. (chapter 04)"
-    ),
-    ("moved_into_a_shard_map", "unrequested-reshard"): (
-        "unrequested-reshard: A shard_map takes x as P('data'), but it lies as "
-        "P(None, 'data'): it is moved over data first, each time. Place it as "
-        "P('data') once, with jax.device_put, or take it as it lies: change in_specs. "
-        "(chapter 05)"
-    ),
-    # 32 · 32 · 32 floats.
-    ("constraint_by_way_of_the_whole", "gathered-reshard"): (
-        "gathered-reshard: To lie as P(None, ('data', 'model')), float32[32, 32, 32] "
-        "is first gathered whole over model: 128 KiB on each device, of which it keeps "
-        "1/8. Go there in two steps, moving one axis at a time, or cut it from the "
-        "start as it is needed. (chapter 04)"
-    ),
-    # 32 · 16 · 128 floats.
-    ("sequence_merged_with_batch", "gathered-reshape"): (
-        "gathered-reshape: The reshape of (32, 16, 128) to (512, 128) gathers its "
-        "operand over model, 256 KiB on each device: of dimensions that are merged "
-        "only the first may be cut. Cut a dimension that the reshape keeps, or a "
-        "number of heads that divides by the devices of the axis. (chapter 12)"
-    ),
-    # 32 · 128 floats.
-    ("fixed_rows_set", "gathered-operand"): (
-        "gathered-operand: For setting rows the compiler gathers x (float32[32, 128]) "
-        "whole over data, 16 KiB on each device. Cut another dimension there, or write "
-        "it in jax.shard_map: each block by itself, then what they need of each other. "
-        "(chapter 04)"
-    ),
-    # Two rows on each of eight devices are sixteen: three devices hold none of the ten.
-    ("ten_rows_for_eight", "padded-constraint"): (
-        "padded-constraint: The constraint P('data') cuts dimension 0 of "
-        "float32[10, 128] into 8 blocks: 10 does not divide by 8, so each device holds "
-        "2 rows, 16 in all, and 3 devices nothing but padding. Choose a size that "
-        "divides by 8, such as 16, and mask what is too much. (chapter 08)"
-    ),
-    ("nine_rows_returned", "dropped-constraint"): (
-        "dropped-constraint: The constraint P('data') is not obeyed: result comes out "
-        "as P(), because dimension 0 of float32[9, 128] does not divide by 8. Choose a "
-        "size that divides by 8, such as 16, and mask what is too much. (chapter 08)"
-    ),
-    ("device_put_in_jit", "dropped-constraint"): (
-        "dropped-constraint: jax.device_put to P(None, 'data') inside jit does nothing "
-        "to float32[32, 128]: on Auto axes it is passed over. It lies as P('data') as "
-        "before. Write jax.lax.with_sharding_constraint(x, NamedSharding(mesh, "
-        "P(None, 'data'))), or use Explicit axes and jax.reshard. (chapter 08)"
-    ),
-    # 4 layers of 64 · 128 floats, half of each on a device, are 64 KiB; two of them.
-    ("scan_over_cut_layers", "gathered-stack"): (
-        "gathered-stack: stack['w1'] (float32[4, 64, 128]) and stack['w2'] (float32[4, "
-        "128, 64]): cut over data along the dimension that a loop takes slice by "
-        "slice, and so all 4 slices are gathered before the loop: 128 KiB on each "
-        "device. Cut another dimension of the stack, such as P(None, 'data'): then "
-        "each turn gathers its own layer only. (chapter 10)"
-    ),
-    # 512 · 64 floats, and one row of 64.
-    ("one_word_of_a_table", "gathered-embedding"): (
-        "gathered-embedding: table (float32[512, 64]) is gathered whole over model, "
-        "128 KiB on each device, to look up 256 B of it. Leave the table cut and let "
-        "the rows travel: cut its features, P(None, 'model'), or its rows without "
-        "asking for it whole. (chapter 11)"
-    ),
-    ("loop_until_all_are_done", "loop-collective"): (
-        "loop-collective: The condition of a while loop needs an all-reduce over data: "
-        "before each turn all devices wait for each other, and all run as many turns "
-        "as the slowest needs. If the rows are independent, put the loop in "
-        "jax.shard_map, where each device tests its own; else test every few turns "
-        "only. (chapter 05)"
-    ),
-    ("batch_over_one_of_two_axes", "idle-axis"): (
-        "idle-axis: Along model (2 devices) all devices compute the same matrix "
-        "products: 50% of that work is done for nothing (redundancy 2). Cut "
-        "something over model too, such as a weight, P(None, 'model'), or the batch, "
-        "P(('data', 'model')); or leave it out of the mesh. (chapter 07)"
-    ),
-    # One of two products, twice as large on a device as the other: 2/3 of its work.
-    ("half_of_the_products_cut", "redundant-work"): (
-        "redundant-work: Along model (2 devices) 67% of the work of the matrix "
-        "products is repeated (redundancy 1.5). Find the product that is not cut over "
-        "model, and cut its batch or its weight over it. (chapter 07)"
-    ),
-    ("state_never_placed", "sharding-drift"): (
-        "sharding-drift: params['w1'] → result[0]['w1'] and params['w2'] → "
-        "result[0]['w2'] go in on one device and come out as P() on 8 devices: the "
-        "second step compiles again. Place it before the first step as the step "
-        "returns it: jax.device_put(state, sharding); or ask for it with "
-        "out_shardings. (chapter 08)"
-    ),
-    ("dtype_changed_by_the_step", "sharding-drift"): (
-        "sharding-drift: w → result goes in as bfloat16[64, 64] and comes out as "
-        "float32[64, 64]: the second step compiles again. Give the first step what the "
-        "step returns: x = x.astype(dtype) before it. (chapter 08)"
-    ),
-    # An eighth of 32 · 256 floats.
-    ("donated_for_another_sharding", "donation-ignored"): (
-        "donation-ignored: x is donated, but no result takes its memory (4 KiB per "
-        "device): result lies P() and not P('data'). Return an array of the same "
-        "shape, dtype and sharding (out_shardings), or don't donate it. (chapter 13)"
-    ),
-}
-
 
 @pytest.mark.parametrize(("name", "code"), WORDS)
 def test_what_is_said(name, code):
@@ -467,9 +336,12 @@ def test_what_is_said(name, code):
 
 
 def test_each_code_has_its_words():
-    assert {code for _, code in WORDS} == {
-        code for program in BAD.values() for code in program.codes
-    }
+    codes = {code for program in BAD.values() for code in program.codes}
+    missing = sorted(codes - {code for _, code in WORDS})
+    assert not missing, (
+        f"add the whole finding of one program to WORDS, {HERE}: {missing}"
+    )
+    assert {code for _, code in WORDS} == codes
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -477,7 +349,7 @@ def test_what_is_named_is_there(name):
     found, _ = seen(name)
     start = inspect.getsourcelines(BAD[name].build)[1]
     for finding in found.findings:
-        assert finding.chapter in CHAPTERS
+        assert finding.chapter in CHAPTERS, f"{finding.chapter}: not in book/chapters"
         for paths, tree in (
             (r"\bresult(?:\[[^\]]*\]|\.\w+)+", {"result": found.output_shardings}),
             (r"\bparams\['w\d'\]", {"params": found.input_shardings[0]}),
@@ -816,6 +688,16 @@ OFF = [
     (gathered, "_reshapes", "sequence_merged_with_batch"),
     (gathered, "_operands", "cumsum_along_the_cut"),
 ]
+MODULES = (findings_find, findings_requests, shardings, findings_compiled, gathered)
+# Detectors without a line above are held against every bad program.
+OFF += [
+    (module, name, None)
+    for module in MODULES
+    for name, function in inspect.getmembers(module, inspect.isfunction)
+    if function.__module__ == module.__name__ and name != "_all"
+    if inspect.signature(function).return_annotation == Iterator[Finding]
+    if not any((module, name) == known[:2] for known in OFF)
+]
 
 
 def changes(name):
@@ -826,7 +708,9 @@ def changes(name):
 
 @pytest.mark.parametrize(("module", "function", "name"), OFF, ids=lambda x: str(x))
 def test_a_detector_that_is_off_is_missed(module, function, name, monkeypatch):
-    seen(name)  # as it is, kept for the comparison
+    names = [name] if name else list(BAD)
+    for each in names:
+        seen(each)  # as it is, kept for the comparison
     if function in ("_summed", "_unchecked", "_drawn"):
         field = {"_summed": "sums", "_unchecked": "unchecked", "_drawn": "drawn"}
         emptied = {field[function]: {}}
@@ -838,7 +722,9 @@ def test_a_detector_that_is_off_is_missed(module, function, name, monkeypatch):
         )
     else:
         monkeypatch.setattr(module, function, nothing)
-    assert changes(name)
+    assert any(map(changes, names)), (
+        f"{function} is asked for nothing in {HERE}: add a program that only it tells"
+    )
 
 
 def eager(module, name, value, program):

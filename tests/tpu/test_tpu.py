@@ -26,6 +26,7 @@ from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from spmd_helpers._core.words import join_words
 from spmd_helpers._hardware.chips import HARDWARE
 from spmd_helpers._hlo.parser import dtype_word
 from spmd_helpers._tpu import libtpu as tpu_libtpu
@@ -59,7 +60,7 @@ BLOCKS = [
 
 _HOW = (
     " Write the kind of chip and how many stand in each direction, as in 'v5e:4x8' or "
-    "'v5p:4x4x4'; the kinds are v4, v5e, v5p, v6e and 7x."
+    f"'v5p:4x4x4'; the kinds are {join_words([*tpu_topology.GENERATIONS])}."
 )
 _NO_CHIPS = "does not say its chips." + _HOW
 BAD_NAMES = [
@@ -132,7 +133,11 @@ def test_no_such_block(name, message):
 
 def test_kinds_are_those_of_the_hardware_table():
     tpus = [chip.name for chip in HARDWARE.values() if chip.kind == "tpu"]
-    assert [*tpu_topology.GENERATIONS] == tpus
+    assert {"v4", "v5e", "v5p", "v6e", "7x"} <= {*tpus}
+    assert [*tpu_topology.GENERATIONS] == tpus, (
+        "a TPU has a Chip in src/spmd_helpers/_hardware/chips.py and a Generation in "
+        "src/spmd_helpers/_tpu/topology.py, both in the same order"
+    )
 
 
 @given(kind=st.sampled_from([*tpu_topology.GENERATIONS]), chips=st.integers(0, 10**5))
@@ -511,7 +516,7 @@ def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
 
 
 def test_chips_are_named_as_in_the_hardware_table():
-    for name in ("v4", "v5e", "v5p", "v6e", "7x"):
+    for name in tpu_topology.GENERATIONS:
         device = SimpleNamespace(device_kind=HARDWARE[name].device_kind)
         leaf = SimpleNamespace(sharding=SimpleNamespace(device_set=[device]))
         assert tpu_refusals._kind(leaf) == name

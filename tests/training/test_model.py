@@ -300,7 +300,7 @@ def test_a_stack_of_layers(layers, d_model, d_ff, rows):
     assert m.flops(rows, recompute="selective") == m.flops(rows)
 
 
-# Known answers.
+# Known answers. A new model gets its line in EXACT, from its checkpoint.
 
 GPT3_MILLIONS = {
     "gpt3-small": 125,
@@ -357,11 +357,26 @@ def test_checkpoints_to_the_unit(name):
     assert MODELS[name].name == name
 
 
+def test_every_model_was_counted_by_others():
+    here = "EXACT in tests/training/test_model.py"
+    told = [
+        f"{name}: add the number of parameters that its makers publish to {here}"
+        for name in MODELS
+        if name not in EXACT and name not in GPT3_MILLIONS
+    ]
+    told += [
+        f"{name}: MODELS in src/spmd_helpers/_training/models.py has it no longer"
+        for name in {**EXACT, **GPT3_MILLIONS}
+        if name not in MODELS
+    ]
+    assert not told, "; ".join(told)
+
+
 def test_every_model_says_where_its_shapes_stand():
     assert len(MODELS) >= 20
     for name, m in MODELS.items():
         assert m.name == name
-        assert len(m.source) > 20
+        assert len(m.source) > 20, f"{name}: name the paper or file of its shapes"
 
 
 @pytest.mark.parametrize(

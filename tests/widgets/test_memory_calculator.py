@@ -83,7 +83,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_module_is_noticed(browser, mutant):
-    assert differences(browser, cases(2, 300), MUTANTS[mutant])
+    # Of so many states the rarest mutant is seen in six: one that changes is no matter.
+    assert differences(browser, cases(2, 1200), MUTANTS[mutant])
 
 
 def test_every_key_takes_bad_input(browser):
@@ -130,11 +131,14 @@ def test_several_changes_where_no_single_one_does(browser):
         "data=64 × model=1, batch=64, zero=3 (64 devices, not 8): 2.86 TiB → "
     )
     assert f"One way to make it fit: {first['words']}." in none["sentence"]
-    assert [one["set"] for one in megatron["changes"]] == [
+    # A chip that is large enough is offered too: which, `expected` counts for all.
+    others = [one for one in megatron["changes"] if "chip" not in one["set"]]
+    assert megatron["changes"] == expected(DEFAULTS | MEGATRON)["changes"]
+    assert [one["set"] for one in others] == [
         {"zero": "3", "recompute": "nothing_saveable"},
         {"model_axis": "32"},
     ]
-    assert "(256 devices, not 64)" in megatron["changes"][1]["words"]
+    assert "(256 devices, not 64)" in others[1]["words"]
 
 
 def test_where_the_count_was_short_by_more_than_is_free(browser):
