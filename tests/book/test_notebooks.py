@@ -202,7 +202,7 @@ def test_setup_cell_with_an_address(tmp_path):
     master, book = scratch(tmp_path, address="https://github.com/someone/book")
     setup = code(both_notebooks(master, book)[0])[0]
     source = f'"spmd-helpers @ git+https://github.com/someone/book@v{book.version}"'
-    assert f"max(wheels, default=\n        {source}\n    )" in setup
+    assert f"key=path.getmtime, default=\n        {source}\n    )" in setup
     without = code(both_notebooks(*scratch(tmp_path / "without"))[0])[0]
     assert setup.replace(f"\n        {source}\n    ", '""') == without
 
@@ -213,7 +213,7 @@ def test_no_setup_cell_installs_by_a_bare_name(tmp_path):
         setup = code(both_notebooks(*scratch(tmp_path, address=address))[0])[0]
         lines = [line.strip() for line in setup.splitlines() if "pip install" in line]
         assert lines == [
-            '!"{executable}" -m pip install --quiet "{source}"',
+            '!"{executable}" -m pip install -q --no-input "{source}"',
             """how = f'run  %pip install "{source}"  (without pip, '""",
             'how += "`uv pip install` it in a terminal)"',
         ]

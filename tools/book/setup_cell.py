@@ -32,17 +32,18 @@ try:
     import spmd_helpers as spmd
 except ModuleNotFoundError:
     from glob import glob
-    from os import environ
+    from os import environ, path
     from sys import executable
 
     wheels = glob("spmd_helpers-*.whl") or glob(
         "/kaggle/input/**/spmd_helpers-*.whl", recursive=True
     )
-    source = max(wheels, default={source})
+    source = max(wheels, key=path.getmtime, default={source})
     colab = "COLAB_RELEASE_TAG" in environ
     kaggle = "KAGGLE_KERNEL_RUN_TYPE" in environ
     if source and (colab or kaggle):
-        !"{{executable}}" -m pip install --quiet "{{source}}"
+        environ["GIT_TERMINAL_PROMPT"] = "0"  # git shall not ask
+        !"{{executable}}" -m pip install -q --no-input "{{source}}"
     try:
         import spmd_helpers as spmd
     except ModuleNotFoundError:

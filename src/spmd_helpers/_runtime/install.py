@@ -13,9 +13,20 @@ import tempfile
 import time
 
 from .._errors import InstallFailed, RestartNeeded
-from .packages import IMPORTED_AS, Change, installed, is_imported, joined
+from .packages import (
+    TRIED_AS,
+    Change,
+    has_pip,
+    installed,
+    is_imported,
+    is_readable,
+    joined,
+    needed_change,
+    python_in_a_shell,
+)
 
 RESTART = "restart the kernel (in Colab: Runtime > Restart session)"
+_not_imported: set[str] = set()
 _RESTARTS = {
     "Colab": "click Runtime > Restart session and then Runtime > Run all",
     "Kaggle": "click Run > Restart & clear cell outputs and then Run All",
@@ -31,7 +42,8 @@ _PROGRESS = re.compile(
 _NO_NETWORK = re.compile(
     r"NewConnectionError|ConnectTimeout|Temporary failure in name resolution"
     r"|Failed to establish a new connection|Network is unreachable|ProxyError"
-    r"|Read timed out|getaddrinfo failed"
+    r"|Read timed out|getaddrinfo failed|ProtocolError|IncompleteRead|SSLError"
+    r"|Connection (?:broken|reset|aborted)|incomplete-download|from versions: none"
 )
 
 
@@ -39,9 +51,7 @@ def hosted() -> str:
     """Where this runs: "Colab", "Kaggle", or "" where nothing is installed unasked."""
     if "KAGGLE_KERNEL_RUN_TYPE" in os.environ:  # its images are made from Colab's
         return "Kaggle"
-    if "COLAB_RELEASE_TAG" in os.environ or "google.colab" in sys.modules:
-        return "Colab"
-    return ""
+    return "Colab" if "COLAB_RELEASE_TAG" in os.environ else ""
 
 
 def install(change: Change, libraries, place: str) -> None:
@@ -56,7 +66,10 @@ def install(change: Change, libraries, place: str) -> None:
         InstallFailed: pip is missing, could not reach its index, or failed.
     """
     why = joined(change.reasons)
-    loaded = [n for n in change.replaces if n != "numpy" and is_imported(n)]
+    brought = {_name(text) for text in change.requirements} if change.brings_jax else ()
+    loaded = [
+        n for n in (*change.replaces, *brought) if n != "numpy" and is_imported(n)
+    ]
     if loaded:
         raise RestartNeeded(
             f"{loaded[0]} is imported already and has to be replaced ({why}):"
@@ -66,49 +79,76 @@ def install(change: Change, libraries, place: str) -> None:
     numpy_is_in_use = "numpy" in change.replaces and is_imported("numpy")
     names = [_name(text) for text in change.requirements]
     kept = {"numpy"} if change.brings_jax else {"numpy", "jax"}
-    what = joined([name for name in names if name not in kept])
+    what = joined([n for n in names if n not in kept or n in change.replaces])
     accelerated = any("[" in text for text in change.requirements)
     about = "a minute" if accelerated else "20 seconds"
     then = "then one restart" if numpy_is_in_use else "no restart"
+    _require_pip_and_place(change.replaces)
     print(
         f"{place}: pip installs {what} for this notebook, because {why} (about"
         f" {about}, {then}):",
         flush=True,
     )
     begun = time.monotonic()
-    _require_pip_and_place()
-    before = {name: installed(name) for name in [*names, "jaxlib"]}
-    code, said = _pip(change.requirements, _versions_to_keep(change, before))
+    before = _all_versions()
+    ours = [*names, "jaxlib"]
+    code, said = _pip(change.requirements, _versions_to_keep(change, ours))
+    in_use = code and "conflicting dependencies" in said
+    if in_use:  # what is imported stands in the way: replaced too, it needs a restart
+        code, said = _pip(change.requirements, [])
     importlib.invalidate_caches()
     if code:
-        raise InstallFailed(_why_it_failed(said, before, place))
+        raise InstallFailed(_why_it_failed(code, said, before, place))
+    if in_use:
+        raise RestartNeeded(
+            f"packages that are in use had to be replaced too: {_RESTARTS[place]}."
+        )
     if numpy_is_in_use:
         raise RestartNeeded(
             f"NumPy {installed('numpy')} is installed, and an older one is imported:"
             f" {_RESTARTS[place]}."
         )
+    if left := needed_change(libraries):  # an older copy lay under the one replaced
+        _pip(left.requirements, _versions_to_keep(left, ours))
+        importlib.invalidate_caches()
+        if left := needed_change(libraries):
+            where = importlib.metadata.distribution("jax").locate_file("")
+            raise InstallFailed(
+                f"pip ended without an error, and still {joined(left.reasons)}: see"
+                f" what puts {where} on this Python's path, or {_NEW_SESSIONS[place]}."
+            )
     _import_all(["jax", *libraries], place)
     now = joined([f"{name} {installed(name)}" for name in names])
     print(f"{now}: ready after {time.monotonic() - begun:.0f} s")
+
+
+def _all_versions() -> dict[str, str]:
+    importlib.invalidate_caches()
+    found = ((d.name, d.version) for d in importlib.metadata.distributions())
+    return dict(sorted((n, v) for n, v in found if n and v))
 
 
 def _name(requirement: str) -> str:
     return re.match(r"[\w.-]+", requirement)[0]
 
 
-def _require_pip_and_place() -> None:
+def _require_pip_and_place(replaces) -> None:
     """Stop before anything is touched where pip cannot work."""
-    if importlib.util.find_spec("pip") is None:
+    if not has_pip():
         raise InstallFailed(
             "this Python has no pip, so nothing was installed: run  !uv pip install"
-            f" --python {sys.executable} pip  and then this cell again."
+            f" --python {python_in_a_shell()} pip  and then this cell again."
         )
-    folder = sysconfig.get_path("purelib")
-    if not os.access(folder, os.W_OK):
-        raise InstallFailed(
-            f"this Python's packages lie in {folder}, which is read-only, so nothing"
-            " was installed: choose a runtime or an environment that you may change."
-        )
+    folders = {sysconfig.get_path("purelib")}
+    for name in replaces:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            folders.add(str(importlib.metadata.distribution(name).locate_file("")))
+    for folder in filter(os.path.isdir, sorted(folders)):
+        if not os.access(folder, os.W_OK):
+            raise InstallFailed(
+                f"this Python's packages are in {folder}, which is read-only, so"
+                " nothing was installed: take an environment that you may change."
+            )
 
 
 def _versions_to_keep(change: Change, names) -> list[str]:
@@ -118,7 +158,9 @@ def _versions_to_keep(change: Change, names) -> list[str]:
     keep = {package for module in imported for package in homes.get(module, ())}
     keep -= {*names, *change.replaces}
     return sorted(
-        f"{package}=={version}" for package in keep if (version := installed(package))
+        f"{package}=={version}"
+        for package in keep
+        if package and (version := installed(package)) and is_readable(version)
     )
 
 
@@ -139,16 +181,16 @@ def _pip(requirements, keep: list[str]) -> tuple[int, str]:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,  # an interrupt must not stop it half-way
         )
         try:
-            for line in process.stdout:
-                said.append(line)
-                if shown := _PROGRESS.match(line):
-                    print(f"  {shown[1]}", flush=True)
+            _follow(process, said)
             code = process.wait()
-        except KeyboardInterrupt:  # pip was interrupted too, and puts back what it took
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(30)
+        except KeyboardInterrupt:
+            if any(line.startswith("Installing collected") for line in said):
+                print("  pip is replacing packages: it finishes first", flush=True)
+                _follow(process, said)
+                process.wait()
             raise
         finally:
             process.stdout.close()
@@ -158,10 +200,17 @@ def _pip(requirements, keep: list[str]) -> tuple[int, str]:
     return code, "".join(said)
 
 
-def _why_it_failed(said: str, before: dict, place: str) -> str:
-    after = {name: installed(name) for name in before}
-    state = "nothing was changed" if after == before else "it stopped half-way"
-    if _NO_NETWORK.search(said):
+def _follow(process, said: list[str]) -> None:
+    for line in process.stdout:
+        said.append(line)
+        if shown := _PROGRESS.match(line):
+            print(f"  {shown[1]}", flush=True)
+
+
+def _why_it_failed(code: int, said: str, before: dict, place: str) -> str:
+    whole = _all_versions() == before
+    state = "nothing was changed" if whole else "it stopped half-way"
+    if "No space left" not in said and _NO_NETWORK.search(said):
         ask = "see that this runtime has a network"
         if place == "Kaggle":
             ask = (
@@ -169,8 +218,14 @@ def _why_it_failed(said: str, before: dict, place: str) -> str:
                 " confirmed phone number,"
             )
         return f"pip has no connection, and {state}: {ask} and run this cell again."
-    errors = re.findall(r"^ERROR: (.+)$", said, re.M) or said.strip().splitlines()[-1:]
-    reason = errors[0].strip().rstrip(".") if errors else "without a word"
+    if code < 0:
+        reason = "it was stopped from outside"
+    elif "ERROR: Exception:" in said:
+        reason = said.strip().splitlines()[-1]
+    else:
+        errors = re.findall(r"^(?:ERROR|error): (.+)$", said, re.M)
+        reason = errors[0] if errors else "it gave no reason"
+    reason = reason.strip().rstrip(".")
     return (
         f"pip failed ({_shortened(reason)}), and {state}: run this cell again, and if"
         f" it fails again, {_NEW_SESSIONS[place]}."
@@ -182,10 +237,18 @@ def _shortened(text: str, most: int = 160) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def import_again(place: str) -> None:
+    """Raise again what the last installation in this process could not import."""
+    if _not_imported:
+        _import_all(sorted(_not_imported), place)
+
+
 def _import_all(packages, place: str) -> None:
     for package in packages:
+        _not_imported.add(package)
         try:
-            importlib.import_module(IMPORTED_AS.get(package, package))
+            importlib.import_module(TRIED_AS.get(package, package))
+            _not_imported.discard(package)
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise InstallFailed(

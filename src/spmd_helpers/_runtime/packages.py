@@ -1,9 +1,14 @@
 """Which packages are installed, whether they fit each other, and what would fit."""
 
+import contextlib
 import dataclasses
+import glob
+import importlib.machinery
 import importlib.metadata
 import importlib.util
+import os
 import re
+import shlex
 import shutil
 import sys
 
@@ -12,7 +17,12 @@ OLDEST_NUMPY = "2.0"  # what jax 0.10.2 asks for
 # JAX from this version on asks for NumPy from that version on (by its own metadata).
 # pip would find it out by downloading each newer JAX first.
 NUMPY_FOR_JAX = (("0.12", "2.2"), ("0.11", "2.1"))
+# A newer JAX than any that was tried is kept where it is, and never brought: on the day
+# that one breaks flax, no notebook would run.
+JAX_NOT_TRIED = "0.13"
 IMPORTED_AS = {"orbax-checkpoint": "orbax.checkpoint"}
+# What chapters import of it: an old `flax` is imported where `flax.nnx` is not.
+TRIED_AS = {"flax": "flax.nnx", "orbax-checkpoint": "orbax.checkpoint"}
 
 # Releases that cannot be imported beside a JAX although their metadata allow it:
 # library -> (which JAX, which releases). Found by importing each release beside
@@ -49,10 +59,14 @@ class Change:
     @property
     def command(self) -> str:
         """The line to type in a notebook cell, for pip or, where there is none, uv."""
-        if importlib.util.find_spec("pip") is None and shutil.which("uv"):
+        if not has_pip():
             names = [re.match(r"[\w.-]+", text)[0] for text in self.requirements]
             renew = "".join(f" -P {name}" for name in names if name != "numpy")
-            return f"!uv pip install --python {sys.executable}{renew} {self._quoted}"
+            here = python_in_a_shell()
+            if shutil.which("uv"):
+                return f"!uv pip install --python {here}{renew} {self._quoted}"
+            pip = f"{here} -m pip install -U {self._quoted}"
+            return f"!{here} -m ensurepip && {pip}"
         return f"%pip install -U {self._quoted}"
 
     @property
@@ -87,17 +101,19 @@ def needed_change(libraries=(), running_jax: str | None = None) -> Change | None
         and (have := installed(name))
         and not fits(name, have, jax if stays else _NEWEST)
     ]
-    if not (faults or missing or (stays and unfit)):
+    numpy = installed("numpy")
+    old_numpy = bool(numpy and is_older(numpy, OLDEST_NUMPY))
+    if not (faults or missing or old_numpy or (stays and unfit)):
         return None
     reasons = [*faults, *(f"{name} is not installed" for name in missing)]
     if stays:
         reasons += [f"{n} {installed(n)} does not work with jax {jax}" for n in unfit]
     extras = _extras() if faults else ""
-    numpy = installed("numpy")
     wanted = f"jax{extras}=={jax}" if stays else f"jax{extras}{_newest_with(numpy)}"
-    requirements = [wanted, *missing, *unfit]
+    oldest = jax if stays else OLDEST_JAX
+    requirements = [wanted, *(_that_fits(n, oldest) for n in [*missing, *unfit])]
     replaces = [*(["jax", "jaxlib"] if faults and jax else []), *unfit]
-    if numpy and is_older(numpy, OLDEST_NUMPY):
+    if old_numpy:
         reasons.append(f"NumPy {numpy} is older than {OLDEST_NUMPY}")
         requirements.append(f"numpy>={OLDEST_NUMPY}")
         replaces.append("numpy")
@@ -106,12 +122,28 @@ def needed_change(libraries=(), running_jax: str | None = None) -> Change | None
     return Change(tuple(reasons), tuple(requirements), tuple(replaces), bool(faults))
 
 
+def _that_fits(name: str, jax: str) -> str:
+    """What to ask pip for: not the releases that cannot be imported beside this JAX.
+
+    Without it pip is content with what is there when it finds no newer one.
+    """
+    from packaging.specifiers import SpecifierSet
+
+    turned = {"<": ">=", "==": "!="}
+    wanted = ""
+    for which_jax, releases in DOES_NOT_IMPORT.get(name, ()):
+        if SpecifierSet(which_jax).contains(jax, prereleases=True):
+            operator, release = re.fullmatch(r"(\W+)(.+)", releases).groups()
+            wanted = wanted or turned[operator] + release  # the first is the strictest
+    return name + wanted
+
+
 def _newest_with(numpy: str | None) -> str:
     """The versions of JAX to choose from: ">=0.10.2", below one that wants more."""
-    if numpy is None or is_older(numpy, OLDEST_NUMPY):
-        return f">={OLDEST_JAX}"
-    too_new = [jax for jax, wants in NUMPY_FOR_JAX if is_older(numpy, wants)]
-    return f">={OLDEST_JAX}" + (f",<{too_new[-1]}" if too_new else "")
+    too_new = [JAX_NOT_TRIED]
+    if numpy and not is_older(numpy, OLDEST_NUMPY):
+        too_new += [jax for jax, wants in NUMPY_FOR_JAX if is_older(numpy, wants)]
+    return f">={OLDEST_JAX},<{too_new[-1]}"
 
 
 def _faults_of_jax(jax: str | None, running: str | None):
@@ -126,8 +158,9 @@ def _faults_of_jax(jax: str | None, running: str | None):
         for name, asked in _requirements_of_jax():
             have = installed(name)
             if have is None:
-                if name == "jaxlib":
-                    yield f"jax {jax} is installed without jaxlib"
+                pair = {name.replace("pjrt", "plugin"), name.replace("plugin", "pjrt")}
+                if name == "jaxlib" or any(map(installed, pair)):
+                    yield f"jax {jax} is installed without {name}"
             elif name == "libtpu":  # a newer one works, and images have such
                 oldest = re.search(r"\d+(\.\d+)*", str(asked))
                 if oldest and is_older(have, oldest[0]):
@@ -140,13 +173,17 @@ def _requirements_of_jax():
     """(jaxlib or a plugin, which versions the installed JAX goes with)."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    for text in importlib.metadata.requires("jax") or ():
+    texts = list(importlib.metadata.requires("jax") or ())
+    for cuda in ("12", "13"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            texts += importlib.metadata.requires(f"jax-cuda{cuda}-plugin") or ()
+    for text in texts:
         try:
             asked = Requirement(text)
         except InvalidRequirement:
             continue
         extras = {"", "tpu", "cuda12-local", "cuda13-local"}
-        if not re.fullmatch(r"jaxlib|libtpu|jax-cuda1[23]-plugin", asked.name):
+        if not re.fullmatch(r"jaxlib|libtpu|jax-cuda1[23]-(plugin|pjrt)", asked.name):
             continue
         if asked.marker is None or any(
             asked.marker.evaluate({"extra": extra}) for extra in extras
@@ -160,12 +197,20 @@ def _extras() -> str:
     NVIDIA's own libraries stay as they are where they are new enough for the plugin,
     and are not brought where the plugin runs on those of the system.
     """
-    extras = ["tpu"] if installed("libtpu") else []
-    for cuda in ("12", "13"):
-        if installed(f"jax-cuda{cuda}-plugin"):
+    extras = ["tpu"] if installed("libtpu") or _is_tpu_runtime() else []
+    for cuda in ("12", "13"):  # one of the two is left when pip is stopped between
+        if installed(f"jax-cuda{cuda}-plugin") or installed(f"jax-cuda{cuda}-pjrt"):
             local = "" if installed(f"nvidia-cudnn-cu{cuda}") else "-local"
             extras.append(f"cuda{cuda}{local}")
     return f"[{','.join(extras)}]" if extras else ""
+
+
+def _is_tpu_runtime() -> bool:
+    """Whether Colab or Kaggle has given this notebook TPUs, libtpu or not."""
+    if not {"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"} & {*os.environ}:
+        return False
+    files = [*glob.glob("/dev/accel[0-9]*"), *glob.glob("/dev/vfio/[0-9]*")]
+    return "ISTPUVM" in os.environ or bool(files)  # the word of Kaggle's image
 
 
 def fits(name: str, version: str, jax: str) -> bool:
@@ -177,6 +222,19 @@ def fits(name: str, version: str, jax: str) -> bool:
         and SpecifierSet(releases).contains(version, prereleases=True)
         for which_jax, releases in DOES_NOT_IMPORT.get(name, ())
     )
+
+
+def has_pip() -> bool:
+    """Whether this Python has pip; setuptools' finder, which warns, is not asked."""
+    return importlib.machinery.PathFinder.find_spec("pip") is not None
+
+
+def python_in_a_shell() -> str:
+    """This Python as a word of a `!` line, whatever its path has in it."""
+    path = sys.executable
+    if sys.platform == "win32":
+        return f'"{path}"'
+    return shlex.quote(path).replace("{", "{{").replace("}", "}}")
 
 
 def installed(name: str) -> str | None:
@@ -197,17 +255,28 @@ def joined(texts) -> str:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the module of a package can be found, without importing it."""
+    """Whether pip finished installing a package: metadata and a module, not imported.
+
+    A folder without a module in it is not one, nor is what a stopped pip left.
+    """
     module = IMPORTED_AS.get(name, name)
+    if installed(name) is None or (module in sys.modules and not sys.modules[module]):
+        return False
+    top, *rest = module.split(".")
     try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # no parent; a module without a spec
-        return module in sys.modules
+        spec = importlib.util.find_spec(top)  # of the first part: imports nothing
+        for part in rest:
+            top = f"{top}.{part}"
+            where = spec and spec.submodule_search_locations
+            spec = where and importlib.machinery.PathFinder.find_spec(top, where)
+    except ValueError:  # imported, and without a spec
+        return True
+    return bool(spec) and spec.origin is not None
 
 
 def is_imported(name: str) -> bool:
     """Whether a package's module has been imported in this process."""
-    return IMPORTED_AS.get(name, name).split(".")[0] in sys.modules
+    return IMPORTED_AS.get(name, name) in sys.modules
 
 
 def is_older(version: str, than: str) -> bool:
@@ -230,5 +299,15 @@ def is_older(version: str, than: str) -> bool:
 
     try:
         return Version(version) < Version(than)
+    except InvalidVersion:
+        return False
+
+
+def is_readable(version: str) -> bool:
+    """Whether pip could read a version; Debian's own packages have others."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return bool(Version(version))
     except InvalidVersion:
         return False

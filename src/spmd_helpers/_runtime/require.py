@@ -3,7 +3,7 @@
 import sys
 
 from .._errors import MissingLibrary, NoJax, OldJax, RestartNeeded
-from .install import RESTART, hosted, install
+from .install import RESTART, hosted, import_again, install
 from .packages import OLDEST_JAX, Change, is_older, joined, needed_change
 
 
@@ -63,14 +63,15 @@ def require(*libraries):
     """
     change = needed_change(libraries)
     running = str(getattr(sys.modules.get("jax"), "__version__", ""))
+    place = hosted()
     if change is None:
         if running and is_older(running, OLDEST_JAX):
             raise RestartNeeded(
                 f"jax {running} is running, and a newer one is installed: {RESTART} and"
                 " run this cell first."
             )
+        import_again(place)
         return
-    place = hosted()
     if place:
         install(change, libraries, place)
         return
