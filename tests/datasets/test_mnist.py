@@ -385,7 +385,7 @@ LOAD = """
 import sys
 from spmd_helpers._datasets import mnist as _data
 sys.path.insert(0, sys.argv[3])
-from test_data import made_up_files, table_of, is_made_up
+from test_mnist import made_up_files, table_of, is_made_up
 arrays, files = made_up_files()
 _data._FILES = table_of(files)
 digits = _data.load_mnist(full=True, cache=sys.argv[1], base_url=sys.argv[2])

@@ -122,10 +122,11 @@ def install(change: Change, libraries, place: str) -> None:
     print(f"{now}: ready after {time.monotonic() - begun:.0f} s")
 
 
-def _all_versions() -> dict[str, str]:
+def _all_versions() -> dict[str, str | None]:
+    """What is installed. What pip has put aside (`~axlib...`) is listed, not found."""
     importlib.invalidate_caches()
-    found = ((d.name, d.version) for d in importlib.metadata.distributions())
-    return dict(sorted((n, v) for n, v in found if n and v))
+    listed = {one.name for one in importlib.metadata.distributions()}
+    return {name: installed(name) for name in listed if name}
 
 
 def _name(requirement: str) -> str:
