@@ -30,17 +30,6 @@ IMPORTED_FROM = "import spmd_helpers; print('at', spmd_helpers.__file__)"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-    subprocess.run(
-        [*command, "--outdir", folder, ROOT], check=True, stdout=subprocess.DEVNULL
-    )
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
 def unpacked(wheel, tmp_path_factory):
     """A folder with what the wheel installs, to put on a kernel's path."""
     folder = tmp_path_factory.mktemp("installed")

@@ -47,17 +47,6 @@ IN_USE = "import numpy, matplotlib.pyplot"
 USED = "import jax, numpy, spmd_helpers; print(jax.__version__, numpy.__version__)"
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
-    subprocess.run(
-        [*command, "--outdir", folder, ROOT], check=True, stdout=subprocess.DEVNULL
-    )
-    (built,) = folder.glob("spmd_helpers*.whl")
-    return built
-
-
 @pytest.fixture
 def session(wheel, tmp_path):
     """What starts a fresh runtime: (its Python, a folder with the wheel in it)."""

@@ -1,4 +1,4 @@
 """The Python that a notebook runs in: is its JAX new enough, and what is missing?
 
-Imports `_errors`, and `packaging` inside functions.
+Imports `_core` and `_errors`, and `packaging` inside functions.
 """

@@ -12,6 +12,7 @@ import sysconfig
 import tempfile
 import time
 
+from .._core.words import join_words
 from .._errors import InstallFailed, RestartNeeded
 from .packages import (
     TRIED_AS,
@@ -20,7 +21,6 @@ from .packages import (
     installed,
     is_imported,
     is_readable,
-    joined,
     needed_change,
     python_in_a_shell,
 )
@@ -58,14 +58,15 @@ def install(change: Change, libraries, place: str) -> None:
     """Install what `change` asks for, and import it to see that it works.
 
     What this process has imported already keeps its version, so that no module
-    changes under a running program; only NumPy 1 is replaced, which needs a restart.
+    changes under a running program. NumPy 1, and what leaves pip no other way, are
+    replaced all the same, and a restart is asked for.
 
     Raises:
         RestartNeeded: something that has to be replaced is imported already; nothing
-            was changed, or (NumPy 1) all is installed.
+            was changed; or all is installed, and what is imported was replaced.
         InstallFailed: pip is missing, could not reach its index, or failed.
     """
-    why = joined(change.reasons)
+    why = join_words(change.reasons)
     brought = {_name(text) for text in change.requirements} if change.brings_jax else ()
     loaded = [
         n for n in (*change.replaces, *brought) if n != "numpy" and is_imported(n)
@@ -79,7 +80,7 @@ def install(change: Change, libraries, place: str) -> None:
     numpy_is_in_use = "numpy" in change.replaces and is_imported("numpy")
     names = [_name(text) for text in change.requirements]
     kept = {"numpy"} if change.brings_jax else {"numpy", "jax"}
-    what = joined([n for n in names if n not in kept or n in change.replaces])
+    what = join_words([n for n in names if n not in kept or n in change.replaces])
     accelerated = any("[" in text for text in change.requirements)
     about = "a minute" if accelerated else "20 seconds"
     then = "then one restart" if numpy_is_in_use else "no restart"
@@ -114,11 +115,11 @@ def install(change: Change, libraries, place: str) -> None:
         if left := needed_change(libraries):
             where = importlib.metadata.distribution("jax").locate_file("")
             raise InstallFailed(
-                f"pip ended without an error, and still {joined(left.reasons)}: see"
+                f"pip ended without an error, and still {join_words(left.reasons)}: see"
                 f" what puts {where} on this Python's path, or {_NEW_SESSIONS[place]}."
             )
     _import_all(["jax", *libraries], place)
-    now = joined([f"{name} {installed(name)}" for name in names])
+    now = join_words([f"{name} {installed(name)}" for name in names])
     print(f"{now}: ready after {time.monotonic() - begun:.0f} s")
 
 

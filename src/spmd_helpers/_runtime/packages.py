@@ -248,12 +248,6 @@ def installed(name: str) -> str | None:
         return None
 
 
-def joined(texts) -> str:
-    """Words as a list in a sentence, such as "a, b and c"."""
-    *others, last = texts
-    return f"{', '.join(others)} and {last}" if others else last
-
-
 def is_installed(name: str) -> bool:
     """Whether pip finished installing a package: metadata and a module, not imported.
 

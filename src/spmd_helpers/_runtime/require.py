@@ -2,9 +2,10 @@
 
 import sys
 
+from .._core.words import join_words
 from .._errors import MissingLibrary, NoJax, OldJax, RestartNeeded
 from .install import RESTART, hosted, import_again, install
-from .packages import OLDEST_JAX, Change, is_older, joined, needed_change
+from .packages import OLDEST_JAX, Change, is_older, needed_change
 
 
 def require_jax():
@@ -76,7 +77,7 @@ def require(*libraries):
         install(change, libraries, place)
         return
     raise _kind_of(change)(
-        f"this notebook cannot run yet, because {joined(change.reasons)}: run "
+        f"this notebook cannot run yet, because {join_words(change.reasons)}: run "
         f" {change.command}  {_afterwards(change)} this cell again."
     )
 
