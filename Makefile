@@ -62,10 +62,11 @@ format: environment ## rewrite the code in one format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lint: environment ## check format, style and who imports whom, change nothing
+lint: environment ## check format, style, types and who imports whom, change nothing
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-cache --no-logo
+	@$(BIN)/mypy
 
 clean: ## remove what was built (neither .venv nor my-notebooks/)
 	rm -rf _build dist .pytest_cache .ruff_cache .hypothesis

@@ -43,11 +43,22 @@ def module_name(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
+def for_types_only(tree: ast.AST) -> list[ast.stmt]:
+    """What stands under `if TYPE_CHECKING:`, which never runs."""
+    return [
+        statement
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+    ]
+
+
 def libraries(tree: ast.AST, top_only: bool = False) -> set[str]:
     """What a file imports that is neither its own package nor the standard library."""
     names = []
+    skipped = for_types_only(tree)
     for node in ast.walk(tree):
-        if top_only and node not in tree.body:
+        if node in skipped or (top_only and node not in tree.body):
             continue
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
@@ -67,6 +78,12 @@ def test_a_library_is_seen():
     tree = ast.parse("import re\nimport numpy as np\ndef f():\n    import jax.numpy")
     assert libraries(tree, top_only=True) == {"numpy"}
     assert libraries(tree) == {"numpy", "jax"}
+
+
+def test_a_library_for_types_alone_does_not_count():
+    tree = ast.parse("if TYPE_CHECKING:\n    import jax\nelse:\n    import numpy")
+    assert libraries(tree) == {"numpy"}
+    assert libraries(ast.parse("if TYPED:\n    import jax")) == {"jax"}
 
 
 def private_names(tree: ast.AST) -> list[str]:

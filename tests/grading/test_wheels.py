@@ -49,6 +49,11 @@ def test_each_wheel_has_its_own_package_whole(wheels):
     assert all(wheel.name.endswith("any.whl") for wheel in wheels.values())
 
 
+def test_each_wheel_says_that_it_is_typed(wheels):
+    for package, wheel in wheels.items():
+        assert f"{package}/py.typed" in files_in(wheel)
+
+
 def test_both_have_one_version(wheels):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
     assert project["version"] == spmd_helpers.__version__

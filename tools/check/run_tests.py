@@ -152,6 +152,7 @@ def first(steps: Steps, long: bool) -> None:
     steps.run("format", ruff, "format", "--check", ".")
     steps.run("style", ruff, "check", ".")
     steps.run("arrows", python.parent / "lint-imports", "--no-cache", "--no-logo")
+    steps.run("types", python.parent / "mypy")
     steps.run(
         "stored notebooks fresh", python, "-m", "tools.book.make_notebooks", "--check"
     )
