@@ -193,7 +193,7 @@ def test_a_new_cell_changes_no_other_id(tmp_path):
 def test_setup_cell_without_an_address(tmp_path):
     reader, _ = both_notebooks(*scratch(tmp_path))
     setup = code(reader)[0]
-    assert 'glob("spmd_helpers-*.whl")' in setup
+    assert 'whl = "spmd_helpers-*.whl"' in setup
     assert "git+" not in setup
     assert setup.endswith("\n\nrows = 6")
 
@@ -202,7 +202,7 @@ def test_setup_cell_with_an_address(tmp_path):
     master, book = scratch(tmp_path, address="https://github.com/someone/book")
     setup = code(both_notebooks(master, book)[0])[0]
     source = f'"spmd-helpers @ git+https://github.com/someone/book@v{book.version}"'
-    assert f"key=path.getmtime, default=\n        {source}\n    )" in setup
+    assert f"key=os.path.getmtime, default=\n        {source}\n    )" in setup
     without = code(both_notebooks(*scratch(tmp_path / "without"))[0])[0]
     assert setup.replace(f"\n        {source}\n    ", '""') == without
 
@@ -213,10 +213,19 @@ def test_no_setup_cell_installs_by_a_bare_name(tmp_path):
         setup = code(both_notebooks(*scratch(tmp_path, address=address))[0])[0]
         lines = [line.strip() for line in setup.splitlines() if "pip install" in line]
         assert lines == [
-            '!"{executable}" -m pip install -q --no-input "{source}"',
-            """how = f'run  %pip install "{source}"  (without pip, '""",
-            'how += "`uv pip install` it in a terminal)"',
+            '!"{sys.executable}" -m pip install -q --no-input "{source}"',
+            """do = f'run  %pip install "{source}"' if source else f"add {whl}\"""",
         ]
+
+
+def test_the_setup_cell_is_short(tmp_path):
+    """It says nothing that the package can say; the page that it names exists."""
+    setup = code(both_notebooks(*scratch(tmp_path))[0])[0].partition("\n\nrows")[0]
+    assert len(setup.splitlines()) <= 25
+    assert max(map(len, setup.splitlines())) <= 72
+    page = (ROOT / "book" / "install.md").read_text("utf8")
+    title = page.partition("\n")[0].removeprefix("# ")
+    assert f'(page "{title}": how)' in setup
 
 
 def test_an_address_must_be_one(tmp_path):

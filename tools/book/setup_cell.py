@@ -23,48 +23,32 @@ LIBRARIES = {
 }
 
 # `{source}` is what pip installs where no wheel lies beside the notebook: the tag of
-# the repository that made this notebook, or nothing while there is no address. `colab`
-# and `kaggle` ask what the package's `hosted` asks, which is not there yet. The error
-# is no ImportError: Colab shows those in its own way, with advice that is wrong.
+# the repository that made this notebook, or nothing while there is no address. The two
+# variables are what the package's `hosted` asks, which is not there yet. The error
+# shows its sentence alone, and is no ImportError: Colab adds advice of its own to those.
 TEXT = """\
 # @title Set-up: run this cell first {{ display-mode: "form" }}
-try:
-    import spmd_helpers as spmd
-except ModuleNotFoundError:
-    from glob import glob
-    from os import environ, path
-    from sys import executable
+from importlib.util import find_spec
 
-    wheels = glob("spmd_helpers-*.whl") or glob(
-        "/kaggle/input/**/spmd_helpers-*.whl", recursive=True
-    )
-    source = max(wheels, key=path.getmtime, default={source})
-    colab = "COLAB_RELEASE_TAG" in environ
-    kaggle = "KAGGLE_KERNEL_RUN_TYPE" in environ
-    if source and (colab or kaggle):
-        environ["GIT_TERMINAL_PROMPT"] = "0"  # git shall not ask
-        !"{{executable}}" -m pip install -q --no-input "{{source}}"
-    try:
-        import spmd_helpers as spmd
-    except ModuleNotFoundError:
-        if source and (colab or kaggle):
-            how = f"see above why pip could not install {{source}} "
-            how += "(give a file `... (1).whl` its first name back)"
-        elif source:
-            how = f'run  %pip install "{{source}}"  (without pip, '
-            how += "`uv pip install` it in a terminal)"
-        elif colab:
-            how = "upload spmd_helpers-*.whl (folder icon on the left)"
-        elif kaggle:
-            how = "add spmd_helpers-*.whl, Input > Upload > Dataset,"
-        else:
-            how = "in a copy of the book, `make wheel` writes dist/"
-            how += "spmd_helpers-*.whl: put it beside this notebook"
-        problem = RuntimeError(
-            f"spmd_helpers is missing: {{how}} and run this cell again"
-        )
-        problem._render_traceback_ = lambda: [str(problem)]
-        raise problem from None
+if not find_spec("spmd_helpers"):
+    import os, sys
+    from pathlib import Path
+
+    whl = "spmd_helpers-*.whl"
+    wheels = [*Path().glob(whl), *Path("/kaggle/input").rglob(whl)]
+    source = max(wheels, key=os.path.getmtime, default={source})
+    hosts = {{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}}
+    if source and hosts & {{*os.environ}}:
+        os.environ["GIT_TERMINAL_PROMPT"] = "0"  # git shall not ask
+        !"{{sys.executable}}" -m pip install -q --no-input "{{source}}"
+    if not find_spec("spmd_helpers"):
+        do = f'run  %pip install "{{source}}"' if source else f"add {{whl}}"
+        text = f"spmd_helpers is missing: {{do}}  and run this cell again"
+        error = RuntimeError(text + ' (page "Install and run": how)')
+        error._render_traceback_ = lambda: [str(error)]
+        raise error
+import spmd_helpers as spmd
+
 spmd.require({libraries})
 """
 
