@@ -1,7 +1,8 @@
 """Drawings of shardings and meshes."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from .._core.palette import INK, LIGHT
 from .._core.words import table
@@ -9,8 +10,15 @@ from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
 from .._shardings.from_jax import sharding as read_sharding
 from .picture import Panel, Picture, Strip, Word, mesh_picture, sharding_picture
-from .scene import MONO, SIZES, Rect, scene
+from .scene import MONO, SIZES, Rect, Scene, Text, scene
 from .svg import MARGIN, html, svg, tint_opacity
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh, PartitionSpec, Sharding
+    from jax.typing import DTypeLike
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _BOLD = {"title", "caption"}
 
@@ -22,7 +30,7 @@ class Drawing:
     matplotlib figure. All say the same words, and none needs the array's data.
     """
 
-    def __init__(self, picture: Picture):
+    def __init__(self, picture: Picture) -> None:
         self._picture = picture
 
     def __str__(self) -> str:
@@ -31,7 +39,7 @@ class Drawing:
     __repr__ = __str__
 
     @cached_property
-    def _scene(self):
+    def _scene(self) -> Scene:
         return scene(self._picture)
 
     @property
@@ -40,15 +48,25 @@ class Drawing:
         return svg(self._picture, self._scene)
 
     @cached_property
-    def figure(self):
+    def figure(self) -> "Figure":
         """The picture as a matplotlib figure, which pyplot knows nothing of."""
         return _figure(self._scene)
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(
+        self,
+        include: Container[str] | None = None,
+        exclude: Container[str] | None = None,
+    ) -> dict[str, str]:
         return {"text/html": html(self._picture, self._scene), "text/plain": str(self)}
 
 
-def draw(x, sharding=None, *, mesh=None, dtype="float32") -> Drawing:
+def draw(
+    x: object,
+    sharding: "Sharding | PartitionSpec | None" = None,
+    *,
+    mesh: "Mesh | AbstractMesh | Mapping[str, int] | None" = None,
+    dtype: "DTypeLike" = "float32",
+) -> Drawing:
     """Draw how an array is cut over devices, without touching its data.
 
     >>> from jax.sharding import PartitionSpec as P
@@ -94,7 +112,7 @@ def draw(x, sharding=None, *, mesh=None, dtype="float32") -> Drawing:
         raise error.with_traceback(None) from None
 
 
-def draw_mesh(mesh) -> Drawing:
+def draw_mesh(mesh: "Mesh | AbstractMesh | Mapping[str, int]") -> Drawing:
     """Draw a mesh: which device stands at each place, axis names on the edges.
 
     >>> draw_mesh({"data": 2, "model": 4})
@@ -170,7 +188,7 @@ def _along(level: Sequence[Strip], size: int) -> list[str]:
     return words
 
 
-def _figure(placed):
+def _figure(placed: Scene) -> "Figure":
     """Draw a scene with matplotlib, in the light colors."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
@@ -190,15 +208,18 @@ def _figure(placed):
             edge = color if strip else (color, 0.55)
             axes.add_patch(Rectangle(*box, facecolor=fill, edgecolor=edge, lw=0.9))
             if item.hatched:
-                faint = {"edgecolor": (INK[0], 0.16), "hatch": "//", "lw": 0}
-                axes.add_patch(Rectangle(*box, facecolor="none", **faint))
+                faint = (INK[0], 0.16)
+                hatch = Rectangle(
+                    *box, facecolor="none", edgecolor=faint, hatch="//", lw=0
+                )
+                axes.add_patch(hatch)
         else:
             _figure_text(axes, item)
     return figure
 
 
-def _figure_text(axes, item):
-    style = {
+def _figure_text(axes: "Axes", item: Text) -> None:
+    style: dict[str, Any] = {
         "fontsize": SIZES[item.kind] * 0.72,
         "family": ["DejaVu Sans Mono"] * (item.kind in MONO) + ["DejaVu Sans"],
         "weight": "bold" if item.kind in _BOLD else "normal",
@@ -206,8 +227,12 @@ def _figure_text(axes, item):
         "va": "baseline",
     }
     # One piece after the other: matplotlib has one color for a text.
-    x, left = item.x, "data"
+    x = item.x
+    left: str | Artist = "data"
     for word in item.words:
         color = INK[0] if word.hue is None else LIGHT[word.hue]
-        where = {"xy": (x, item.y), "xycoords": (left, "data")}
-        x, left = 1, axes.annotate(word.text, **where, color=color, **style)
+        coordinates = (left, "data")
+        left = axes.annotate(
+            word.text, (x, item.y), xycoords=coordinates, color=color, **style
+        )
+        x = 1

@@ -4,6 +4,7 @@ The text twin, the SVG and the figure all render this record; none of them compu
 """
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -11,6 +12,7 @@ from .._core.words import PMAP_AXIS, count_words, device_list
 from .._shardings.sharding import MeshFacts, ShardingInfo
 from .words import Words, say_copies, say_mesh, say_sharding, sentences
 
+Cell = Callable[[Sequence[int]], tuple[str, ...]]  # a block's index → its words
 HUES = 4  # mesh axes that have a color of their own
 _LIMITS = {1: 10, 2: 8, 4: 6, 8: 4}  # panels drawn -> rows and columns drawn in each
 _ROWS, _COLUMNS, _PANELS = 4, 3, 4  # drawn at each end where there are more
@@ -61,7 +63,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A whole drawing; `panels` holds None where panels are left out."""
+    """A complete drawing; `panels` holds None where panels are left out."""
 
     title: str
     facts: tuple[str, ...]
@@ -108,8 +110,8 @@ def sharding_picture(info: ShardingInfo) -> Picture:
     ]
     copies = say_copies(info)
 
-    def cell(block):
-        ids = info.devices(block)
+    def cell(block: Sequence[int]) -> tuple[str, ...]:
+        ids = info.devices(tuple(block))
         if info.device_count == 1:
             return (f"device {ids[0]}", *copies)
         return (device_list(ids), *copies)
@@ -124,7 +126,7 @@ def mesh_picture(mesh: MeshFacts) -> Picture:
     sizes = tuple(mesh.shape.values())
     ids = mesh.device_ids
 
-    def cell(index):
+    def cell(index: Sequence[int]) -> tuple[str, ...]:
         position = 0
         for i, size in zip(index, sizes, strict=True):
             position = position * size + i
@@ -133,7 +135,14 @@ def mesh_picture(mesh: MeshFacts) -> Picture:
     return _picture(dims, mesh.shape, cell, say_mesh(mesh), False, "devices")
 
 
-def _picture(dims, mesh_axes, cell, words: Words, hatched, things) -> Picture:
+def _picture(
+    dims: Sequence[_Dim],
+    mesh_axes: Iterable[str],
+    cell: Cell,
+    words: Words,
+    hatched: bool,
+    things: str,
+) -> Picture:
     hues = {axis: i for i, axis in enumerate(mesh_axes) if i < HUES}
     lead, last = dims[:-2], dims[-2:]
     row, column = ([None, None] + list(last))[-2:]
@@ -146,7 +155,7 @@ def _picture(dims, mesh_axes, cell, words: Words, hatched, things) -> Picture:
         column, "→", limit, hues, notes, f"columns of {things}"
     )
 
-    def panel(front):
+    def panel(front: tuple[int, ...]) -> Panel:
         cells = tuple(
             tuple(
                 None
@@ -188,7 +197,14 @@ def _elision(count: int, lines: list[int | None], what: str) -> str:
     return f"drawn: first {half} and last {half} of {count} {what}"
 
 
-def _edge(dim, arrow, limit, hues, notes, what) -> tuple[Edge, list[int | None]]:
+def _edge(
+    dim: _Dim | None,
+    arrow: str,
+    limit: int,
+    hues: Mapping[str, int],
+    notes: list[str],
+    what: str,
+) -> tuple[Edge, list[int | None]]:
     if dim is None:
         return Edge((), (), ("",), None), [0]
     half = _ROWS if arrow == "↓" else _COLUMNS
@@ -208,7 +224,12 @@ def _edge(dim, arrow, limit, hues, notes, what) -> tuple[Edge, list[int | None]]
     return Edge((*_caption(dim, hues), Word(f" {arrow}")), levels, labels, gap), lines
 
 
-def _level(axes, depth, lines, hues) -> tuple[Strip, ...]:
+def _level(
+    axes: Sequence[tuple[str, int]],
+    depth: int,
+    lines: Sequence[int | None],
+    hues: Mapping[str, int],
+) -> tuple[Strip, ...]:
     """The strips of one axis: neighbors that share it and all outer ones, joined."""
     axis, size = axes[depth]
     inner = math.prod(size for _, size in axes[depth + 1 :])
@@ -223,13 +244,20 @@ def _level(axes, depth, lines, hues) -> tuple[Strip, ...]:
     return tuple(_strip(axis, key % size, size, hues, a, b) for key, a, b in spans)
 
 
-def _strip(axis, index, size, hues, start=0, stop=1) -> Strip:
+def _strip(
+    axis: str,
+    index: int,
+    size: int,
+    hues: Mapping[str, int],
+    start: int = 0,
+    stop: int = 1,
+) -> Strip:
     tint = index / (size - 1) if size > 1 else 0.0
-    name = "pmap" if axis == PMAP_AXIS else axis  # the caption has the whole name
+    name = "pmap" if axis == PMAP_AXIS else axis  # the caption has the full name
     return Strip(f"{name} {index}", hues.get(axis), tint, start, stop)
 
 
-def _caption(dim: _Dim, hues) -> list[Word]:
+def _caption(dim: _Dim, hues: Mapping[str, int]) -> list[Word]:
     names = [Word(axis, hues.get(axis)) for axis, _ in dim.axes]
     if not dim.name:
         return names
@@ -243,18 +271,25 @@ def _caption(dim: _Dim, hues) -> list[Word]:
     return [*words, Word(")")]
 
 
-def _panel_caption(lead, hues) -> tuple[Word, ...]:
+def _panel_caption(lead: Sequence[_Dim], hues: Mapping[str, int]) -> tuple[Word, ...]:
     words: list[Word] = []
     for dim in lead:
         words += [Word(", ")] * bool(words) + _caption(dim, hues)
     return tuple(words)
 
 
-def _panel(lead, rest, front, hues, cells) -> Panel:
-    strips, slices = [], []
+def _panel(
+    lead: Sequence[_Dim],
+    rest: int,
+    front: Sequence[int],
+    hues: Mapping[str, int],
+    cells: tuple[tuple[tuple[str, ...] | None, ...], ...],
+) -> Panel:
+    strips: list[Strip] = []
+    slices: list[str] = []
     for dim, block in zip(lead, front, strict=True):
         number = block
-        mine = []
+        mine: list[Strip] = []
         for axis, size in reversed(dim.axes):
             number, index = divmod(number, size)
             mine.insert(0, _strip(axis, index, size, hues))

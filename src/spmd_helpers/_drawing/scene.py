@@ -5,11 +5,12 @@ from above, by the widest of the fonts that a reader is likely to have, so that 
 leaves its box.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .picture import Edge, Panel, Picture, Strip, Word
 
+Span = tuple[float, float]  # where a row or a column starts, and its size in px
 WIDE = 680  # px; a wider drawing scrolls in its own box
 
 SIZES = {
@@ -24,8 +25,8 @@ SIZES = {
 MONO = {"title", "slice", "cell"}
 _LINE, _ROW, _GAP_ROW, _STRIP = 20, 44, 26, 24
 _MIN, _GAP, _PAD, _SPACE = 48, 4, 7, 28
-# A lone panel is at least this large, so that a dimension left whole looks whole.
-_WHOLE_ROWS, _WHOLE_COLUMNS = 88.0, 240.0
+# A lone panel is at least this large, so that an uncut dimension looks uncut.
+_LONE_HEIGHT, _LONE_WIDTH = 88.0, 240.0
 
 
 @dataclass(frozen=True)
@@ -93,21 +94,22 @@ def scene(picture: Picture) -> Scene:
     across = _across(picture.panels, int((WIDE + _SPACE) // pitch))
     title_width = min(text_width(picture.title, "title"), WIDE)
     room = max(350.0, across * pitch - _SPACE, title_width)
-    items: list[Rect | Text] = []
+    lines: list[Text] = []
     y = 0.0
     what, *spec = picture.title.split(" as ")
     title = [what, *(f"as {words}" for words in spec)]
     for line in _wrap(title, "title", room, " "):
         y += _LINE
-        items.append(_text(0, y - 5, line, "title"))
+        lines.append(_text(0, y - 5, line, "title"))
     for line in _wrap(picture.facts, "fact", room):
         y += _LINE
-        items.append(_text(0, y - 6, line, "fact"))
+        lines.append(_text(0, y - 6, line, "fact"))
     y += 10
     if picture.caption:
         above, y = _captions(picture, y, max(room, 560.0))
-        items += above
-    width = max(room, *(i.x + text_width(i.plain, i.kind) for i in items))
+        lines += above
+    width = max(room, *(i.x + text_width(i.plain, i.kind) for i in lines))
+    items: list[Rect | Text] = [*lines]
     column = 0
     for panel in picture.panels:
         if panel is None:  # a line of its own; both ends begin a new one
@@ -128,9 +130,10 @@ def scene(picture: Picture) -> Scene:
     return Scene(_round(width), _round(y), tuple(items))
 
 
-def _captions(picture: Picture, y: float, room: float):
+def _captions(picture: Picture, y: float, room: float) -> tuple[list[Text], float]:
     """What panels, rows and columns are, beside each other while there is room."""
-    items, x = [], 0.0
+    items: list[Text] = []
+    x = 0.0
     captions = picture.captions.items()
     for name, words in captions if len(picture.panels) > 1 else list(captions)[:1]:
         words = (Word(f"{name}: "), *words)
@@ -142,7 +145,7 @@ def _captions(picture: Picture, y: float, room: float):
     return items, y + 12
 
 
-def _across(panels, most: int) -> int:
+def _across(panels: Sequence[Panel | None], most: int) -> int:
     """Panels beside each other: as many as fit and fill every line, if any do."""
     count = panels.index(None) if None in panels else len(panels)
     most = max(1, min(most, count))
@@ -153,7 +156,7 @@ def _across(panels, most: int) -> int:
 class _Grid:
     """Sizes and places that all panels of a picture share."""
 
-    def __init__(self, picture: Picture):
+    def __init__(self, picture: Picture) -> None:
         rows, columns = picture.rows, picture.columns
         self.rows, self.columns, self.hatched = rows, columns, picture.hatched
         one = len(picture.panels) == 1  # else the captions stand above all panels
@@ -173,7 +176,7 @@ class _Grid:
                 self.level_widths[-1] += spare
             self.left += max(0.0, spare)
         self.widths = self._column_widths(picture)
-        tall = max(_ROW, _WHOLE_ROWS / rows.size) if self.row_caption else _ROW
+        tall = max(_ROW, _LONE_HEIGHT / rows.size) if self.row_caption else _ROW
         self.heights = [_GAP_ROW if i == rows.gap else tall for i in range(rows.size)]
         self.head = (
             _STRIP + 6
@@ -208,13 +211,13 @@ class _Grid:
                     need[j] = max(need[j], (room - _GAP * (span - 1)) / span)
         widest = max((w for j, w in enumerate(need) if j != edge.gap), default=_MIN)
         if len(picture.panels) == 1 and self.rows.size > 1:
-            widest = max(widest, _WHOLE_COLUMNS / edge.size)
+            widest = max(widest, _LONE_WIDTH / edge.size)
         elif len(picture.panels) == 1 and edge.size == 1:
-            widest = max(widest, _WHOLE_COLUMNS / 2)
+            widest = max(widest, _LONE_WIDTH / 2)
         return [w if j == edge.gap else widest for j, w in enumerate(need)]
 
-    def _spans(self, sizes: Sequence[float], start: float):
-        places = []
+    def _spans(self, sizes: Sequence[float], start: float) -> list[Span]:
+        places: list[Span] = []
         for size in sizes:
             places.append((start, size))
             start += size + _GAP
@@ -241,7 +244,9 @@ class _Grid:
                 items += self._cell(words, start, top, width, height)
         return items
 
-    def _top(self, edge: Edge, places, x, y) -> list[Rect | Text]:
+    def _top(
+        self, edge: Edge, places: Sequence[Span], x: float, y: float
+    ) -> list[Rect | Text]:
         items: list[Rect | Text] = []
         if self.column_caption:
             items.append(Text(x + self.left, y + 16, edge.caption, "caption"))
@@ -258,7 +263,9 @@ class _Grid:
                 items.append(Text(center, y + 14, words, "slice", "middle", width))
         return items
 
-    def _side(self, edge: Edge, places, x, y) -> list[Rect | Text]:
+    def _side(
+        self, edge: Edge, places: Sequence[Span], x: float, y: float
+    ) -> list[Rect | Text]:
         items: list[Rect | Text] = []
         right = x + self.left - _PAD
         if self.row_caption:
@@ -276,7 +283,14 @@ class _Grid:
                 items.append(Text(right, middle, words, "slice", "end", room))
         return items
 
-    def _cell(self, words, x, y, width, height) -> list[Rect | Text]:
+    def _cell(
+        self,
+        words: tuple[str, ...] | None,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+    ) -> list[Rect | Text]:
         center, middle = x + width / 2, y + height / 2
         if words is None:
             across = height == _GAP_ROW
@@ -296,7 +310,9 @@ def _cell_kind(line: str) -> str:
     return "fact" if line.startswith("device") else "cell"
 
 
-def _strip_items(strip: Strip, x, y, width, height) -> list[Rect | Text]:
+def _strip_items(
+    strip: Strip, x: float, y: float, width: float, height: float
+) -> list[Rect | Text]:
     words = (Word(strip.text),)
     return [
         Rect(x, y, width, height, "strip", strip.hue, strip.tint),
@@ -317,11 +333,13 @@ def _plain(words: Sequence[Word]) -> str:
     return "".join(word.text for word in words)
 
 
-def _text(x, y, line, kind, anchor="start") -> Text:
+def _text(x: float, y: float, line: str, kind: str, anchor: str = "start") -> Text:
     return Text(x, y, (Word(line),), kind, anchor)
 
 
-def _wrap(parts, kind, room=0.0, between=" · ") -> list[str]:
+def _wrap(
+    parts: Iterable[str], kind: str, room: float = 0.0, between: str = " · "
+) -> list[str]:
     """Join parts into lines as wide as there is room for."""
     lines: list[str] = []
     for part in parts:

@@ -1,11 +1,12 @@
 """A Scene written as SVG, for a page or for a file of its own."""
 
 import hashlib
+from collections.abc import Sequence
 from html import escape
 
 from .._core.palette import DARK, DARK_PAGES, INK, LIGHT, PAPER, axis_variables
-from .picture import HUES, Picture
-from .scene import MONO, SIZES, WIDE, Rect, Scene, Text, Word
+from .picture import HUES, Picture, Word
+from .scene import MONO, SIZES, WIDE, Rect, Scene, Text
 
 TINTS = (0.12, 0.32)  # opacity of the first and of the last strip along an axis
 MARGIN = 14  # px around a drawing in a file of its own
@@ -79,7 +80,7 @@ def _style() -> list[str]:
     return rules
 
 
-def _element(picture: Picture, scene: Scene, rules, margin) -> str:
+def _element(picture: Picture, scene: Scene, rules: Sequence[str], margin: int) -> str:
     """The svg element, one element a line; with a wide margin also a background."""
     width = _number(scene.width + 2 * margin)
     height = _number(scene.height + 2 * margin)

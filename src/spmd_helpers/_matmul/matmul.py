@@ -2,13 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from .._core.words import join_words
 from .._errors import NotUnderstood, SpecError
+from .._shardings.from_jax import read_mesh
 from .._shardings.sharding import ShardingInfo, spec_words
 from . import words
-from .rule import Move, plan
+from .rule import Entries, Move, plan
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+# A spec as it is typed: JAX's own, or the entries alone.
+Spec: TypeAlias = "PartitionSpec | Sequence[str | Sequence[str] | None]"
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class Explicit:
 
 @dataclass(frozen=True, repr=False)
 class Matmul:
-    """What `matmul` found. What `why_not` leaves open is None.
+    """What a product of two cut matrices needs. What `why_not` leaves open is None.
 
     Attributes:
         a: the ShardingInfo of A, [I, J].
@@ -88,25 +95,25 @@ class Matmul:
 
 def matmul(
     sizes: Sequence[int],
-    a: Any,
-    b: Any,
+    a: Spec,
+    b: Spec,
     *,
-    mesh: Any,
-    out: Any = None,
+    mesh: "Mesh | AbstractMesh | Mapping[str, int]",
+    out: "Spec | None" = None,
     dtype: str = "float32",
 ) -> Matmul:
     """What a product of two cut matrices moves and repeats, without compiling it.
 
-    >>> found = matmul(
+    >>> product = matmul(
     ...     (48, 40, 24), ("data", "model"), ("model",), mesh={"data": 4, "model": 2}
     ... )
-    >>> [(m.kind, m.of, m.axes, m.result_bytes) for m in found.moves]
+    >>> [(m.kind, m.of, m.axes, m.result_bytes) for m in product.moves]
     [('all-reduce', 'C', ('model',), 1152)]
-    >>> found.c.entries, found.cases  # 48/4 rows of 24 floats are 1,152 bytes
+    >>> product.c.entries, product.cases  # 48/4 rows of 24 floats are 1,152 bytes
     ((('data',), ()), {'data': 1, 'model': 2})
-    >>> found.redundancy, found.idle_axes
+    >>> product.redundancy, product.idle_axes
     (1.0, ())
-    >>> found.explicit.error
+    >>> product.explicit.error
     'ShardingTypeError'
 
     Args:
@@ -134,11 +141,11 @@ def matmul(
     Used by the matmul explorer, which chapters 04, 06 and 07 lead to.
     """
     i, j, k = _sizes(sizes)
-    shape = dict(getattr(mesh, "shape", mesh))
+    shape = read_mesh(mesh).shape
     info_a = _side("A", (i, j), a, shape, dtype)
     info_b = _side("B", (j, k), b, shape, dtype)
     wish = None if out is None else _side("C", (i, k), out, shape, dtype)
-    found = plan(
+    steps = plan(
         info_a.mesh_shape,
         info_a.entries,
         info_b.entries,
@@ -146,11 +153,11 @@ def matmul(
         info_a.itemsize,
         wish.entries if wish else None,
     )
-    known = found.why_not is None
-    info_c = (
-        (wish or _side("C", (i, k), found.natural, shape, dtype)) if known else None
-    )
-    idle = tuple(axis for axis, dim in (found.cuts or {}).items() if dim == "-")
+    known = steps.why_not is None
+    info_c = None
+    if known and steps.natural is not None:
+        info_c = wish or _side("C", (i, k), steps.natural, shape, dtype)
+    idle = tuple(axis for axis, dim in steps.cuts.items() if dim == "-")
     times = 1.0
     for axis in idle:
         times *= shape[axis]
@@ -159,49 +166,47 @@ def matmul(
         a=info_a,
         b=info_b,
         c=info_c,
-        cases={axis: words.KINDS[kind][1] for axis, kind in found.kinds.items()},
-        kinds={axis: words.KINDS[kind][0] for axis, kind in found.kinds.items()},
-        cuts=found.cuts if known else None,
-        moves=found.moves if known else None,
-        block=found.block,
-        flops_per_device=2 * found.block[0] * found.block[1] * found.block[2]
-        if found.block
+        cases={axis: words.KINDS[kind][1] for axis, kind in steps.kinds.items()},
+        kinds={axis: words.KINDS[kind][0] for axis, kind in steps.kinds.items()},
+        cuts=steps.cuts if known else None,
+        moves=steps.moves if known else None,
+        block=steps.block,
+        flops_per_device=2 * steps.block[0] * steps.block[1] * steps.block[2]
+        if steps.block
         else None,
         redundancy=times if known else None,
         idle_axes=idle if known else None,
-        explicit=_explicit(info_a, info_b, wish, found.natural),
-        choice=words.say_choice(found, info_a, info_b, wish),
-        pitfalls=words.say_pitfalls(found, info_a.mesh_shape),
-        steps=words.say_steps(info_a, info_b, info_c, found),
-        sentence=words.say_result(title, found, info_c),
-        why_not=found.why_not,
+        explicit=_explicit(info_a, info_b, wish, steps.natural),
+        choice=words.say_choice(steps, info_a, info_b, wish),
+        pitfalls=words.say_pitfalls(steps, info_a.mesh_shape),
+        steps=words.say_steps(info_a, info_b, info_c, steps),
+        sentence=words.say_result(title, steps, info_c),
+        why_not=steps.why_not,
     )
 
 
-def _sizes(sizes) -> tuple[int, int, int]:
+def _sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
     try:
         given = tuple(sizes)
-        whole = tuple(n.__index__() for n in given if not isinstance(n, bool))
+        numbers = tuple(n.__index__() for n in given if not isinstance(n, bool))
     except (TypeError, AttributeError):
-        given = whole = ()
-    if len(given) != 3 or len(whole) != 3 or min(whole) < 1:
+        given = numbers = ()
+    if len(given) != 3 or len(numbers) != 3 or min(numbers) < 1:
         raise NotUnderstood(
             f"sizes={sizes!r} are not three sizes; give those of A [I, J] and B "
             "[J, K], whole numbers, 1 or more, such as (48, 40, 24)."
         )
-    return whole
+    return numbers
 
 
-def _side(name, shape, spec, mesh, dtype) -> ShardingInfo:
+def _side(
+    name: str, shape: tuple[int, int], spec: Spec, mesh: Mapping[str, int], dtype: str
+) -> ShardingInfo:
     try:
-        entries = tuple(spec) if not isinstance(spec, str) else None
-        fits = all(
-            e is None or isinstance(e, str) or all(isinstance(axis, str) for axis in e)
-            for e in entries
-        )
+        entries = None if isinstance(spec, str) else tuple(map(_axes, spec))
     except TypeError:
-        fits = False
-    if not fits:
+        entries = None
+    if entries is None or not all(isinstance(a, str) for e in entries for a in e):
         raise NotUnderstood(
             f"{name}: {spec!r} is not a spec; give a PartitionSpec, or a tuple of its "
             "entries, such as ('data', None)."
@@ -212,18 +217,32 @@ def _side(name, shape, spec, mesh, dtype) -> ShardingInfo:
         raise type(error)(f"{name}: {error}").with_traceback(None) from None
 
 
+def _axes(entry: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The mesh axes of one entry of a spec."""
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(entry)
+
+
 def _explicit(
-    a: ShardingInfo, b: ShardingInfo, wish: ShardingInfo | None, natural: Any
+    a: ShardingInfo,
+    b: ShardingInfo,
+    wish: ShardingInfo | None,
+    natural: Entries | None,
 ) -> Explicit:
     """As JAX types a product: the contraction first, then what is left."""
     rows, left = a.entries
     right, columns = b.entries
     shape = (a.shape[0], b.shape[1])
     if wish is not None:
-        made = words.say_type(a.dtype, wish)
-        asked = f"out_sharding={spec_words(wish.entries)}"
+        result_type = words.say_type(a.dtype, wish)
+        wish_words = f"out_sharding={spec_words(wish.entries)}"
         return Explicit(
-            made, wish.entries, None, None, f"In Explicit mode {asked} makes it {made}."
+            result_type,
+            wish.entries,
+            None,
+            None,
+            f"In Explicit mode {wish_words} makes it {result_type}.",
         )
     better = spec_words(natural) if natural is not None else "P(...)"
     ask = f"say how C is to lie: jnp.matmul(a, b, out_sharding={better})"
@@ -241,9 +260,13 @@ def _explicit(
     info = ShardingInfo(
         shape, a.dtype, mesh_shape=a.mesh_shape, entries=(rows, columns)
     )
-    made = words.say_type(a.dtype, info)
+    result_type = words.say_type(a.dtype, info)
     return Explicit(
-        made, info.entries, None, None, f"In Explicit mode its type is {made}."
+        result_type,
+        info.entries,
+        None,
+        None,
+        f"In Explicit mode its type is {result_type}.",
     )
 
 

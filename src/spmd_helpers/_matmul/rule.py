@@ -2,13 +2,13 @@
 
 Of A [I, J] and B [J, K] each mesh axis cuts nothing, I or J of A, and nothing, J or K
 of B. Two letters say which: "JJ" cuts the contraction of both, "I-" the rows of A only.
-The rule was read off compiled programs and is held against them in the tests. Where
+The rule was read off compiled programs, and the tests compare it with them. Where
 axes meet in ways that it does not cover, it says so and guesses nothing.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 Entries = tuple[tuple[str, ...], ...]
@@ -48,8 +48,9 @@ class Plan:
 
     Attributes:
         kinds: axis → two letters.
-        natural: what C is cut by where nothing is asked; None if that is not covered.
-        cuts: axis → 'I', 'J', 'K', or '-' where all its devices compute the same.
+        natural: what C is cut by without a wish; None if that is not covered.
+        cuts: axis → 'I', 'J', 'K', or '-' where all its devices compute the same; {}
+            if the rule does not cover this.
         moves: in order.
         block: the (I, J, K) that one device multiplies.
         swapped: (axis, idle axis) where blocks were brought to an idle axis first.
@@ -58,7 +59,7 @@ class Plan:
 
     kinds: Mapping[str, str]
     natural: Entries | None = None
-    cuts: Mapping[str, str] | None = None
+    cuts: Mapping[str, str] = field(default_factory=dict)
     moves: tuple[Move, ...] = ()
     block: tuple[int, int, int] | None = None
     swapped: tuple[str, str] | None = None
@@ -77,33 +78,34 @@ def plan(
     itemsize: int,
     wish: Entries | None = None,
 ) -> Plan:
-    """The plan for A [I, J] · B [J, K]; entries are whole and fit their arrays."""
+    """The plan for A [I, J] · B [J, K]; entries are complete and fit their arrays."""
     mesh = {axis: size for axis, size in mesh.items() if size > 1}
     a, b = _in_use(mesh, a), _in_use(mesh, b)
     kinds = {axis: _letter(axis, a, "IJ") + _letter(axis, b, "JK") for axis in mesh}
     work = _Work(mesh, a, b, sizes, itemsize, kinds)
-    natural = None
+    natural: Entries | None = None
     try:
         target = work.natural()
         try:
             work.check_natural(target)
-            natural = tuple(
+            rows, columns = (
                 tuple(axis for axis in entry if target[axis] == dim)
                 for dim, entry in (("I", a[0]), ("K", b[1]))
             )
+            natural = rows, columns
         except _Outside:
             if wish is None:
                 raise
         if wish is not None and _in_use(mesh, wish) != natural:
             target = {axis: _letter(axis, wish, "IK") for axis in mesh}
             work.check_wish(target, natural is not None)
-            work.asked = True
+            work.has_wish = True
         work.run(target)
     except _Outside as reason:
         return Plan(kinds, natural, why_not=str(reason))
-    block = tuple(n // work.parts(dim) for n, dim in zip(sizes, "IJK", strict=True))
+    i, j, k = (n // work.parts(dim) for n, dim in zip(sizes, "IJK", strict=True))
     moves = tuple(work.moves)
-    return Plan(kinds, natural, work.cuts, moves, block, work.swapped)
+    return Plan(kinds, natural, work.cuts, moves, (i, j, k), work.swapped)
 
 
 def gathers_a(sizes: Sequence[int]) -> bool:
@@ -111,38 +113,46 @@ def gathers_a(sizes: Sequence[int]) -> bool:
     return sizes[0] * sizes[1] < sizes[1] * sizes[2]
 
 
-def _in_use(mesh, entries) -> Entries:
+def _in_use(mesh: Mapping[str, int], entries: Entries) -> Entries:
     return tuple(tuple(axis for axis in entry if axis in mesh) for entry in entries)
 
 
-def _letter(axis, entries, dims) -> str:
+def _letter(axis: str, entries: Entries, dims: str) -> str:
     return next((d for d, e in zip(dims, entries, strict=True) if axis in e), "-")
 
 
 class _Work:
     """The steps of one plan."""
 
-    def __init__(self, mesh, a, b, sizes, itemsize, kinds):
+    def __init__(
+        self,
+        mesh: Mapping[str, int],
+        a: Entries,
+        b: Entries,
+        sizes: tuple[int, int, int],
+        itemsize: int,
+        kinds: Mapping[str, str],
+    ) -> None:
         self.mesh, self.a, self.b, self.kinds = mesh, a, b, kinds
         self.sizes, self.itemsize = dict(zip("IJK", sizes, strict=True)), itemsize
-        self.asked = False
+        self.has_wish = False
         self.cuts: dict[str, str] = {}
         self.moves: list[Move] = []
-        self.swapped = None
+        self.swapped: tuple[str, str] | None = None
         self.lost: set[str] = set()  # axes that the result could not keep
 
-    def axes(self, *kinds):
+    def axes(self, *kinds: str) -> list[str]:
         return [axis for axis in self.mesh if self.kinds[axis] in kinds]
 
-    def parts(self, dim):
+    def parts(self, dim: str) -> int:
         return math.prod(n for x, n in self.mesh.items() if self.cuts.get(x) == dim)
 
-    def local(self, dims):
+    def local(self, dims: str) -> int:
         """Elements of the block that one device multiplies, or gets."""
         return math.prod(self.sizes[dim] // self.parts(dim) for dim in dims)
 
-    def natural(self):
-        """Axis → where C is cut if nothing is asked. An entry keeps its first axes."""
+    def natural(self) -> dict[str, str]:
+        """Axis → where C is cut without a wish. An entry keeps its first axes."""
         rows = not gathers_a(tuple(self.sizes.values()))
         crossed = {"IK": "I" if rows else "K"}
         target = {x: (_RESULT | crossed).get(k, "-") for x, k in self.kinds.items()}
@@ -155,7 +165,7 @@ class _Work:
                     self.lost.add(axis)
         return target
 
-    def check_natural(self, target):
+    def check_natural(self, target: Mapping[str, str]) -> None:
         one_sided, crossed = self.axes(*ONE_SIDED), self.axes(*CROSSED)
         if len(self.mesh) > 2:
             moved = [x for x in self.mesh if self.kinds[x] not in ("I-", "-K")]
@@ -184,12 +194,17 @@ class _Work:
                     f"{idle[0]} ({large}), and don't fit there"
                 )
 
-    def check_wish(self, target, natural_is_known):
+    def check_wish(self, target: Mapping[str, str], natural_is_known: bool) -> None:
         if len(self.mesh) < 2:
             return
-        whole = set(target.values()) == {"-"} and natural_is_known
+        c_is_full = set(target.values()) == {"-"} and natural_is_known
         idle_beside = self.axes("--") and self.axes(*CROSSED)
-        if len(self.mesh) == 2 and whole and not idle_beside and not self.axes("IK"):
+        if (
+            len(self.mesh) == 2
+            and c_is_full
+            and not idle_beside
+            and not self.axes("IK")
+        ):
             return
         if len(self.mesh) == 2:
             for x, y in (list(self.mesh), list(self.mesh)[::-1]):
@@ -205,7 +220,7 @@ class _Work:
             "parts, or is gathered, or is cut along its other dimension"
         )
 
-    def run(self, target):
+    def run(self, target: Mapping[str, str]) -> None:
         self._place(target)
         self._use_idle_axis(target)
         self._same_order()
@@ -214,12 +229,12 @@ class _Work:
                 self._bring(of, entries, dims)
         self._finish(target)
 
-    def _place(self, target):
+    def _place(self, target: Mapping[str, str]) -> None:
         """Where each axis cuts the product."""
         for axis, kind in self.kinds.items():
             if kind == "JJ":
                 self.cuts[axis] = "J"
-            elif axis in self.lost and not self.asked:
+            elif axis in self.lost and not self.has_wish:
                 self.cuts[axis] = "J" if "J" in kind else "-"
             elif target[axis] != "-":
                 self.cuts[axis] = target[axis]
@@ -233,32 +248,32 @@ class _Work:
         elif undecided:
             self.cuts |= dict.fromkeys(self.axes("JJ"), "-")
 
-    def _gathers_one_sided(self, axis):
+    def _gathers_one_sided(self, axis: str) -> bool:
         """Gather what is cut, or take slices of the other and add up: the smaller."""
         if self.axes("--", "JJ", "IJ", "JK"):
             return True
         dims = "IJ" if self.kinds[axis] == "J-" else "JK"
         return self.local(dims) <= self.local("IK")
 
-    def _use_idle_axis(self, target):
+    def _use_idle_axis(self, target: Mapping[str, str]) -> None:
         """An idle axis that is no smaller takes the blocks of one that must move."""
         idle, crossed = self.axes("--"), self.axes(*CROSSED)
-        if self.asked or self.lost or len(idle) != 1 or len(crossed) != 1:
+        if self.has_wish or self.lost or len(idle) != 1 or len(crossed) != 1:
             return
         small, large = crossed[0], idle[0]
         if self.mesh[large] < self.mesh[small]:
             return
         of, dims = ("B", "JK") if target[small] == "I" else ("A", "IJ")
-        whole = math.prod(self.sizes[dim] for dim in dims)
-        part = whole // self.mesh[large]
+        full = math.prod(self.sizes[dim] for dim in dims)
+        part = full // self.mesh[large]
         self.swapped = (small, large)
         self._move("collective-permute", of, [small, large], part, part)
-        if self.kinds[small] == "IK" or whole <= self.local("IK"):
-            self._move("all-gather", of, [large], part, whole)
+        if self.kinds[small] == "IK" or full <= self.local("IK"):
+            self._move("all-gather", of, [large], part, full)
         else:
             self.cuts[large] = "J"
 
-    def _same_order(self):
+    def _same_order(self) -> None:
         """Slices of J that are multiplied must be the same ones in A and in B."""
         left = [axis for axis in self.a[1] if self.cuts[axis] == "J"]
         right = [axis for axis in self.b[0] if self.cuts[axis] == "J"]
@@ -267,60 +282,62 @@ class _Work:
             part = self.local(dims)
             self._move("collective-permute", of, left, part, part)
 
-    def _bring(self, of, entries, dims):
+    def _bring(self, of: str, entries: Entries, dims: str) -> None:
         """What one operand has to move, so that it is cut as the product is."""
         place = {axis: _letter(axis, entries, dims) for axis in self.mesh}
         wanted = {x: self.cuts[x] if self.cuts[x] in dims else "-" for x in self.mesh}
-        held = {
+        block = {
             dim: self.sizes[dim] // math.prod(self.mesh[axis] for axis in entry)
             for dim, entry in zip(dims, entries, strict=True)
         }
         for axis, size in self.mesh.items():
-            gathered_first = axis in self.lost and not self.asked
+            gathered_first = axis in self.lost and not self.has_wish
             if place[axis] == "-" and wanted[axis] != "-":
-                held[wanted[axis]] //= size
+                block[wanted[axis]] //= size
             elif "-" not in (place[axis], wanted[axis]) and place[axis] != wanted[axis]:
                 if gathered_first:
                     continue
-                part = math.prod(held.values())
+                part = math.prod(block.values())
                 self._move("all-to-all", of, [axis], part, part)
-                held[place[axis]] *= size
-                held[wanted[axis]] //= size
+                block[place[axis]] *= size
+                block[wanted[axis]] //= size
         for dim, entry in reversed(list(zip(dims, entries, strict=True))):
             gone = [x for x in entry if place[x] == dim and wanted[x] != dim]
             gone = [x for x in gone if wanted[x] == "-" or x in self.lost]
             if not gone:
                 continue
-            part, times = math.prod(held.values()), self._devices(gone)
+            part, times = math.prod(block.values()), self._devices(gone)
             if [x for x in entry if x not in gone] != list(entry[: -len(gone)]):
                 self._move("collective-permute", of, entry, part, part)
             self._move("all-gather", of, gone, part, part * times)
-            held[dim] *= times
+            block[dim] *= times
 
-    def _finish(self, target):
-        """What happens to C: sums are added up, what is wanted whole is gathered."""
-        held = {dim: self.sizes[dim] // self.parts(dim) for dim in "IK"}
+    def _finish(self, target: Mapping[str, str]) -> None:
+        """What happens to C: sums are added up, what is wanted uncut is gathered."""
+        block = {dim: self.sizes[dim] // self.parts(dim) for dim in "IK"}
         summed = [axis for axis, dim in self.cuts.items() if dim == "J"]
         for axis in summed:
             if target[axis] != "-":
-                part = math.prod(held.values())
+                part = math.prod(block.values())
                 self._move("reduce-scatter", "C", [axis], part, part // self.mesh[axis])
-                held[target[axis]] //= self.mesh[axis]
+                block[target[axis]] //= self.mesh[axis]
         added = [axis for axis in summed if target[axis] == "-"]
         if added:
-            part = math.prod(held.values())
+            part = math.prod(block.values())
             self._move("all-reduce", "C", added, part, part)
         for dim in "KI":
             gone = [x for x, d in self.cuts.items() if d == dim and target[x] == "-"]
             if gone:
-                part, times = math.prod(held.values()), self._devices(gone)
+                part, times = math.prod(block.values()), self._devices(gone)
                 self._move("all-gather", "C", gone, part, part * times)
-                held[dim] *= times
+                block[dim] *= times
 
-    def _devices(self, axes):
+    def _devices(self, axes: Iterable[str]) -> int:
         return math.prod(self.mesh[axis] for axis in axes)
 
-    def _move(self, kind, of, axes, put, got):
+    def _move(
+        self, kind: str, of: str, axes: Sequence[str], put: int, got: int
+    ) -> None:
         put, got, n = put * self.itemsize, got * self.itemsize, self._devices(axes)
         sent = {
             "all-gather": Fraction(got * (n - 1), n),

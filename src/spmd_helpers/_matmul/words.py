@@ -23,9 +23,9 @@ KINDS = {
 
 def say_title(a: ShardingInfo, b: ShardingInfo, wish: ShardingInfo | None) -> str:
     """The question in one line."""
-    asked = f" → {spec_words(wish.entries)}" if wish else ""
+    wish_words = f" → {spec_words(wish.entries)}" if wish else ""
     mesh = f" on {mesh_words(a.mesh_shape)}" if a.axes else " on one device"
-    return f"{spec_words(a.entries)} · {spec_words(b.entries)}{asked}{mesh}"
+    return f"{spec_words(a.entries)} · {spec_words(b.entries)}{wish_words}{mesh}"
 
 
 def say_result(title: str, plan: Plan, c: ShardingInfo | None) -> str:
@@ -51,9 +51,10 @@ def say_steps(
         f"{bytes_words(a.bytes_per_device)}, and {_times(b.shard_shape)} of B, "
         f"{bytes_words(b.bytes_per_device)}."
     )
-    if c is None:
+    if c is None or plan.block is None:
         return (before, "", "", "")
-    return (before, _communicate(plan), _multiply(plan, c), _reduce(plan, c))
+    multiply = _multiply(plan, plan.block, c)
+    return (before, _communicate(plan), multiply, _reduce(plan, c))
 
 
 def _communicate(plan: Plan) -> str:
@@ -75,7 +76,7 @@ def _communicate(plan: Plan) -> str:
 
 
 def _slices(plan: Plan, of: str) -> bool:
-    """Whether the product is cut where this operand is whole."""
+    """Whether the product is cut where this operand is not."""
     side, dims = (0, "IJ") if of == "A" else (1, "JK")
     return any(
         kind[side] == "-" and plan.cuts[axis] in dims
@@ -93,8 +94,8 @@ def say_move(move: Move) -> str:
     )
 
 
-def _multiply(plan: Plan, c: ShardingInfo) -> str:
-    i, j, k = plan.block
+def _multiply(plan: Plan, block: tuple[int, int, int], c: ShardingInfo) -> str:
+    i, j, k = block
     idle = [axis for axis, dim in plan.cuts.items() if dim == "-"]
     words = (
         f"Each device multiplies {_times((i, j))} by {_times((j, k))}: "
@@ -156,7 +157,7 @@ def say_choice(
 
 def _prices(
     plan: Plan, a: ShardingInfo, b: ShardingInfo, of: str, sided: Sequence[str]
-):
+) -> tuple[int, int]:
     """Bytes of the operand gathered, and of the part of C that would be added up."""
     rows, columns = (
         math.prod(
@@ -173,24 +174,24 @@ def _prices(
 
 def say_pitfalls(plan: Plan, mesh: Mapping[str, int]) -> tuple[str, ...]:
     """Claims 8 and 9 of the book, where they apply."""
-    said = []
+    pitfalls = []
     moved = {move.of for move in plan.moves}
     for axis in (x for x, kind in plan.kinds.items() if kind in ("IJ", "-J")):
         price = "B has to move" if "B" in moved else "C has to be added up"
         price = "something has to move" if plan.why_not else price
-        said.append(
+        pitfalls.append(
             f"Claim 8: {axis} cuts J of B and not of A. No number comes out wrong, and "
             f"{price}. On purpose, to save memory, it is called FSDP."
         )
     idle = [] if plan.why_not else [x for x, dim in plan.cuts.items() if dim == "-"]
     if idle:
         share = f"{100 / math.prod(mesh[axis] for axis in idle):.1f}".removesuffix(".0")
-        said.append(
+        pitfalls.append(
             f"Claim 9: nothing cuts the product along {join_words(idle)}, so {share} % "
             f"of the machine does useful work. Give {join_words(idle)} something to "
             "cut."
         )
-    return tuple(said)
+    return tuple(pitfalls)
 
 
 def say_type(dtype: str, info: ShardingInfo) -> str:
