@@ -335,6 +335,7 @@ def test_one_device():
         (dict(out=("data", None, None)), TooManyEntries, "^C: .* 3 entries"),
         (dict(sizes=(50, 40, 24)), NotDivisible, "^A: .* make it 48 or 52"),
         (dict(mesh={"data": 0}), NotUnderstood, "1 or more"),
+        (dict(mesh=5), NotUnderstood, "mesh=5 is not a mesh"),
         (dict(dtype="float"), NotUnderstood, "dtype='float'"),
     ],
 )

@@ -84,7 +84,7 @@ def check(tree):
             truth[key] = truth.get(key, 0) + shard.data.nbytes
     assert held.per_device == truth
     assert held.largest_device_bytes == max(truth.values(), default=0)
-    assert held.held_bytes == sum(truth.values())
+    assert held.bytes_on_all_devices == sum(truth.values())
     assert held.total_bytes == sum(leaf.nbytes for leaf in unique.values())
     paths = jax.tree_util.tree_flatten_with_path(tree)[0]
     assert len(held.lines) == len(paths)
@@ -95,7 +95,7 @@ def check(tree):
         if line.devices:
             devices = [shard.device.id for shard in leaf.addressable_shards]
             assert sorted(line.devices) == sorted(devices)
-            assert line.held_bytes == line.copies * line.total_bytes
+            assert line.bytes_on_all_devices == line.copies * line.total_bytes
     assert held.host_bytes == sum(
         leaf.nbytes for _, leaf in paths if isinstance(leaf, np.ndarray)
     )
@@ -163,7 +163,7 @@ def test_lines_and_totals(mesh):
         ),
     )
     assert held.per_device == dict.fromkeys(range(8), 72)
-    assert (held.largest_device_bytes, held.held_bytes) == (72, 576)
+    assert (held.largest_device_bytes, held.bytes_on_all_devices) == (72, 576)
     assert (held.total_bytes, held.host_bytes) == (216, 0)
     assert held.notes == ()
 
@@ -519,7 +519,7 @@ def test_memory_is_frozen(mesh):
     with pytest.raises(AttributeError):
         held.lines = ()
     assert isinstance(held, Memory)
-    assert math.isclose(held.held_bytes, 12)
+    assert math.isclose(held.bytes_on_all_devices, 12)
 
 
 # What it refuses.

@@ -2,12 +2,15 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from operator import attrgetter
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
+from .._shardings.device import JaxDevice
 from .._shardings.from_jax import (
     is_tracer,
     jax_types,
@@ -20,7 +23,11 @@ from .._shardings.from_jax import sharding as read_sharding
 from .._shardings.sharding import MeshFacts, ShardingInfo, spec_words
 from . import report as view
 
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh, PartitionSpec, Sharding
+
 Device = int | str
+Keys = tuple[str, ...]  # where a leaf stands in a tree
 HOST, DELETED = "host", "deleted"
 
 
@@ -30,10 +37,10 @@ class MemoryLine:
 
     Attributes:
         path: where it stands in the tree, 'layers/0/w'.
-        shape, dtype: of the whole array.
+        shape, dtype: of the array, not of a block.
         spec: its PartitionSpec as it is typed; 'one device' for an array on one.
         bytes_per_device: bytes that each of `devices` holds of it.
-        total_bytes: bytes of the whole array, counted once.
+        total_bytes: bytes of the array, counted once.
         copies: how many devices hold each block.
         devices: ids of the devices that hold it; positions in its mesh if the mesh
             has no devices; none for what lies on no device.
@@ -53,14 +60,14 @@ class MemoryLine:
     where: str = ""
 
     @property
-    def held_bytes(self) -> int:
+    def bytes_on_all_devices(self) -> int:
         """Bytes of it on all devices together."""
         return self.bytes_per_device * len(self.devices)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Memory:
-    """What `memory` found.
+    """What a tree of arrays takes on every device.
 
     Attributes:
         lines: a MemoryLine for each leaf, in the tree's order.
@@ -80,7 +87,7 @@ class Memory:
         return max(self.per_device.values(), default=0)
 
     @property
-    def held_bytes(self) -> int:
+    def bytes_on_all_devices(self) -> int:
         """Bytes on all devices together: each copy counts."""
         return sum(self.per_device.values())
 
@@ -97,11 +104,20 @@ class Memory:
     def __repr__(self) -> str:
         return view.shown(self).text()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict:
+    def _repr_mimebundle_(
+        self,
+        include: Container[str] | None = None,
+        exclude: Container[str] | None = None,
+    ) -> dict[str, str]:
         return view.shown(self).bundle()
 
 
-def memory(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Memory:
+def memory(
+    tree: object,
+    shardings: object = None,
+    *,
+    mesh: "Mesh | AbstractMesh | Mapping[str, int] | None" = None,
+) -> Memory:
     """Count what a tree of arrays holds on every device, without touching its data.
 
     >>> import jax
@@ -110,12 +126,12 @@ def memory(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Memory:
     ...     "b": jax.ShapeDtypeStruct((6,), "float32"),
     ...     "w": jax.ShapeDtypeStruct((8, 6), "float32"),
     ... }
-    >>> held = memory(shapes, {"b": P(), "w": P("data")}, mesh={"data": 4})
-    >>> held.largest_device_bytes              # (6 + 8/4 * 6) * 4 bytes
+    >>> params = memory(shapes, {"b": P(), "w": P("data")}, mesh={"data": 4})
+    >>> params.largest_device_bytes            #  (6 + 8/4 * 6) * 4 bytes
     72
-    >>> held.held_bytes, held.total_bytes      # 4 * 72, and (6 + 8 * 6) * 4
+    >>> params.bytes_on_all_devices, params.total_bytes  # 4 * 72, (6 + 8 * 6) * 4
     (288, 216)
-    >>> held
+    >>> params
     Memory of 2 arrays, 216 B: 288 B on 4 devices, 72 B on each
     leaf  array          spec             per device  copies  devices
     w     float32[8, 6]  P('data', None)        48 B       1  0–3
@@ -149,10 +165,16 @@ def memory(tree: Any, shardings: Any = None, *, mesh: Any = None) -> Memory:
         raise error.with_traceback(None) from None
 
 
-def _memory(jax, tree, shardings, mesh) -> Memory:
+def _memory(
+    jax: ModuleType,
+    tree: object,
+    shardings: object,
+    mesh: "Mesh | AbstractMesh | Mapping[str, int] | None",
+) -> Memory:
     given = None if mesh is None else read_mesh(mesh)
-    found: list[tuple[MemoryLine, MeshFacts | None]] = []
-    seen: dict[int, tuple[str, Any]] = {}  # holding what it names: ids are reused
+    placed: list[tuple[MemoryLine, MeshFacts | None]] = []
+    # With the leaf itself: an id is used again once its owner is gone.
+    first_paths: dict[int, tuple[str, object]] = {}
     for path, node, sharding in _leaves(jax, tree, shardings):
         leaf = unwrap(node)
         try:
@@ -164,29 +186,35 @@ def _memory(jax, tree, shardings, mesh) -> Memory:
             line, place = _nowhere(line, DELETED), None
         elif real or hasattr(node, "get_value"):  # one array, or one Flax variable
             one = leaf if real else node
-            first, _ = seen.setdefault(id(one), (path, one))
+            first, _ = first_paths.setdefault(id(one), (path, one))
             if first != path:
                 line, place = _nowhere(line, first), None
-        found.append((line, place))
-    lines, per_device = _count(found, given)
-    return Memory(lines, per_device, tuple(view.notes(lines, found)))
+        placed.append((line, place))
+    lines, per_device = _count(placed, given)
+    meshes = [mesh for _, mesh in placed if mesh]
+    return Memory(lines, per_device, tuple(view.notes(lines, meshes)))
 
 
-def _leaves(jax, tree, shardings) -> list[tuple[str, Any, Any]]:
+def _leaves(
+    jax: ModuleType, tree: object, shardings: object
+) -> list[tuple[str, Any, Any]]:
     """Path, leaf and wanted sharding of each leaf."""
 
-    def flatten(tree, is_leaf):
+    def flatten(
+        tree: object, is_leaf: Callable[[object], bool]
+    ) -> list[tuple[Keys, Any]]:
         pairs = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)[0]
         return [(tuple(map(word, keys)), leaf) for keys, leaf in pairs]
 
-    def word(key):
-        return jax.tree_util.keystr((key,), simple=True)
+    def word(key: Hashable) -> str:
+        return str(jax.tree_util.keystr((key,), simple=True))
 
-    asked = flatten(shardings, lambda node: node is None or _holds_one(node))
-    wanted = {keys: unwrap(sharding) for keys, sharding in asked}
+    flat_shardings = flatten(shardings, lambda node: node is None or _holds_one(node))
+    wanted = {keys: unwrap(sharding) for keys, sharding in flat_shardings}
     for keys, sharding in wanted.items():
         _check_wanted(shardings, "/".join(keys), sharding)
-    used, found = set(), []
+    used: set[Keys] = set()
+    leaves: list[tuple[str, Any, Any]] = []
     for keys, leaf in flatten(tree, _holds_one):
         above = [keys[:n] for n in range(len(keys) + 1) if keys[:n] in wanted]
         if not above:
@@ -196,22 +224,22 @@ def _leaves(jax, tree, shardings) -> list[tuple[str, Any, Any]]:
                 "the same keys, with None for what stays as it is."
             )
         used.update(above)
-        found.append(("/".join(keys) or "(the array)", leaf, wanted[above[0]]))
+        leaves.append(("/".join(keys) or "(the array)", leaf, wanted[above[0]]))
     if idle := [keys for keys in wanted if keys and keys not in used]:
         raise NotUnderstood(
             f"shardings={short(shardings)} has {'/'.join(idle[0])!r}, which is not in "
             "the tree; give a tree with the same keys."
         )
-    return found
+    return leaves
 
 
-def _holds_one(node) -> bool:
+def _holds_one(node: object) -> bool:
     """A Flax variable or box is one leaf, so that its path is not '…/value'."""
     known = any(callable(getattr(node, name, None)) for name in ("get_value", "unbox"))
     return known and not isinstance(node, type)
 
 
-def _check_wanted(shardings, path, sharding):
+def _check_wanted(shardings: object, path: str, sharding: object) -> None:
     if isinstance(sharding, jax_types("Mesh", "AbstractMesh")):
         raise NotUnderstood(
             "shardings=… is a mesh; give it by name, memory(tree, mesh=mesh), and "
@@ -227,7 +255,12 @@ def _check_wanted(shardings, path, sharding):
         )
 
 
-def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
+def _line(
+    path: str,
+    leaf: Any,
+    sharding: "Sharding | PartitionSpec | None",
+    given: MeshFacts | None,
+) -> tuple[MemoryLine, MeshFacts | None]:
     """One leaf's line, and the mesh that it lies on."""
     if isinstance(leaf, (bool, int, float, complex)):
         return MemoryLine(path, (), type(leaf).__name__, "", 0, 0, 0, (), HOST), None
@@ -240,7 +273,7 @@ def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
             return MemoryLine(path, leaf.shape, dtype, "", 0, total, 0, (), HOST), None
         leaf = leaf.shape
     else:
-        dtype = "float32"  # not asked for: the leaf has its own
+        dtype = "float32"  # not used: the leaf has its own
         if own is None and not (isinstance(leaf, ShardingInfo) or is_tracer(leaf)):
             raise NotUnderstood(
                 f"{short(leaf)} has no sharding yet; say how it lies, such as "
@@ -248,7 +281,7 @@ def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
                 "tree of NamedShardings."
             )
     if not isinstance(own, jax_types("NamedSharding", "SingleDeviceSharding")):
-        if isinstance(own, jax_types("Sharding")):
+        if _is_sharding(own):
             return _unnamed(path, leaf, own)
         if isinstance(own, jax_types("PartitionSpec")) and given is None:
             raise NotUnderstood(
@@ -273,7 +306,11 @@ def _line(path, leaf, sharding, given) -> tuple[MemoryLine, MeshFacts | None]:
     return line, place
 
 
-def _check_array(leaf):
+def _is_sharding(x: object) -> "TypeGuard[Sharding]":
+    return isinstance(x, jax_types("Sharding"))
+
+
+def _check_array(leaf: object) -> None:
     shape, dtype = getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
     if not isinstance(shape, tuple) or dtype is None:
         raise NotUnderstood(
@@ -282,7 +319,7 @@ def _check_array(leaf):
         )
 
 
-def _own_sharding(leaf):
+def _own_sharding(leaf: Any) -> "Sharding | None":
     try:
         return getattr(leaf, "sharding", None)
     except TypeError:  # a ShapeDtypeStruct with a bare PartitionSpec
@@ -292,10 +329,12 @@ def _own_sharding(leaf):
         ) from None
 
 
-def _unnamed(path, leaf, sharding) -> tuple[MemoryLine, MeshFacts]:
+def _unnamed(
+    path: str, leaf: Any, sharding: "Sharding"
+) -> tuple[MemoryLine, MeshFacts]:
     """An array whose sharding names no axes: its blocks can still be counted."""
     dtype, size = read_dtype(leaf.dtype)
-    devices = sorted(sharding.device_set, key=lambda device: device.id)
+    devices: list[JaxDevice] = sorted(sharding.device_set, key=attrgetter("id"))
     block = math.prod(sharding.shard_shape(leaf.shape)) * size
     total = math.prod(leaf.shape) * size
     copies = block * len(devices) // total if total else 1
@@ -304,36 +343,38 @@ def _unnamed(path, leaf, sharding) -> tuple[MemoryLine, MeshFacts]:
     return line, MeshFacts({}, ids, devices[0].device_kind)
 
 
-def _nowhere(line, where) -> MemoryLine:
+def _nowhere(line: MemoryLine, where: str) -> MemoryLine:
     """The line of what holds nothing on a device."""
     return replace(line, bytes_per_device=0, copies=0, devices=(), where=where)
 
 
-# The arithmetic. Small on purpose: the tests break each and see it caught.
+# The arithmetic. Small on purpose: the tests break each, and each must fail then.
 
 
-def _ids(place) -> tuple[int, ...]:
+def _ids(place: MeshFacts) -> tuple[int, ...]:
     """The devices of a mesh; their positions where there are none."""
     if place.device_ids is None:
         return tuple(range(place.size))
     return tuple(place.device_ids)
 
 
-def _kind(place) -> str:
+def _kind(place: MeshFacts) -> str:
     """'cpu' for '8 × cpu'; '' for a mesh without devices."""
     return re.sub(r"^\d+ × ", "", place.platform)
 
 
-def _count(found, given) -> tuple[tuple[MemoryLine, ...], dict[Device, int]]:
+def _count(
+    placed: Sequence[tuple[MemoryLine, MeshFacts | None]], given: MeshFacts | None
+) -> tuple[tuple[MemoryLine, ...], dict[Device, int]]:
     """Lines with names for their devices, and the bytes of each device.
 
     Ids repeat from one kind of device to the next: where there are several kinds,
     a device's name says which.
     """
-    places = [place for _, place in found if place] + ([given] if given else [])
+    places = [place for _, place in placed if place] + ([given] if given else [])
     several = len({_kind(place) for place in places} - {""}) > 1
 
-    def names(place) -> tuple[Device, ...]:
+    def names(place: MeshFacts) -> tuple[Device, ...]:
         if not several:
             return _ids(place)
         kind = _kind(place) or "position"
@@ -341,7 +382,7 @@ def _count(found, given) -> tuple[tuple[MemoryLine, ...], dict[Device, int]]:
 
     per_device: dict[Device, int] = dict.fromkeys(names(given), 0) if given else {}
     lines = []
-    for line, place in found:
+    for line, place in placed:
         line = replace(line, devices=names(place)) if place else line
         lines.append(line)
         for device in line.devices:
