@@ -8,9 +8,11 @@ import os
 import re
 import warnings
 from collections import Counter
+from functools import partial
 
 import pytest
 
+from tests import mutants
 from tools.check.browser import browser_path, no_browser
 
 # The test that judges a kind of answer -> the column that it fills.
@@ -43,6 +45,12 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             f"answers of chapter {chapter:02}: {said}, {count['misjudged']} misjudged"
         )
+
+
+@pytest.fixture
+def broken_package(tmp_path, monkeypatch):
+    """Imports modules of a copy of the package with a mutant: see `mutants`."""
+    return partial(mutants.broken_package, tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ from spmd_helpers._hlo.opcodes import AS_IT_IS, AS_NUMBERS, OPCODES, Does, does
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.work import Work, work
 from tests.hlo.carriers import CARRIERS, carried
-from tests.stand_ins import broken_package
 
 M42 = {"data": 4, "model": 2}
 DM = ("data", "model")
@@ -456,21 +455,26 @@ def test_a_barrier_and_a_call_as_jax_hands_them_to_the_compiler():
 
 # --- Broken walks ---------------------------------------------------------------------
 
+WALKS = ("_hlo.collectives", "_hlo.integers", "_hlo.dataflow", "_hlo.parser")
 MUTANTS = [
-    ("_hlo.dataflow", "self.caller.name, *self.parent.route)", ")"),
-    ("_hlo.dataflow", "            yield Use(place, i, None)", "            return"),
-    ("_hlo.dataflow", "if path and path[0] != user.index:", "if False:"),
-    ("_hlo.dataflow", "return [(place, user, (n, *path))]", "return []"),
-    ("_hlo.dataflow", "(i.index, *path)", "path"),
-    ("_hlo.dataflow", "if n and late(user):", "if False:"),
-    ("_hlo.dataflow", "names = user.operands[1:]", "names = user.operands"),
-    ("_hlo.disguised", "use.operand != 0", "False"),
-    ("_hlo.disguised", "bool(indices) and _differ(starts)", "bool(indices)"),
-    ("_hlo.disguised", '{*_ZERO, "-0"}', "_ZERO"),
-    ("_hlo.disguised", "(opcodes.CARRIES, _ZERO)", "(opcodes.AS_NUMBERS, _ZERO)"),
-    ("_hlo.disguised", "(opcodes.CARRIES, _ZERO)", '(opcodes.CARRIES, {*_ZERO, "-0"})'),
-    ("_hlo.opcodes", "AS_INTEGERS = AS_NUMBERS |", "AS_INTEGERS = CARRIES |"),
-    ("_hlo.integers", "does(i.opcode) in opcodes.AS_INTEGERS", "False"),
+    ("_hlo.dataflow:Place.route",
+     "(self.computation.name, self.caller.name, *self.parent.route)",
+     "(self.computation.name,)"),
+    ("_hlo.dataflow:_ahead", "yield Use($place, $i, None)", "return"),
+    ("_hlo.dataflow:_handed_on", "$path and $path[0] != $user.index", "False"),
+    ("_hlo.dataflow:_handed_on", "[($place, $user, ($n, *$path))]", "[]"),
+    ("_hlo.dataflow:back", "($i.index, *$path)", "$path"),
+    ("_hlo.dataflow:_handed_on", "$n and late($user)", "False"),
+    ("_hlo.dataflow:_operand", "$user.operands[1:]", "$user.operands"),
+    ("_hlo.disguised:is_scattered", "$use.operand != 0", "False"),
+    ("_hlo.disguised:_takes_own_slice", "bool($indices) and _differ($starts)",
+     "bool($indices)"),
+    ("_hlo.disguised:is_gathered", "{*_ZERO, '-0'}", "_ZERO"),
+    ("_hlo.disguised:is_gathered", "opcodes.CARRIES", "opcodes.AS_NUMBERS"),
+    ("_hlo.disguised:is_gathered", "(opcodes.CARRIES, _ZERO)",
+     "(opcodes.CARRIES, {*_ZERO, '-0'})"),
+    ("_hlo.opcodes:AS_INTEGERS", "AS_NUMBERS", "CARRIES"),
+    ("_hlo.integers:_evaluated", "does($i.opcode) in opcodes.AS_INTEGERS", "False"),
 ]  # fmt: skip
 CHECKS = [
     *((check, (name,)) for name in CARRIERS for check in (
@@ -489,10 +493,8 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def right(monkeypatch, tmp_path, name, *change):
-    """Whether a copy of the package with this change gives every answer."""
-    wanted = ("_hlo.collectives", "_hlo.integers", "_hlo.dataflow", "_hlo.parser")
-    package = broken_package(tmp_path, monkeypatch, name, *change, *wanted)
+def right(monkeypatch, package):
+    """Whether the modules of a copy give every answer."""
     here = sys.modules[__name__]
     for module in package:
         for known in ("read_hlo", "Reader", "Unknown", "Place", "parse"):
@@ -506,15 +508,13 @@ def right(monkeypatch, tmp_path, name, *change):
     return True
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)))
-def test_a_broken_walk_is_noticed(tmp_path, monkeypatch, number):
-    assert not right(
-        monkeypatch, tmp_path, f"carrier_mutant_{number}", *MUTANTS[number]
-    )
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_walk_is_noticed(broken_package, monkeypatch, mutant):
+    assert not right(monkeypatch, broken_package(mutant, *WALKS))
 
 
-def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    assert right(monkeypatch, tmp_path, "carriers_whole", "", "", "")
+def test_an_unbroken_copy_passes(broken_package, monkeypatch):
+    assert right(monkeypatch, broken_package(None, *WALKS))
 
 
 # --- The table ------------------------------------------------------------------------

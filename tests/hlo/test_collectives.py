@@ -8,7 +8,6 @@ import pytest
 
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
 from spmd_helpers._hlo.collectives import read_hlo
-from tests.stand_ins import broken_package
 
 DATA = Path(__file__).parents[1] / "data" / "hlo"
 KiB, MiB = 1024, 1024**2
@@ -347,50 +346,60 @@ SMALL = [
 ]  # fmt: skip
 
 MUTANTS = [
-    ("_hlo.opcodes", "ENTERS.get(base(opcode), ())", 'ENTERS.get(base(opcode), ("calls",))'),
-    ("_hlo.collectives", "            return True\n        around =", "            return False\n        around ="),
-    ("_hlo.collectives", "around = around.parent", "around = None"),
-    ("_hlo.collectives", 'i.opcode.removesuffix("-start") in _WIRE', "i.opcode in _WIRE"),
-    ("_hlo.collectives", "None if unknown else count * times)", "count)"),
-    ("_hlo.opcodes", '"fusion": ("calls",)', '"fusion": ()'),
-    ("_hlo.collectives", "for user in place.computation.users.get(i.name, []):", "for user in []:"),
-    ("_hlo.collectives", 'kind == "all-reduce" and _scattered', 'kind == "" and _scattered'),
-    ("_hlo.collectives", 'startswith("all-reduce-scatter")', 'startswith("never")'),
-    ("_hlo.collectives", "lambda n: (2 * (n - 1), n)", "lambda n: (n - 1, n)"),
-    ("_hlo.collectives", '"all-gather": ("result", ', '"all-gather": ("operand", '),
-    ("_hlo.collectives", 'sent = "all-reduce" if lowered_as', 'sent = "all-gather" if lowered_as'),
-    ("_hlo.collectives", "sum(s.nbytes for s in results)", "results[0].nbytes"),
-    ("_hlo.collectives", "axes_of_pairs(groups, mesh) if permute", "axes_of_groups(groups, mesh) if permute"),
-    ("_core.source_lines", "_FOREIGN.search(file", "None and (file"),
-    ("_hlo.labels", '"transpose(" in name', '"jvp(" in name'),
-    ("_hlo.labels", "_NEAR = 4", "_NEAR = 0"),
-    ("_hlo.labels", "|/remat2$", ""),
-    ("_hlo.labels", "if place.parent and place.caller:", "if False:"),
-    ("_hlo.labels", 'if "/" not in name:', 'if not name:'),
-    ("_hlo.parser", "self.elements * _BITS.get(self.dtype, 0) + 7) // 8", "self.elements * 4)"),
-    ("_hlo.parser", 'int(row.get("file_location_id", 0))', "frame"),
-    ("_hlo.parser", '_closing(body, 0) if body.startswith("(") else body.find(" ")', 'body.find(" ")'),
-    ("_hlo.integers", "            return self.device\n", "            return 0\n"),
-    ("_hlo.integers", "if runs(start + middle * step)", "if not runs(start + middle * step)"),
-    ("_hlo.integers", "operator.lt", "operator.le"),
-    ("_hlo.opcodes", '"copy": (Does.SAME', '"copy": (Does.MADE'),
-    ("_hlo.disguised", "len({*group}) == len(group)", "len({*group}) < len(group)"),
-    ("_hlo.opcodes", '"get-tuple-element": (Does.PICKED', '"get-tuple-element": (Does.MADE'),
-    ("_hlo.disguised", "slices += 1", "slices -= 1"),
-    ("_hlo.replica_groups", "perm or range(len(dims))", "range(len(dims))"),
-    ("_hlo.replica_groups", "wanted == _along(strides, devices)", "True"),
-    ("_hlo.replica_groups", "for axis in perm", "for axis in perm[::-1]"),
-    ("_hlo.replica_groups", "ids = _iota(_ints(dims), _ints(perm or \"\"))", "ids = list(range(8))"),
-    ("_hlo.replica_groups", "inner //= size\n            if", "inner //= 2\n            if"),
+    ("_hlo.opcodes:enters", "ENTERS.get(base($opcode), ())",
+     "ENTERS.get(base($opcode), ('calls',))"),
+    ("_hlo.collectives:_goes_on", "return True", "return False"),
+    ("_hlo.collectives:_goes_on", "$around = $around.parent", "$around = None"),
+    ("_hlo.collectives:_visit", "$i.opcode.removesuffix('-start')", "$i.opcode"),
+    ("_hlo.collectives:_visit", "None if $unknown else $count * $times", "$count"),
+    ("_hlo.opcodes:ENTERS['fusion']", "('calls',)", "()"),
+    ("_hlo.collectives:_results", "$place.computation.users.get($i.name, [])", "[]"),
+    ("_hlo.collectives:_collective", "_scattered($module, $place, $i, $groups)",
+     "False"),
+    ("_hlo.collectives:_scattered", "'all-reduce-scatter'", "'never'"),
+    ("_hlo.collectives:_WIRE['all-reduce']", "2 * ($n - 1)", "$n - 1"),
+    ("_hlo.collectives:_WIRE['all-gather']", "'result'", "'operand'"),
+    ("_hlo.collectives:_collective",
+     "'all-reduce' if $lowered_as in (_CUT, _LAID) else $kind",
+     "'all-gather' if $lowered_as in (_CUT, _LAID) else $kind"),
+    ("_hlo.collectives:_collective",
+     "sum($s.nbytes for $s in $operands), sum($s.nbytes for $s in $results)",
+     "sum($s.nbytes for $s in $operands), $results[0].nbytes"),
+    ("_hlo.collectives:_collective", "axes_of_pairs", "axes_of_groups"),
+    ("_core.source_lines:is_foreign", r"_FOREIGN.search($file.replace('\\', '/'))",
+     r"None and $file.replace('\\', '/')"),
+    ("_hlo.labels:phase", "'transpose('", "'jvp('"),
+    ("_hlo.labels:_NEAR", "4", "0"),
+    ("_hlo.labels:phase", r"r'\brematted_computation\b|/remat2$'",
+     r"r'\brematted_computation\b'"),
+    ("_hlo.labels:_labels", "$place.parent and $place.caller", "False"),
+    ("_hlo.labels:phase", "'/' not in $name", "not $name"),
+    ("_hlo.parser:Shape.nbytes", "(self.elements * _BITS.get(self.dtype, 0) + 7) // 8",
+     "self.elements * 4"),
+    ("_hlo.parser:Module.frames", "int($row.get('file_location_id', 0))", "$frame",
+     "self.tables['StackFrames'].get($frame, '')"),
+    ("_hlo.parser:_instruction",
+     "_closing($body, 0) if $body.startswith('(') else $body.find(' ')",
+     "$body.find(' ')"),
+    ("_hlo.integers:Reader._made", "return self.device", "return 0"),
+    ("_hlo.integers:_counted",
+     "($middle, $high) if runs($start + $middle * $step) else ($low, $middle)",
+     "($middle, $high) if not runs($start + $middle * $step) else ($low, $middle)"),
+    ("_hlo.integers:_ORDERINGS['LT']", "operator.lt", "operator.le"),
+    ("_hlo.opcodes:OPCODES['copy']", "Does.SAME", "Does.MADE"),
+    ("_hlo.disguised:_differ", "len({*$group}) == len($group)",
+     "len({*$group}) < len($group)"),
+    ("_hlo.opcodes:OPCODES['get-tuple-element']", "Does.PICKED", "Does.MADE"),
+    ("_hlo.disguised:is_scattered", "$slices += 1", "$slices -= 1"),
+    ("_hlo.replica_groups:_iota", "$perm or range(len($dims))", "range(len($dims))"),
+    ("_hlo.replica_groups:axes_of_groups", "$wanted == _along($strides, $devices)",
+     "True"),
+    ("_hlo.replica_groups:_iota", "$perm or range(len($dims))",
+     "$perm[::-1] or range(len($dims))"),
+    ("_hlo.replica_groups:_mesh_groups", "_iota(_ints($dims), _ints($perm or ''))",
+     "list(range(8))"),
+    ("_hlo.replica_groups:axes_of_pairs", "$inner //= $size", "$inner //= 2"),
 ]  # fmt: skip
-
-
-def broken(tmp_path, monkeypatch, number, module, old, new):
-    """The reader of a copy of the package in which `old` is `new`."""
-    name = f"mutant_{number}"
-    change = (name, module, old, new)
-    (reader,) = broken_package(tmp_path, monkeypatch, *change, "_hlo.collectives")
-    return reader.read_hlo
 
 
 def small(read, text):
@@ -415,10 +424,12 @@ def test_small(number):
     assert small(read_hlo, text) == rows
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)))
-def test_the_table_catches_a_broken_reader(tmp_path, monkeypatch, number):
-    assert not matches(broken(tmp_path, monkeypatch, number, *MUTANTS[number]))
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_table_catches_a_broken_reader(broken_package, mutant):
+    (reader,) = broken_package(mutant, "_hlo.collectives")
+    assert not matches(reader.read_hlo)
 
 
-def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    assert matches(broken(tmp_path, monkeypatch, "none", "", "", ""))
+def test_an_unbroken_copy_passes(broken_package):
+    (reader,) = broken_package(None, "_hlo.collectives")
+    assert matches(reader.read_hlo)

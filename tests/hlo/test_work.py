@@ -24,7 +24,6 @@ from spmd_helpers._hlo.integers import compute
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.replication import Walk
 from spmd_helpers._hlo.work import Work, work
-from tests.stand_ins import broken_package
 
 DATA = Path(__file__).parents[1] / "data" / "hlo"
 F32 = jnp.float32
@@ -1105,60 +1104,86 @@ def test_batched_products_on_tpu(tpu):
 # --- Mutants: a walk broken in one place must miss some answer above ----------------
 
 MUTANTS = [
-    ("_hlo.opcodes", 'endswith(("-done", ', 'endswith(("-never", '),
-    ("_hlo.opcodes", 'else opcode.removesuffix("-start")', "else opcode"),
-    ("_hlo.replication", "return whole[i.index] if", "return whole[0] if"),
-    ("_hlo.replication", "return result if times else state", "return state"),
-    ("_hlo.replication", "return result if times else state", "return result"),
-    ("_hlo.replication", "if after == state:", "if True:"),
-    ("_hlo.replication", "None if times is None else times + 1", "times"),
-    ("_hlo.replication", "flops * (1 if times is None else times)", "flops"),
-    ("_hlo.replication", "(loop, *loops) if times is None", "loops if times is None"),
-    ("_hlo.replication", "result = self._left_early", "self._left_early"),
-    ("_hlo.replication", "part if passes_on(self.module, loop, n) else", ""),
-    ("_hlo.replication", "key=lambda t: t.flops.total()", "key=lambda t: -t.flops.total()"),
-    ("_hlo.replication", "any(t.flops != most.flops for t in tallies)", "True"),
-    ("_hlo.replication", "return self._spread(reduce(self.made.either, results), which)", "return reduce(self.made.either, results)"),
-    ("_hlo.replication", "reduce(self.made.either, results)", "results[0]"),
-    ("_hlo.replication", "here = self.made.mix(within, which if taken is None else taken[number])", "here = within"),
-    ("_hlo.replication", "which if taken is None else taken[number]", "which"),
-    ("_hlo.replication", "chosen = [1 - truth for truth in chosen]", "pass"),
-    ("_hlo.replication", "k if 0 <= k < count else count - 1 for", "k for"),
-    ("_hlo.replication", "k == n or (d,) for", "k == n for"),
-    ("_hlo.opcodes", '"infeed": (Does.ELSEWHERE', '"infeed": (Does.MADE'),
-    ("_hlo.replication", '"side_effect=true" in i.rest', "False"),
-    ("_hlo.replication", '"AsyncCollectiveDone" in i.rest', "False"),
-    ("_hlo.replication", "d // partitions for d", "d for d"),
-    ("_hlo.replication", "d % partitions for d", "d for d"),
-    ("_hlo.replication", "return self.made.of(told) if told else self.apart", "return self.apart"),
-    ("_hlo.replication", "return self.made.of(told) if told else self.apart", "return self.made.of(told) if told else self.alike"),
-    ("_hlo.replication", "return made[0] if len(made) == 1 else made", "return made[0]"),
-    ("_hlo.replication", "operands = [self.made.mix(*operands)]", "pass"),
-    ("_hlo.replication", "tally.partial = True", "pass"),
-    ("_hlo.device_classes", "if value.classes is not mixed.classes:", "if False:"),
-    ("_hlo.device_classes", "both = zip(mixed.classes, value.classes, strict=True)", "both = value.classes"),
-    ("_hlo.device_classes", "if trees and len(first) == len(second):", "if False:"),
-    ("_hlo.device_classes", "made[device] = inside\n", "made[device] = tuple(sorted(inside))\n"),
-    ("_hlo.device_classes", "made[device] = tuple(sorted(inside))", "made[device] = inside"),
-    ("_hlo.device_classes", "made[device] = place, tuple(sorted(inside))", "made[device] = tuple(sorted(inside))"),
-    ("_hlo.device_classes", "made[target] = held[source]", "made[source] = held[target]"),
-    ("_hlo.device_classes", "made: list[Hashable] = [()] * len(held)", "made: list[Hashable] = list(held)"),
-    ("_hlo.device_classes", "number != classes[d - d // inner % size * inner]", "number != classes[d - d % size]"),
-    ("_hlo.device_classes", "d // step % size for step", "d // size % size for step"),
-    ("_hlo.device_classes", "sizes[-1] if", "1 if"),
-    ("_hlo.device_classes", "manual|unreduced", "manual"),
-    ("_hlo.device_classes", 'replicated=\\{[^}]*\\}', "never"),
-    ("_hlo.integers", "_LONGEST = 4096", "_LONGEST = 0"),
-    ("_hlo.integers", "a - low) % (1 << bits) + low", "a + 1 - low) % (1 << 1) + low"),
-    ("_hlo.integers", "return table[min(max(index, 0), len(table) - 1)]", "return table[0]"),
-    ("_hlo.integers", '"negate": lambda a: -a', '"negate": lambda a: 0'),
-    ("_hlo.work", "max(held) + 1", "len(held)"),
-    ("_hlo.work", "min((_repeated", "max((_repeated"),
-    ("_hlo.work", "share >= _ALL", "share > 0"),
-    ("_hlo.work", "if size > 1", "if size"),
-    ("_hlo.work", "max(each) - min(each) > _EQUAL * max(each)", "False"),
-    ("_hlo.work", "not tally.partial and", ""),
-    ("_hlo.work", "if not classes.varies", "if classes.varies"),
+    ("_hlo.opcodes:does", "'-done'", "'-never'"),
+    ("_hlo.opcodes:base", "$opcode.removesuffix('-start')", "$opcode"),
+    ("_hlo.replication:Walk._element", "$whole[$i.index]", "$whole[0]"),
+    ("_hlo.replication:Walk._loop", "$result if $times else $state", "$state"),
+    ("_hlo.replication:Walk._loop", "$result if $times else $state", "$result"),
+    ("_hlo.replication:Walk._loop", "$after == $state", "True"),
+    ("_hlo.replication:Walk._loop", "None if $times is None else $times + 1", "$times"),
+    ("_hlo.replication:Tally.add", "$flops * (1 if $times is None else $times)",
+     "$flops"),
+    ("_hlo.replication:Tally.add", "($loop, *$loops)", "$loops"),
+    ("_hlo.replication:Walk._loop",
+     "$result = self._left_early($loop, $result, $goes_on)",
+     "self._left_early($loop, $result, $goes_on)"),
+    ("_hlo.replication:Walk._left_early",
+     "$part if passes_on(self.module, $loop, $n) else self.made.mix($part, $goes_on)",
+     "self.made.mix($part, $goes_on)"),
+    ("_hlo.replication:Walk._branches", "$t.flops.total()", "-$t.flops.total()"),
+    ("_hlo.replication:Walk._branches",
+     "any(($t.flops != $most.flops for $t in $tallies))", "True"),
+    ("_hlo.replication:Walk._branches",
+     "self._spread(reduce(self.made.either, $results), $which)",
+     "reduce(self.made.either, $results)"),
+    ("_hlo.replication:Walk._branches", "reduce(self.made.either, $results)",
+     "$results[0]"),
+    ("_hlo.replication:Walk._branches",
+     "self.made.mix($within, $which if $taken is None else $taken[$number])",
+     "$within"),
+    ("_hlo.replication:Walk._branches", "$which if $taken is None else $taken[$number]",
+     "$which"),
+    ("_hlo.replication:Walk._taken", "$chosen = [1 - $truth for $truth in $chosen]",
+     "pass"),
+    ("_hlo.replication:Walk._taken", "$k if 0 <= $k < $count else $count - 1", "$k"),
+    ("_hlo.replication:Walk._taken", "$k == $n or ($d,)", "$k == $n"),
+    ("_hlo.opcodes:OPCODES['infeed']", "Does.ELSEWHERE", "Does.MADE"),
+    ("_hlo.replication:Walk._result", "'side_effect=true' in $i.rest", "False"),
+    ("_hlo.replication:Walk._result", "'AsyncCollectiveDone' in $i.rest", "False"),
+    ("_hlo.replication:Walk._number", "$d // $partitions", "$d"),
+    ("_hlo.replication:Walk._number", "$d % $partitions", "$d"),
+    ("_hlo.replication:Walk._argument", "self.made.of($told) if $told else self.apart",
+     "self.apart"),
+    ("_hlo.replication:Walk._argument", "self.apart", "self.alike"),
+    ("_hlo.replication:Walk._exchanged", "$made[0] if len($made) == 1 else $made",
+     "$made[0]"),
+    ("_hlo.replication:Walk._exchanged", "$operands = [self.made.mix(*$operands)]",
+     "pass"),
+    ("_hlo.replication:Walk._count", "$tally.partial = True", "pass"),
+    ("_hlo.device_classes:Values.mix", "$value.classes is not $mixed.classes", "False"),
+    ("_hlo.device_classes:Values.mix",
+     "zip($mixed.classes, $value.classes, strict=True)", "$value.classes"),
+    ("_hlo.device_classes:Values.either", "$trees and len($first) == len($second)",
+     "False"),
+    ("_hlo.device_classes:exchanged", "$made[$device] = $inside",
+     "$made[$device] = tuple(sorted($inside))"),
+    ("_hlo.device_classes:exchanged", "$made[$device] = tuple(sorted($inside))",
+     "$made[$device] = $inside"),
+    ("_hlo.device_classes:exchanged", "($place, tuple(sorted($inside)))",
+     "tuple(sorted($inside))"),
+    ("_hlo.device_classes:exchanged", "$made[$target] = $held[$source]",
+     "$made[$source] = $held[$target]"),
+    ("_hlo.device_classes:exchanged", "[()] * len($held)", "list($held)"),
+    ("_hlo.device_classes:varies", "$d // $inner % $size * $inner", "$d % $size"),
+    ("_hlo.device_classes:along", "$d // $step % $size", "$d // $size % $size"),
+    ("_hlo.device_classes:_of_tiles", "$sizes[-1]", "1"),
+    ("_hlo.device_classes:of_sharding", r"r'\b(manual|unreduced|maximal|unknown)\b'",
+     r"r'\b(manual|maximal|unknown)\b'"),
+    ("_hlo.device_classes:of_sharding", r"r'replicated=\{[^}]*\}'", "'never'"),
+    ("_hlo.integers:_LONGEST", "4096", "0"),
+    ("_hlo.integers:_wrapped", "($a - $low) % (1 << $bits)",
+     "($a + 1 - $low) % (1 << 1)"),
+    ("_hlo.integers:_sliced", "min(max($index, 0), len($table) - 1)", "0"),
+    ("_hlo.integers:_EACH['negate']", "-$a", "0"),
+    ("_hlo.work:_useful", "max($held) + 1", "len($held)"),
+    ("_hlo.work:work", "min", "max"),
+    ("_hlo.work:work", "$share >= _ALL", "$share > 0"),
+    ("_hlo.work:work", "$size > 1", "$size"),
+    ("_hlo.work:_redundancy", "max($each) - min($each) > _EQUAL * max($each)", "False"),
+    ("_hlo.work:work", "not $tally.partial and all((not $loops for $loops in $parts))",
+     "all((not $loops for $loops in $parts))"),
+    ("_hlo.work:_repeated", "not classes.varies($held, $mesh, $axis)",
+     "classes.varies($held, $mesh, $axis)"),
 ]  # fmt: skip
 
 
@@ -1195,9 +1220,8 @@ CHECKS = [
 ]
 
 
-def right(monkeypatch, tmp_path, name, *change):
-    """Whether a copy of the package with this change gives every answer."""
-    (changed,) = broken_package(tmp_path, monkeypatch, name, *change, "_hlo.work")
+def right(monkeypatch, changed):
+    """Whether a copy of the module gives every answer."""
     here = sys.modules[__name__]
     for known in ("work", "Walk", "Work", "classes"):
         monkeypatch.setattr(here, known, getattr(changed, known))
@@ -1209,10 +1233,10 @@ def right(monkeypatch, tmp_path, name, *change):
     return True
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)))
-def test_a_broken_walk_is_noticed(tmp_path, monkeypatch, number):
-    assert not right(monkeypatch, tmp_path, f"flow_mutant_{number}", *MUTANTS[number])
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_walk_is_noticed(broken_package, monkeypatch, mutant):
+    assert not right(monkeypatch, *broken_package(mutant, "_hlo.work"))
 
 
-def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    assert right(monkeypatch, tmp_path, "flow_whole", "_hlo.work", "0.99", "0.99")
+def test_an_unbroken_copy_passes(broken_package, monkeypatch):
+    assert right(monkeypatch, *broken_package(None, "_hlo.work"))

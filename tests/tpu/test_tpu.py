@@ -35,7 +35,6 @@ from spmd_helpers._tpu import refusals as tpu_refusals
 from spmd_helpers._tpu import topology as tpu_topology
 from spmd_helpers._tpu.refusals import Buffer, explain_compile_error, hlo_dtype
 from spmd_helpers._tpu.topology import UnknownTopology, read_topology
-from tests.stand_ins import broken_package
 
 OOM = Path(__file__).parents[1] / "data" / "oom"
 VERSIONS = ("0.10.2", "0.12.0.1")
@@ -765,48 +764,52 @@ def test_the_log_folder_goes_with_the_process(monkeypatch, tmp_path):
 
 # --- Mutants: what is broken in one place must miss some answer above -------------
 
+READERS = ("_tpu.topology", "_tpu.refusals")
 MUTANTS = [
-    ("_tpu.topology", "prod(self.chips) * self.generation.devices_per_chip", "prod(self.chips)"),
-    ("_tpu.topology", "return x, y, 1", "return 2, 2, 1"),
-    ("_tpu.topology", "(*sizes, cores) if cores > 1 else sizes", "sizes"),
-    ("_tpu.topology", "name.strip().lower()", "name.strip()"),
-    ("_tpu.topology", "max(1, count // generation.cores)", "count"),
-    ("_tpu.topology", "if 0 in chips:", "if False:"),
-    ("_tpu.topology", "size > 1 and size % _HOST", "size % _HOST"),
-    ("_tpu.topology", "if prod(chips) > generation.pod_chips:", "if False:"),
-    ("_tpu.topology", "for size in reversed(shape):", "for size in shape:"),
-    ("_tpu.topology", "range(len(free), 0, -1)", "range(1, len(free) + 1)"),
-    ("_tpu.topology", "for direction in free if direction not in taken", "for direction in free"),
-    ("_tpu.topology", "() if size == 1 else None", "None"),
-    ("_tpu.topology", "key=lambda shape: (max(shape), shape)", "key=lambda shape: shape"),
-    ("_tpu.refusals", '"G": 2**30', '"G": 10**9'),
-    ("_tpu.refusals", "available + _bytes(found[5], found[6]), available", "available, available"),
-    ("_tpu.refusals", "reversed([*_USED.finditer(log)])", "[*_USED.finditer(log)][:1]"),
-    ("_tpu.refusals", "told is None or found.groups()[:4] != told.groups()[:4]", "told is None"),
-    ("_tpu.refusals", "end.start() if end else len(log)", "len(log)"),
-    ("_tpu.refusals", 'exact = found[6] in ("", "K", "M")', "exact = True"),
-    ("_tpu.refusals", 'exact = found[6] in ("", "K", "M")', "exact = False"),
-    ("_tpu.refusals", '.partition("\\nMemory Space:")[0] if start', "if start"),
-    ("_tpu.refusals", "if len(rows) == 1:", "if True:"),
-    ("_tpu.refusals", "left[shape].pop(0)", "left[shape][0]"),
-    ("_tpu.refusals", 'len(rows) != 1 or rows[0][2] != "1"', "0"),
-    ("_tpu.refusals", 'name if values == "1"', "name if True"),
-    ("_tpu.refusals", "key=lambda shape: shape.nbytes", "key=lambda shape: -shape.nbytes"),
-    ("_tpu.refusals", "one.bytes >= _SMALLEST_SHARE * needed", "True"),
-    ("_tpu.refusals", "key=lambda buffer: -buffer.bytes", "key=lambda buffer: buffer.bytes"),
-    ("_tpu.refusals", "arguments[at].shape == shape", "True"),
-    ("_tpu.refusals", "name[1].partition('/')[2] or name[1]", "name[1]"),
-    ("_tpu.refusals", "< 0.01 * needed", "< 10 * needed"),
-    ("_tpu.refusals", 'label.startswith("Output index")', "False"),
-    ("_tpu.refusals", "buffer.bytes < 1.1 * alone", "True"),
-    ("_tpu.refusals", "_largest(buffers or arguments, needed)", "_largest(buffers, needed)"),
+    ("_tpu.topology:Topology.devices",
+     "prod(self.chips) * self.generation.devices_per_chip", "prod(self.chips)"),
+    ("_tpu.topology:Topology.host", "($x, $y, 1)", "(2, 2, 1)"),
+    ("_tpu.topology:Topology.torus", "(*$sizes, $cores) if $cores > 1 else $sizes",
+     "$sizes"),
+    ("_tpu.topology:_kind_and_sizes", "$name.strip().lower()", "$name.strip()"),
+    ("_tpu.topology:_slice_name", "max(1, $count // $generation.cores)", "$count"),
+    ("_tpu.topology:_problem", "0 in $chips", "False"),
+    ("_tpu.topology:_problem", "$size > 1 and $size % _HOST", "$size % _HOST"),
+    ("_tpu.topology:_problem", "prod($chips) > $generation.pod_chips", "False"),
+    ("_tpu.topology:lies_on", "reversed($shape)", "$shape"),
+    ("_tpu.topology:_directions", "range(len($free), 0, -1)",
+     "range(1, len($free) + 1)"),
+    ("_tpu.topology:lies_on",
+     "[$direction for $direction in $free if $direction not in $taken]",
+     "[$direction for $direction in $free]"),
+    ("_tpu.topology:_directions", "() if $size == 1 else None", "None"),
+    ("_tpu.topology:shapes_on", "(max($shape), $shape)", "$shape"),
+    ("_tpu.refusals:_UNITS['G']", "2 ** 30", "10 ** 9"),
+    ("_tpu.refusals:_numbers", "$available + _bytes($found[5], $found[6])",
+     "$available"),
+    ("_tpu.refusals:_own_report", "reversed([*_USED.finditer($log)])",
+     "[*_USED.finditer($log)][:1]"),
+    ("_tpu.refusals:_own_report",
+     "$told is None or $found.groups()[:4] != $told.groups()[:4]", "$told is None"),
+    ("_tpu.refusals:_own_report", "$end.start() if $end else len($log)", "len($log)"),
+    ("_tpu.refusals:_own_report", "$found[6] in ('', 'K', 'M')", "True"),
+    ("_tpu.refusals:_own_report", "$found[6] in ('', 'K', 'M')", "False"),
+    ("_tpu.refusals:_rows", r"$body[$start.end():].partition('\nMemory Space:')[0]",
+     "$body[$start.end():]"),
+    ("_tpu.refusals:_rows", "len($rows) == 1", "True"),
+    ("_tpu.refusals:_rows", "$left[$shape].pop(0)", "$left[$shape][0]"),
+    ("_tpu.refusals:_rows", "len($rows) != 1 or $rows[0][2] != '1'", "0"),
+    ("_tpu.refusals:_rows", "$values == '1'", "True"),
+    ("_tpu.refusals:_largest_shape", "$shape.nbytes", "-$shape.nbytes"),
+    ("_tpu.refusals:_largest", "$one.bytes >= _SMALLEST_SHARE * $needed", "True"),
+    ("_tpu.refusals:_largest", "-$buffer.bytes", "$buffer.bytes"),
+    ("_tpu.refusals:_entries", "$arguments[$at].shape == $shape", "True"),
+    ("_tpu.refusals:_what", "$name[1].partition('/')[2] or $name[1]", "$name[1]"),
+    ("_tpu.refusals:_own_report", "0.01 * $needed", "10 * $needed"),
+    ("_tpu.refusals:_what", "$label.startswith('Output index')", "False"),
+    ("_tpu.refusals:_padded", "$buffer.bytes < 1.1 * $alone", "True"),
+    ("_tpu.refusals:explain_compile_error", "$buffers or $arguments", "$buffers"),
 ]  # fmt: skip
-
-
-def broken(tmp_path, monkeypatch, *change):
-    """The two modules of a copy of the package in which `old` is `new`."""
-    names = ("_tpu.topology", "_tpu.refusals")
-    return broken_package(tmp_path, monkeypatch, *change, *names)
 
 
 def said(module, name):
@@ -858,11 +861,10 @@ def told(module, case):
     return numbers, [tuple(one) for one in found.largest], str(found), str(alone)
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)))
-def test_a_broken_copy_is_noticed(tmp_path, monkeypatch, number):
-    name = f"tpu_mutant_{number}"
-    assert not right(*broken(tmp_path, monkeypatch, name, *MUTANTS[number]))
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_copy_is_noticed(broken_package, mutant):
+    assert not right(*broken_package(mutant, *READERS))
 
 
-def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    assert right(*broken(tmp_path, monkeypatch, "tpu_whole", "", "", ""))
+def test_an_unbroken_copy_passes(broken_package):
+    assert right(*broken_package(None, *READERS))

@@ -30,7 +30,6 @@ from jax.sharding import PartitionSpec as P
 from nbclient import NotebookClient
 
 from spmd_helpers._hlo.collectives import read_hlo
-from tests.hlo.test_collectives import broken
 from tools.book.run import manager_class
 
 from . import xray_programs
@@ -647,24 +646,30 @@ def test_a_scatter_between_replicas():
 
 
 MUTANTS = [
-    ("_hlo.parser", 'else "partition-id"', 'else "replica-id"'),
-    ("_hlo.parser", "int(replicas.group(1)) > 1", "False"),
-    ("_hlo.integers", "return 0  # there is one", "raise Unknown  # there is one"),
-    ("_hlo.labels", "(i, *_applied(module, i), *_labels", "(i, *_labels"),
-    ("_hlo.labels", "[]), (), 2 *", "[]), _UNLABELED, 2 *"),
-    ("_hlo.labels", "(), 2 * _NEAR", "(), _NEAR"),
-    ("_hlo.collectives", "source(module, *end)", "source(module, place, i)"),
-    ("_hlo.collectives", "before[around] += parts", "pass"),
-    ("_hlo.collectives", '"all-reduce" and is_gathered', '"" and is_gathered'),
-    ("_hlo.collectives", '"all-gather", got // n, _LAID', '"all-gather", given, _LAID'),
-    ("_hlo.collectives", "lowered_as in (_CUT, _LAID)", "lowered_as in (_CUT,)"),
-    ("_hlo.disguised", 'in ("add", "or")', 'in ("add", "maximum")'),
-    ("_hlo.disguised", "own.elements * len(group) != whole.elements", "False"),
-    ("_hlo.disguised", "return aligned and _differ(starts)", "return aligned"),
-    ("_hlo.disguised", "return aligned and _differ(starts)", "return _differ(starts)"),
-    ("_hlo.disguised", "not in zero", "in ()"),
-    ("_hlo.opcodes", '"copy": (Does.SAME', '"copy": (Does.MADE'),
-    ("_hlo.dataflow", "return outer and (place.parent, outer, path)", "return None"),
+    ("_hlo.parser:Module.own_number", "'partition-id'", "'replica-id'"),
+    ("_hlo.parser:Module.own_number", "int($replicas.group(1)) > 1", "False"),
+    ("_hlo.integers:Reader._made", "return 0", "raise Unknown"),
+    ("_hlo.labels:source", "_applied($module, $i)", "()"),
+    ("_hlo.labels:_labels", "()", "_UNLABELED"),
+    ("_hlo.labels:_labels", "2 * _NEAR", "_NEAR"),
+    ("_hlo.collectives:_collective", "source($module, *$end)",
+     "source($module, $place, $i)", "($place, $i), $end = $parts[0], $parts[-1]"),
+    ("_hlo.collectives:_goes_on", "$before[$around] += $parts", "pass"),
+    ("_hlo.collectives:_collective", "is_gathered($module, $place, $i, $groups)",
+     "False"),
+    ("_hlo.collectives:_collective", "('all-gather', $got // $n, _LAID)",
+     "('all-gather', $given, _LAID)", "$put = $given"),
+    ("_hlo.collectives:_collective", "(_CUT, _LAID)", "(_CUT,)"),
+    ("_hlo.disguised:is_gathered", "('add', 'or')", "('add', 'maximum')"),
+    ("_hlo.disguised:_lays_own_part", "$own.elements * len($group) != $whole.elements",
+     "False"),
+    ("_hlo.disguised:_lays_own_part", "$aligned and _differ($starts)", "$aligned"),
+    ("_hlo.disguised:_lays_own_part", "$aligned and _differ($starts)",
+     "_differ($starts)"),
+    ("_hlo.disguised:_lays_own_part", "$filled.inside.strip() not in $zero",
+     "$filled.inside.strip() in ()"),
+    ("_hlo.opcodes:OPCODES['copy']", "Does.SAME", "Does.MADE"),
+    ("_hlo.dataflow:back", "$outer and ($place.parent, $outer, $path)", "None"),
 ]  # fmt: skip
 TRIED = [
     "psum_scatter_over_both", "cumsum_along_a_cut_axis", "fsdp_grad", "in_a_cube",
@@ -706,10 +711,12 @@ def passes(read):
         return False
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)))
-def test_the_cases_catch_a_broken_reader(tmp_path, monkeypatch, number):
-    assert not passes(broken(tmp_path, monkeypatch, number, *MUTANTS[number]))
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_cases_catch_a_broken_reader(broken_package, mutant):
+    (reader,) = broken_package(mutant, "_hlo.collectives")
+    assert not passes(reader.read_hlo)
 
 
-def test_an_unbroken_copy_passes(tmp_path, monkeypatch):
-    assert passes(broken(tmp_path, monkeypatch, "none", "", "", ""))
+def test_an_unbroken_copy_passes(broken_package):
+    (reader,) = broken_package(None, "_hlo.collectives")
+    assert passes(reader.read_hlo)

@@ -1,0 +1,116 @@
+"""Mutants outlive new names and line breaks; one that changes nothing is told."""
+
+import ast
+import builtins
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import PACKAGE, file_of, mutated, names_of
+
+SOURCE = """
+TABLE: dict = {"one": 1, "two": (2, 2)}
+
+class Reader:
+    def read(self, text, found=None):
+        size = len(text)  # one
+        if size > 0 and found is None:
+            return size * 2
+        return helper(text)
+"""
+# The same with other names and line breaks, quotes, comments and types.
+OTHERWISE = """
+TABLE = {'one': 1,
+         'two': (2, 2)}
+class Reader:
+    def read(self, string: str, known: int | None = None) -> int:
+        length = len(
+            string
+        )
+        if (length > 0  # two
+                and known is None):
+            return length*2
+        return helper(string)
+"""
+MUTANT = ("m:Reader.read", "$size > 0 and $found is None", "$size > 0")
+GONE = [
+    (("m:Raeder.read", "1", "2"), "nothing there is called 'Raeder'; is it Reader"),
+    (("m:Reader.write", "1", "2"), "nothing there is called 'write'"),
+    (("m:TABLE['three']", "1", "2"), "the table has no key 'three'"),
+    (("m:Reader.read", "$size > 1", "True"), "`$size > 1` occurs there 0 times"),
+    (("m:TABLE['two']", "2", "3"), "`2` occurs there 2 times, not once"),
+    (("m:Reader.read", "$size > 0", "$size > 0"), "nothing is changed"),
+    (("m:Reader.read", "$size > 0", "$found"), "what is put there reads $found"),
+    (("m:Reader.read", "$size > 0", "size"), "what is put there reads size"),
+    (("m:Reader.read", "$size >", "$size"), "`$size >` is not one expression"),
+]  # fmt: skip
+
+
+def changed(source, old, new):
+    """A source with one line changed, as `ast` writes it."""
+    assert source.count(old) == 1
+    return ast.unparse(ast.parse(source.replace(old, new)))
+
+
+def test_one_place_is_changed():
+    made = mutated(SOURCE, MUTANT)
+    assert made == changed(SOURCE, "size > 0 and found is None", "size > 0")
+    made = mutated(SOURCE, ("m:TABLE['two']", "(2, 2)", "()"))
+    assert made == changed(SOURCE, "(2, 2)", "()")
+    made = mutated(SOURCE, ("m:Reader.read", "$size = len($text)", "pass"))
+    assert made == changed(SOURCE, "size = len(text)", "pass")
+    more = ("m:Reader.read", "helper($text)", "$size", "$size = len($text)")
+    assert mutated(SOURCE, more) == changed(SOURCE, "helper(text)", "size")
+
+
+def test_other_names_and_line_breaks_change_nothing():
+    made = mutated(OTHERWISE, MUTANT)
+    assert "if length > 0:" in made
+    assert made == changed(OTHERWISE, "and known is None", "")
+
+
+@pytest.mark.parametrize(("mutant", "said"), GONE)
+def test_a_mutant_that_finds_nothing_says_so(mutant, said):
+    with pytest.raises(LookupError, match=re.escape(said)) as error:
+        mutated(SOURCE, mutant)
+    assert str(error.value).endswith("Mend it in tests/test_mutants.py.")
+    assert str(error.value).startswith(f"mutant {mutant}: ")
+
+
+# --- All that the tests have --------------------------------------------------------
+
+
+def written():
+    """The mutants in the test files, each list of which is called MUTANTS."""
+    for path in sorted(Path(__file__).parent.rglob("test_*.py")):
+        for statement in ast.parse(path.read_text("utf8")).body:
+            if (
+                isinstance(statement, ast.Assign)
+                and ast.unparse(statement.targets[0]) == "MUTANTS"
+                and isinstance(statement.value, ast.List)
+            ):
+                yield from ast.literal_eval(statement.value)
+
+
+@cache
+def renamed(source):
+    """A module in which each variable of its functions has another name."""
+    tree = ast.parse(source)
+    functions = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    kept = {*names_of(tree), *functions, *dir(builtins), "self"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in kept:
+            node.id = f"other_{node.id}"
+        if isinstance(node, ast.arg) and node.arg not in kept:
+            node.arg = f"other_{node.arg}"
+    return ast.unparse(tree)
+
+
+def test_names_of_variables_do_not_matter():
+    mutants = list(written())
+    assert len(mutants) > 150
+    for mutant in mutants:
+        source = file_of(PACKAGE, mutant).read_text("utf8")
+        assert "other_" in mutated(renamed(source), mutant)
