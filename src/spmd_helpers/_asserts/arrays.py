@@ -1,19 +1,27 @@
 """Asserts about values and shardings, in a reader's words.
 
-Each takes whole trees, gathers every mismatch with its path, and raises once.
+Each takes trees, gathers every mismatch with its path, and raises once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .._core.words import join_words
 from .._errors import CheckFailed, MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
+from .._shardings.device import JaxDevice
 from .._shardings.from_jax import sharding as read_sharding
-from .._shardings.sharding import spec_words
+from .._shardings.sharding import ShardingInfo, spec_words
 from .compare import leaf_difference
 
+if TYPE_CHECKING:
+    import jax
+    from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-def assert_close(got, want, rtol: float = 1e-5):
+
+def assert_close(got: object, want: object, rtol: float = 1e-5) -> None:
     """Check that two trees hold the same numbers.
 
     Whole numbers, booleans and texts must be equal. Floats must lie within
@@ -51,7 +59,9 @@ def assert_close(got, want, rtol: float = 1e-5):
     _raise_if(wrong)
 
 
-def assert_sharding(x, spec, mesh=None):
+def assert_sharding(
+    x: object, spec: object, mesh: "Mesh | AbstractMesh | None" = None
+) -> None:
     """Check how arrays are cut over the mesh, whatever their values.
 
     Shardings count as equal when they put the same blocks on the same devices:
@@ -90,7 +100,10 @@ each device
             f"assert_sharding(mesh={mesh!r}): give a Mesh, like x.sharding.mesh, or"
             " leave it out"
         )
-    is_spec = lambda leaf: isinstance(leaf, jax.sharding.PartitionSpec)  # noqa: E731
+
+    def is_spec(leaf: object) -> bool:
+        return isinstance(leaf, jax.sharding.PartitionSpec)
+
     every = jax.tree.leaves(spec, is_leaf=lambda leaf: is_spec(leaf) or leaf is None)
     for one in every:
         if not is_spec(one):
@@ -121,7 +134,12 @@ each device
     _raise_if(wrong)
 
 
-def assert_same_as_one_device(f: Callable, *args, rtol: float = 1e-5, reference=None):
+def assert_same_as_one_device(
+    f: Callable[..., object],
+    *args: object,
+    rtol: float = 1e-5,
+    reference: Callable[..., object] | None = None,
+) -> None:
     """Check that a function gives, on sharded arguments, what one device gives.
 
     The function runs twice: on the arguments as they are, and on copies of them
@@ -154,13 +172,14 @@ def assert_same_as_one_device(f: Callable, *args, rtol: float = 1e-5, reference=
             raise NotUnderstood(
                 f"assert_same_as_one_device({name}={given!r}): give a function"
             )
-    one = jax.devices()[0]
+    one: JaxDevice = jax.devices()[0]
     for leaf in jax.tree.leaves(args):
         if isinstance(leaf, jax.Array):
-            one = min(leaf.sharding.device_set, key=lambda device: device.id)
+            one = min(leaf.sharding.device_set, key=attrgetter("id"))
             break
     # A jitted function has `lower`, and its own text under `__wrapped__`.
-    plain = reference or (f.__wrapped__ if hasattr(f, "lower") else f)
+    plain = getattr(f, "__wrapped__", f) if hasattr(f, "lower") else f
+    plain = plain if reference is None else reference
     try:
         want = plain(*_copies(jax, args, lambda leaf: one))
     except Exception as error:
@@ -177,7 +196,7 @@ def assert_same_as_one_device(f: Callable, *args, rtol: float = 1e-5, reference=
         raise CheckFailed(f"not what one device computes: {error}") from None
 
 
-def _leaves(jax, tree) -> dict[str, object]:
+def _leaves(jax: ModuleType, tree: object) -> dict[str, Any]:
     paths = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): leaf for path, leaf in paths}
 
@@ -186,12 +205,12 @@ def _at(path: str) -> str:
     return f"{path}: " if path else ""
 
 
-def _raise_if(wrong: list[str]):
+def _raise_if(wrong: Sequence[str]) -> None:
     if wrong:
         raise CheckFailed("\n".join(wrong))
 
 
-def _key_bits(jax, leaf):
+def _key_bits(jax: ModuleType, leaf: object) -> object:
     """A random key as the whole numbers it is made of; anything else as it is."""
     dtype = getattr(leaf, "dtype", None)
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(
@@ -201,7 +220,7 @@ def _key_bits(jax, leaf):
     return leaf
 
 
-def _tree_differences(jax, got, want) -> list[str]:
+def _tree_differences(jax: ModuleType, got: object, want: object) -> list[str]:
     got_paths, want_paths = _leaves(jax, got).keys(), _leaves(jax, want).keys()
     missing = [path for path in want_paths if path not in got_paths]
     extra = [path for path in got_paths if path not in want_paths]
@@ -218,7 +237,12 @@ def _paths(paths: list[str]) -> str:
     return join_words(paths) if paths else "no leaves"
 
 
-def _sharding_difference(jax, leaf, spec, mesh) -> str:
+def _sharding_difference(
+    jax: ModuleType,
+    leaf: Any,
+    spec: "PartitionSpec",
+    mesh: "Mesh | AbstractMesh | None",
+) -> str:
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, jax.sharding.Sharding):
         return f"a {type(leaf).__name__} has no sharding; it must be a jax.Array"
@@ -234,22 +258,26 @@ def _sharding_difference(jax, leaf, spec, mesh) -> str:
         return ""
     have = read_sharding(leaf)
     alone = have.spec is None
-    seen = "lies on one device only" if alone else f"lies as {_cut(have)}"
+    actual = "lies on one device only" if alone else f"lies as {_cut(have)}"
     must = _cut(wanted)
-    if seen == f"lies as {must}":
+    if actual == f"lies as {must}":
         return f"{words} is cut as it must be, but lies on another mesh"
-    return f"{words} {seen}, and must lie as {must}"
+    return f"{words} {actual}, and must lie as {must}"
 
 
-def _cut(info) -> str:
+def _cut(info: ShardingInfo) -> str:
     words = f"{spec_words(info.entries)}, {info.shard_shape} on each device"
     if info.unreduced:
         words += f" as its part of a sum over {' and '.join(info.unreduced)}"
     return words
 
 
-def _copies(jax, tree, place: Callable):
-    def copy(leaf):
+def _copies(
+    jax: ModuleType, tree: tuple[object, ...], place: "Callable[[jax.Array], object]"
+) -> tuple[object, ...]:
+    """The arrays of a tree anew, each where `place` says."""
+
+    def copy(leaf: object) -> object:
         if not isinstance(leaf, jax.Array):
             return leaf
         # What was never placed may go with anything, and its copy has to, too.
@@ -258,4 +286,5 @@ def _copies(jax, tree, place: Callable):
             return jax.device_put(leaf, where, may_alias=False)
         return jax.device_put(jax.device_get(leaf), where)
 
-    return jax.tree.map(copy, tree)
+    copies: tuple[object, ...] = jax.tree.map(copy, tree)
+    return copies

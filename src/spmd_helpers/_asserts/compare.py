@@ -1,7 +1,12 @@
 """How one array or number differs from what it must be, in words."""
 
+from typing import TYPE_CHECKING, Any
 
-def leaf_difference(got, want, rtol: float) -> str:
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def leaf_difference(got: object, want: object, rtol: float) -> str:
     """How one leaf differs, in words; empty if it does not.
 
     Whole numbers, booleans and texts must be equal; floats and complex numbers lie
@@ -12,6 +17,7 @@ def leaf_difference(got, want, rtol: float) -> str:
 
     if isinstance(want, str):
         return "" if type(got) is str and got == want else f"{got!r} is not right"
+    kinds: set[str | None]
     try:
         have, must = np.asarray(got), np.asarray(want)
         kinds = {_kind(have), _kind(must)}
@@ -37,13 +43,13 @@ def leaf_difference(got, want, rtol: float) -> str:
     return f"{np.sum(~equal)} of {must.size} values are not right"
 
 
-def _not_added_over(value) -> str:
+def _not_added_over(value: object) -> str:
     """The mesh axes over which an array is not added up; it has no values then."""
     spec = getattr(getattr(value, "sharding", None), "spec", None)
     return " and ".join(sorted(map(str, getattr(spec, "unreduced", None) or ())))
 
 
-def _kind(array) -> str | None:
+def _kind(array: "NDArray[Any]") -> str | None:
     """'b' for booleans, 'i' whole, 'f' float, 'c' complex; None for anything else."""
     kind, name = array.dtype.kind, array.dtype.name
     if kind in "iu" or (kind == "V" and name.startswith(("int", "uint"))):
@@ -53,12 +59,12 @@ def _kind(array) -> str | None:
     return kind if kind in "bfc" else None
 
 
-def _short(value) -> str:
+def _short(value: object) -> str:
     words = repr(value)
     return words if len(words) < 40 else f"a value of type {type(value).__name__}"
 
 
-def _float_difference(have, must, rtol: float) -> str:
+def _float_difference(have: "NDArray[Any]", must: "NDArray[Any]", rtol: float) -> str:
     import numpy as np
 
     finite = np.isfinite(must)

@@ -1,28 +1,29 @@
 """Asserts about a compiled program: its collectives and its memory. It is not run."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from .._core.words import bytes_words, count_words, join_words
 from .._errors import CheckFailed, NotUnderstood, UnknownAxis
-from .._hlo.collectives import KINDS
+from .._hlo.collectives import KINDS, Collective
 from .._xray.xray import XRay, xray
 
 
 def assert_collectives(
-    f,
-    *args,
+    f: Callable[..., object] | XRay,
+    *args: object,
     at_most: Mapping[str, int] | None = None,
     at_least: Mapping[str, int] | None = None,
     exactly: Mapping[str, int] | None = None,
     over: str | Iterable[str] | None = None,
     at_most_bytes: int | None = None,
     at_least_bytes: int | None = None,
-    **kwargs,
-):
+    **kwargs: Any,
+) -> None:
     """Check which collectives the compiled function runs; it is not run itself.
 
-    A budget is the whole budget: a kind that it does not name may not occur.
+    A budget is complete: a kind that it does not name may not occur.
     Loops count each turn.
 
     >>> import jax
@@ -64,18 +65,23 @@ def assert_collectives(
         if size is not None:
             _check_bytes("assert_collectives", name, size)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
-    seen, counts = report.collectives, _counts(report.collectives)
+    collectives, counts = report.collectives, _counts(report.collectives)
     wrong = []
     for kind in sorted({*counts, *(exactly or ()), *(at_least or ())}):
-        wrong += _kind_differences(kind, counts.get(kind, 0), budgets, seen)
+        wrong += _kind_differences(kind, counts.get(kind, 0), budgets, collectives)
     if over is not None:
-        wrong += _elsewhere(seen, _axes(over, report.mesh_shape))
-    wrong += _bytes_out_of_bounds(seen, at_most_bytes, at_least_bytes)
+        wrong += _elsewhere(collectives, _axes(over, report.mesh_shape))
+    wrong += _bytes_out_of_bounds(collectives, at_most_bytes, at_least_bytes)
     if wrong:
         raise CheckFailed("\n".join(wrong))
 
 
-def assert_peak_memory(f, *args, at_most_bytes: int, **kwargs):
+def assert_peak_memory(
+    f: Callable[..., object] | XRay,
+    *args: object,
+    at_most_bytes: int,
+    **kwargs: Any,
+) -> None:
     """Check the compiler's own figure for the memory a function needs.
 
     >>> import jax
@@ -109,7 +115,7 @@ def assert_peak_memory(f, *args, at_most_bytes: int, **kwargs):
         )
 
 
-def _check_budget(name: str, budget):
+def _check_budget(name: str, budget: object) -> None:
     if budget is None:
         return
     if not isinstance(budget, Mapping) or not all(
@@ -129,14 +135,14 @@ def _check_budget(name: str, budget):
             )
 
 
-def _check_bytes(function: str, name: str, given):
+def _check_bytes(function: str, name: str, given: object) -> None:
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
         raise NotUnderstood(
             f"{function}({name}={given!r}): write a whole number of bytes"
         )
 
 
-def _axes(over, mesh_shape: Mapping[str, int]) -> set[str]:
+def _axes(over: str | Iterable[str], mesh_shape: Mapping[str, int]) -> set[str]:
     names = [over] if isinstance(over, str) else over
     if not isinstance(names, Iterable) or not (names := set(names)):
         raise NotUnderstood(
@@ -156,13 +162,15 @@ def _quoted(axes: Iterable[str]) -> str:
     return join_words([f"'{axis}'" for axis in axes])
 
 
-def _counts(seen) -> dict[str, int | None]:
+def _counts(collectives: Iterable[Collective]) -> dict[str, int | None]:
     """How often each kind runs; None once a part of it is unknown."""
     counts: dict[str, int | None] = {}
-    for one in seen:
+    for one in collectives:
         so_far = counts.get(one.kind, 0)
-        known = one.count is not None and so_far is not None
-        counts[one.kind] = so_far + one.count if known else None
+        if one.count is None or so_far is None:
+            counts[one.kind] = None
+        else:
+            counts[one.kind] = so_far + one.count
     return counts
 
 
@@ -170,29 +178,35 @@ def _times(count: int | None) -> str:
     return "an unknown number of times" if count is None else count_words(count, "time")
 
 
-def _where(kind: str, seen) -> str:
-    places = dict.fromkeys(one.source for one in seen if one.kind == kind)
+def _where(kind: str, collectives: Iterable[Collective]) -> str:
+    places = dict.fromkeys(one.source for one in collectives if one.kind == kind)
     known = [place for place in places if place]
     return f" (from {join_words(known)})" if known else ""
 
 
-def _kind_differences(kind, count, budgets, seen) -> list[str]:
+def _kind_differences(
+    kind: str,
+    count: int | None,
+    budgets: Mapping[str, Mapping[str, int] | None],
+    collectives: Iterable[Collective],
+) -> list[str]:
     at_most, at_least, exactly = budgets.values()
-    runs = f"{kind} runs {_times(count)}{_where(kind, seen)}"
+    runs = f"{kind} runs {_times(count)}{_where(kind, collectives)}"
     wrong = []
     if at_most is not None and (count is None or count > at_most.get(kind, 0)):
         wrong.append(f"{runs}, and the budget is {at_most.get(kind, 0)}")
-    if count is not None and count < (at_least or {}).get(kind, 0):
-        wrong.append(f"{runs}, and must run at least {_times(at_least[kind])}")
+    least = (at_least or {}).get(kind, 0)
+    if count is not None and count < least:
+        wrong.append(f"{runs}, and must run at least {_times(least)}")
     if exactly is not None and count != exactly.get(kind, 0):
         wrong.append(f"{runs}, and must run {_times(exactly.get(kind, 0))}")
     return wrong
 
 
-def _elsewhere(seen, allowed: set[str]) -> list[str]:
+def _elsewhere(collectives: Iterable[Collective], allowed: set[str]) -> list[str]:
     """Collectives along other axes; a part of an axis, 'x:(2)4', counts as the axis."""
     wrong = []
-    for one in seen:
+    for one in collectives:
         if not one.axes:
             wrong.append(f"{one.kind} runs over groups that follow no axis of the mesh")
         elif not {axis.split(":")[0] for axis in one.axes} <= allowed:
@@ -203,12 +217,16 @@ def _elsewhere(seen, allowed: set[str]) -> list[str]:
     return wrong
 
 
-def _bytes_out_of_bounds(seen, most: int | None, least: int | None) -> list[str]:
+def _bytes_out_of_bounds(
+    collectives: Sequence[Collective], most: int | None, least: int | None
+) -> list[str]:
     if most is None and least is None:
         return []
-    if any(one.count is None for one in seen):
-        return ["a collective runs an unknown number of times, on a byte budget"]
-    moved = sum(one.result_bytes * one.count for one in seen)
+    moved = 0
+    for one in collectives:
+        if one.count is None:
+            return ["a collective runs an unknown number of times, on a byte budget"]
+        moved += one.result_bytes * one.count
     words = f"{moved:,} bytes are exchanged"
     if most is not None and moved > most:
         return [f"{words}, and the budget is {most:,}"]
