@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import traceback
+from types import CodeType, TracebackType
 
 import spmd_helpers
 from spmd_helpers._errors import CheckFailed
@@ -86,15 +87,17 @@ class _Judge(exercise):
 
     reached: list[str] = []  # noqa: RUF012  (of one process: exercises judged right)
 
-    def _verdict(self, kind, error, traceback) -> bool:
+    def _verdict(
+        self, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
         if isinstance(error, _Open):  # an exercise inside an instructor's check
             return False
-        swallowed = super()._verdict(kind, error, traceback)
+        swallowed = super()._verdict(error, traceback)
         if error is None:
             _Judge.reached.append(self.number)
         return swallowed
 
-    def _say_open(self, stub, error) -> bool:
+    def _say_open(self, stub: str, error: BaseException | None) -> bool:
         os.environ["NBGRADER_EXECUTION"] = "grade"
         try:
             return super()._say_open(stub, error)
@@ -107,7 +110,7 @@ class _Judge(exercise):
 class _ExtraJudge(_Judge):
     """The same for an instructor's check, which has a title and no number."""
 
-    def __init__(self, title: str):
+    def __init__(self, title: str) -> None:
         self.number = title
 
 
@@ -217,7 +220,7 @@ def _compiled(source: str, title: str):
     return compile(ast.fix_missing_locations(tree), "<check>", "exec")
 
 
-def _stored(code) -> set[str]:
+def _stored(code: CodeType) -> set[str]:
     """The names that a cell sets at its top level."""
     import dis
 

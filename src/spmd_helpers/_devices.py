@@ -3,10 +3,17 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, SupportsIndex
 
 from ._errors import BackendStarted
 from ._runtime.require import require_jax
+from ._shardings.device import JaxDevice
 from ._tpu.libtpu import quiet_libtpu
+
+if TYPE_CHECKING:
+    import jax
 
 _RESTART = (
     "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
@@ -15,15 +22,15 @@ _RESTART = (
 
 
 @dataclasses.dataclass(frozen=True)
-class _Found:
-    """What looking for accelerators showed, in words that outlive the backend."""
+class _Accelerators:
+    """Which accelerators JAX has, in words that outlive the backend."""
 
     count: int = 0
     platform: str = ""
     kinds: str = ""
     problem: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.problem:
             return f"the accelerator did not start: {self.problem}"
         if not self.count:
@@ -32,10 +39,10 @@ class _Found:
 
 
 # Set when use_devices shut the accelerators out: a second call can't see them.
-_shut_out = None
+_shut_out: _Accelerators | None = None
 
 
-def use_devices(n=8, at_least=None):
+def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
     """Choose the devices of a notebook, and print one line saying which and why.
 
     Takes up to `n` accelerators if there are `at_least` of them, else `n` CPU devices
@@ -82,42 +89,42 @@ def use_devices(n=8, at_least=None):
         return _choose(jax, n, least)
 
 
-def _choose(jax, n, least):
+def _choose(jax: ModuleType, n: int, least: int) -> list[JaxDevice]:
     global _shut_out
     started = not _split_processor(jax, n)
-    accelerators, found = _look(jax)
+    accelerators, report = _look(jax)
     if len(accelerators) >= least:
         chosen = accelerators[:n]
         default = jax.config.jax_default_device
         if getattr(default, "platform", "") == "cpu":  # an earlier call chose the CPU
             jax.config.update("jax_default_device", None)
-        print(_accelerator_line(chosen, found, n))
+        print(_accelerator_line(chosen, report, n))
         return chosen
     if started and _shut_out is not None:
-        found = _shut_out
-        if found.count >= least:
+        report = _shut_out
+        if report.count >= least:
             raise BackendStarted(
                 f"JAX runs on the CPU devices that an earlier use_devices chose, and"
-                f" use_devices(n={n}, at_least={least}) would take the {found.count}"
-                f" {found.platform} instead: that can't change once JAX has started,"
+                f" use_devices(n={n}, at_least={least}) would take the {report.count}"
+                f" {report.platform} instead: that can't change once JAX has started,"
                 f" {_RESTART}"
             )
-    if not started and (found.count or found.problem):
+    if not started and (report.count or report.problem):
         _start_anew_without_accelerators(jax)
         accelerators = []
     if not started:
-        _shut_out = found
+        _shut_out = report
     chosen = _processor(jax, n, accelerators)
-    print(_processor_line(jax, chosen, found, least))
+    print(_processor_line(jax, chosen, report, least))
     return chosen
 
 
-def _whole_number(name, value, example):
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        value_ok = False
-    else:
-        value_ok = value.__index__() >= 1
-    if not value_ok:
+def _whole_number(name: str, value: object, example: str) -> int:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, SupportsIndex)
+        or value.__index__() < 1
+    ):
         raise ValueError(
             f"{name}={value!r} must be a whole number of devices, 1 or more: write"
             f" {example}."
@@ -126,7 +133,7 @@ def _whole_number(name, value, example):
 
 
 @contextlib.contextmanager
-def _threads_for(devices):
+def _threads_for(devices: int) -> Iterator[None]:
     """Have JAX start with more threads than CPU devices, four for each.
 
     Devices that wait in a collective hold a thread each. With as many threads as
@@ -145,7 +152,7 @@ def _threads_for(devices):
             os.environ["NPROC"] = before
 
 
-def _split_processor(jax, n):
+def _split_processor(jax: ModuleType, n: int) -> bool:
     """Ask for n CPU devices (or keep a larger number); False if JAX already runs.
 
     JAX refuses a change once it runs, and accepts the number it already has: only
@@ -163,40 +170,42 @@ def _split_processor(jax, n):
     return True
 
 
-def _look(jax):
+def _look(jax: ModuleType) -> tuple[list[JaxDevice], _Accelerators]:
     """The accelerators of JAX's default platform, and what there is to say of them."""
     try:
         accelerators = _accelerators(jax)
     except (RuntimeError, AssertionError) as error:  # such as a driver that is too old
         lines = str(error).strip().splitlines()
-        return [], _Found(problem=lines[0] if lines else type(error).__name__)
+        return [], _Accelerators(problem=lines[0] if lines else type(error).__name__)
     if not accelerators:
-        return [], _Found()
+        return [], _Accelerators()
     kinds = sorted({device.device_kind for device in accelerators})
     platform = accelerators[0].platform.upper()
-    return accelerators, _Found(len(accelerators), platform, " and ".join(kinds))
+    return accelerators, _Accelerators(len(accelerators), platform, " and ".join(kinds))
 
 
-def _accelerators(jax):
+def _accelerators(jax: ModuleType) -> list[JaxDevice]:
     """Starts JAX. Its own function so that a test can put a card into a machine."""
     return [device for device in jax.devices() if device.platform != "cpu"]
 
 
-def _start_anew_without_accelerators(jax):
+def _start_anew_without_accelerators(jax: ModuleType) -> None:
     """Nothing lives on them yet: make the CPU the only place there is.
 
     This also gives back the memory that a GPU backend takes when it starts.
     """
     from jax.extend.backend import clear_backends
 
-    clear_backends()
+    clear_backends()  # type: ignore[no-untyped-call]  # JAX leaves it without types
     jax.config.update("jax_platforms", "cpu")
 
 
-def _processor(jax, n, accelerators):
+def _processor(
+    jax: ModuleType, n: int, accelerators: Sequence[JaxDevice]
+) -> list[JaxDevice]:
     """The first n CPU devices; also the default place, if there are others."""
     try:
-        processors = jax.devices("cpu")
+        processors: list[JaxDevice] = jax.devices("cpu")
     except (RuntimeError, AssertionError):  # started with JAX_PLATFORMS=cuda, say
         processors = []
     if len(processors) < n:
@@ -213,25 +222,29 @@ def _processor(jax, n, accelerators):
     return processors[:n]
 
 
-def _count(count, platform):
+def _count(count: int, platform: str) -> str:
     return f"{count} {platform} device{'s' if count != 1 else ''}"
 
 
-def _processor_line(jax, chosen, found, least):
+def _processor_line(
+    jax: ModuleType, chosen: Sequence[JaxDevice], report: _Accelerators, least: int
+) -> str:
     running = len(jax.devices("cpu"))
     of = f" of {running}" if running > len(chosen) else ""
-    why = str(found)
-    if found.count:
+    why = str(report)
+    if report.count:
         why += f", and {least} {'is' if least == 1 else 'are'} needed"
     split = f"the processor split in {running}" if running > 1 else "the processor"
     plural = "s" if running > 1 else ""
     return f"using {len(chosen)}{of} CPU device{plural} ({split}; {why})"
 
 
-def _accelerator_line(chosen, found, n):
-    of = f" of {found.count}" if found.count > len(chosen) else ""
-    plural = "s" if found.count > 1 else ""
-    line = f"using {len(chosen)}{of} {found.platform} device{plural} ({found.kinds})"
+def _accelerator_line(
+    chosen: Sequence[JaxDevice], report: _Accelerators, n: int
+) -> str:
+    of = f" of {report.count}" if report.count > len(chosen) else ""
+    plural = "s" if report.count > 1 else ""
+    line = f"using {len(chosen)}{of} {report.platform} device{plural} ({report.kinds})"
     if len(chosen) < n:
         line += f"; up to {n} were asked for, and this is enough"
     return line

@@ -3,7 +3,7 @@
 import dis
 import os
 import sys
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 from ._errors import CheckFailed, NotUnderstood
 
@@ -46,7 +46,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
     Used in every chapter.
     """
 
-    def __init__(self, number: str):
+    def __init__(self, number: str) -> None:
         parts = number.split(".") if isinstance(number, str) else []
         if len(parts) != 2 or not all(part.isdigit() for part in parts):
             raise NotUnderstood(
@@ -69,7 +69,7 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         traceback: TracebackType | None,
     ) -> bool:
         try:
-            return self._verdict(kind, error, traceback)
+            return self._verdict(error, traceback)
         finally:
             self._forget()
 
@@ -81,7 +81,9 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
             else:
                 self._globals[name] = value
 
-    def _verdict(self, kind, error, traceback) -> bool:
+    def _verdict(
+        self, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
         if error is not None and not isinstance(error, Exception):
             return False  # an interrupt, an exit: not a verdict
         stub = self._open_stub(error, traceback)
@@ -90,7 +92,8 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         if error is None:
             print(f"Exercise {self.number}: right.")
             return False
-        here = _innermost(traceback).f_code is self._code
+        frame = _innermost(traceback)
+        here = frame is not None and frame.f_code is self._code
         own_words = isinstance(error, CheckFailed) or (
             here and isinstance(error, AssertionError)
         )
@@ -105,19 +108,22 @@ class exercise:  # in lower case, as it is used: `with spmd.exercise("1.2"):`
         hint = " A None came: is a `return` missing?" if _is_of_none(error) else ""
         error.add_note(
             f"Exercise {self.number}, not yet: your answer raised "
-            f"{kind.__name__} while it was checked.{hint}"
+            f"{type(error).__name__} while it was checked.{hint}"
         )
         return False
 
-    def _open_stub(self, error, traceback) -> str | None:
-        """What is still to be written: a name, `` for a function, None if done."""
+    def _open_stub(
+        self, error: Exception | None, traceback: TracebackType | None
+    ) -> str | None:
+        """What is still to be written: a name, with () if a function; None if done."""
         for name in global_names(self._code, "LOAD_NAME", "LOAD_GLOBAL"):
             if self._globals.get(name) is ...:
                 return name
         if isinstance(error, NotImplementedError) and not error.args:
             frame = _innermost(traceback)
-            if frame.f_globals is self._globals and frame.f_code is not self._code:
-                return f"{frame.f_code.co_name}()"
+            if frame is not None and frame.f_globals is self._globals:
+                own = frame.f_code is not self._code
+                return f"{frame.f_code.co_name}()" if own else None
         return None
 
     def _say_open(self, stub: str, error: BaseException | None) -> bool:
@@ -145,7 +151,8 @@ def _is_of_none(error: Exception) -> bool:
     return isinstance(error, TypeError | AttributeError) and "NoneType" in str(error)
 
 
-def _innermost(traceback):
-    while traceback.tb_next is not None:
+def _innermost(traceback: TracebackType | None) -> FrameType | None:
+    """The frame in which an error was raised; None for an error without traceback."""
+    while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return traceback.tb_frame
+    return None if traceback is None else traceback.tb_frame
