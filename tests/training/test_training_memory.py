@@ -561,15 +561,15 @@ STATE_MUTANTS = {
         ),
     ),
     "no axis cuts anything": (
-        "_held",
+        "_sharded",
         lambda made, each, cut: (f"{each} B", each * sum(_NUMBERS(made))),
     ),
     "data cuts at every stage": (
-        "_held",
-        lambda made, each, cut: _HELD(made, each, True),
+        "_sharded",
+        lambda made, each, cut: _SHARDED(made, each, True),
     ),
 }
-_HELD, _WEIGHTS = training_state._held, training_state.layer_weights
+_SHARDED, _WEIGHTS = training_state._sharded, training_state.layer_weights
 
 
 @pytest.mark.parametrize("mutant", STATE_MUTANTS)

@@ -8,6 +8,7 @@ and dropout.
 """
 
 from .._errors import NotUnderstood
+from .model import Transformer
 from .setup import Setup
 from .state import Line, layer_weights
 
@@ -22,169 +23,179 @@ _PAPER = "Korthikanti et al. 2022, arXiv:2205.05198, Table 2"
 _NORM, _HIDDEN = 3, 6
 
 
-def kept(made: Setup) -> list[Line]:
+def kept(setup: Setup) -> list[Line]:
     """The lines of what is kept, for all layers, on one device."""
-    if made.recompute == "nothing_saveable":
-        return [_stream(made, "inputs of layers", 1)]
-    if made.is_mlp:
-        return [*_copies(made), _stream(made, "inputs of layers", 1), _relu(made)]
-    lines = [*_copies(made), _norms(made), _stream(made, "inputs of matrices", 2)]
-    lines.append(_heads(made))
-    if made.attention == "flash":
-        lines.append(_sums(made))
-    elif made.recompute == "everything_saveable":
-        lines.append(_scores(made))
-    return [*lines, _hidden(made)]
+    if setup.recompute == "nothing_saveable":
+        return [_stream(setup, "inputs of layers", 1)]
+    if setup.is_mlp:
+        return [*_copies(setup), _stream(setup, "inputs of layers", 1), _relu(setup)]
+    lines = [*_copies(setup), _norms(setup), _stream(setup, "inputs of matrices", 2)]
+    lines.append(_heads(setup))
+    if setup.attention == "flash":
+        lines.append(_sums(setup))
+    elif setup.recompute == "everything_saveable":
+        lines.append(_scores(setup))
+    return [*lines, _hidden(setup)]
 
 
-def _line(name, size, *factors, source=_JAX) -> Line:
+def _line(name: str, size: int, *factors: str, source: str = _JAX) -> Line:
     return Line(name, " × ".join(factors), size, KEPT, source)
 
 
-def _copies(made: Setup) -> list[Line]:
+def _copies(setup: Setup) -> list[Line]:
     """The weights in the type of the computation.
 
     The derivative uses them, so that the scan stacks them. Recomputed with the layer,
     they need not be kept.
     """
-    if made.param_bytes == made.compute_bytes:
+    if setup.param_bytes == setup.compute_bytes:
         return []
-    model, c = made.model, made.compute_bytes
-    data = made.data if made.zero >= 3 else 1
+    model, c = setup.model, setup.compute_bytes
+    data = setup.data if setup.zero >= 3 else 1
     weights = layer_weights(model)
-    size = model.layers * c * weights // (made.split * data)
-    cut = _cut(made, made.split) + (f" / data {data}" if data > 1 else "")
+    size = model.layers * c * weights // (setup.split * data)
+    cut = _cut(setup, setup.split) + (f" / data {data}" if data > 1 else "")
     return [
         _line(
             "weights as computed with",
             size,
-            _layers(made),
+            _layers(setup),
             f"{c} B × {weights}{cut}",
         )
     ]
 
 
-def _stream(made: Setup, name: str, count: int) -> Line:
+def _stream(setup: Setup, name: str, count: int) -> Line:
     """What flows between the layers: an input of each layer, or of its matrices."""
-    model, c = made.model, made.compute_bytes
-    size = model.layers * count * made.tokens * c * model.d_model // made.stream
-    each = f"{c} B × {model.d_model}{_cut(made, made.stream)}"
+    model, c = setup.model, setup.compute_bytes
+    size = model.layers * count * setup.tokens * c * model.d_model // setup.stream
+    each = f"{c} B × {model.d_model}{_cut(setup, setup.stream)}"
     times = [f"{count}"] if count > 1 else []
-    return _line(name, size, _layers(made), *times, _tokens(made), each)
+    return _line(name, size, _layers(setup), *times, _tokens(setup), each)
 
 
-def _relu(made: Setup) -> Line:
+def _relu(setup: Setup) -> Line:
     """What relu keeps: its result and, as booleans, where its input was positive."""
-    model, c = made.model, made.compute_bytes
-    size = model.layers * made.tokens * (c + 1) * model.d_ff // made.split
-    each = f"({c} B + 1 B) × {model.d_ff}{_cut(made, made.split)}"
-    return _line("hidden, and its mask", size, _layers(made), _tokens(made), each)
+    model, c = setup.model, setup.compute_bytes
+    size = model.layers * setup.tokens * (c + 1) * model.d_ff // setup.split
+    each = f"({c} B + 1 B) × {model.d_ff}{_cut(setup, setup.split)}"
+    return _line("hidden, and its mask", size, _layers(setup), _tokens(setup), each)
 
 
-def _norms(made: Setup) -> Line:
+def _norms(setup: Setup) -> Line:
     """What norms keep.
 
     They are computed in float32, whatever the type of the rest; of a row also two
     numbers are kept, and of a layer its scale.
     """
-    model = made.model
+    model = setup.model
     row = 4 * (_NORM * model.d_model + 2)
-    size = model.layers * 2 * (made.tokens * row // made.stream + 4 * model.d_model)
-    each = f"4 B × ({_NORM} × {model.d_model} + 2){_cut(made, made.stream)}"
-    inside = f"({made.tokens} × {each} + 4 B × {model.d_model})"
-    return _line("norms", size, _layers(made), "2", inside)
+    size = model.layers * 2 * (setup.tokens * row // setup.stream + 4 * model.d_model)
+    each = f"4 B × ({_NORM} × {model.d_model} + 2){_cut(setup, setup.stream)}"
+    inside = f"({setup.tokens} × {each} + 4 B × {model.d_model})"
+    return _line("norms", size, _layers(setup), "2", inside)
 
 
-def _heads(made: Setup) -> Line:
-    model, c = made.model, made.compute_bytes
+def _heads(setup: Setup) -> Line:
+    model, c = setup.transformer, setup.compute_bytes
     wide = 2 * (model.heads + model.kv_heads) * model.head_dim
-    size = model.layers * made.tokens * c * wide // made.split
+    size = model.layers * setup.tokens * c * wide // setup.split
     each = (
         f"{c} B × 2 × ({model.heads} + {model.kv_heads}) × {model.head_dim}"
-        f"{_cut(made, made.split)}"
+        f"{_cut(setup, setup.split)}"
     )
     name = "queries, keys, values, their result"
-    return _line(name, size, _layers(made), _tokens(made), each)
+    return _line(name, size, _layers(setup), _tokens(setup), each)
 
 
-def _scores(made: Setup) -> Line:
+def _scores(setup: Setup) -> Line:
     """What softmax keeps.
 
     It is computed in float32 and kept, then kept again as it is used; with the maximum
     and the sum of each row.
     """
-    model, c = made.model, made.compute_bytes
-    row = (4 + c) * made.seq + 8
-    size = model.layers * made.tokens * model.heads * row // made.split
-    each = f"{model.heads}{_cut(made, made.split)} × ((4 B + {c} B) × {made.seq} + 8 B)"
-    return _line("scores of attention", size, _layers(made), _tokens(made), each)
+    model, c = setup.transformer, setup.compute_bytes
+    row = (4 + c) * setup.seq + 8
+    size = model.layers * setup.tokens * model.heads * row // setup.split
+    each = (
+        f"{model.heads}{_cut(setup, setup.split)} × ((4 B + {c} B) × {setup.seq} + 8 B)"
+    )
+    return _line("scores of attention", size, _layers(setup), _tokens(setup), each)
 
 
-def _sums(made: Setup) -> Line:
+def _sums(setup: Setup) -> Line:
     """Instead of the scores a flash kernel keeps the logarithm of each row's sum."""
-    heads = made.model.heads
-    size = made.model.layers * made.tokens * 4 * heads // made.split
-    each = f"4 B × {heads}{_cut(made, made.split)}"
+    heads = setup.transformer.heads
+    size = setup.model.layers * setup.tokens * 4 * heads // setup.split
+    each = f"4 B × {heads}{_cut(setup, setup.split)}"
     source = "Dao et al. 2022, arXiv:2205.14135, algorithm 2"
     name = "sums of the scores' rows"
-    return _line(name, size, _layers(made), _tokens(made), each, source=source)
+    return _line(name, size, _layers(setup), _tokens(setup), each, source=source)
 
 
-def _hidden(made: Setup) -> Line:
-    model, c = made.model, made.compute_bytes
-    size = model.layers * made.tokens * _HIDDEN * c * model.d_ff // made.split
-    each = f"{_HIDDEN} × {c} B × {model.d_ff}{_cut(made, made.split)}"
-    return _line("inside of the mlp", size, _layers(made), _tokens(made), each)
+def _hidden(setup: Setup) -> Line:
+    model, c = setup.model, setup.compute_bytes
+    size = model.layers * setup.tokens * _HIDDEN * c * model.d_ff // setup.split
+    each = f"{_HIDDEN} × {c} B × {model.d_ff}{_cut(setup, setup.split)}"
+    return _line("inside of the mlp", size, _layers(setup), _tokens(setup), each)
 
 
-def _layers(made: Setup) -> str:
-    return f"{made.model.layers} layers"
+def _layers(setup: Setup) -> str:
+    return f"{setup.model.layers} layers"
 
 
-def _tokens(made: Setup) -> str:
-    return f"{made.tokens} {'rows' if made.is_mlp else 'tokens'}"
+def _tokens(setup: Setup) -> str:
+    return f"{setup.tokens} {'rows' if setup.is_mlp else 'tokens'}"
 
 
-def _cut(made: Setup, over: int) -> str:
+def _cut(setup: Setup, over: int) -> str:
     return f" / model {over}" if over > 1 else ""
 
 
-def published(made: Setup) -> list[Line]:
+def published(setup: Setup) -> list[Line]:
     """The published formula, as one line.
 
     Raises:
         NotUnderstood: the model is not of the kind that the paper counts.
     """
-    model = made.model
-    kind = not made.is_mlp and (
-        model.kv_heads == model.heads
-        and model.d_ff == 4 * model.d_model
-        and model.heads * model.head_dim == model.d_model
-        and not model.gated
-    )
-    if not kind or made.compute_bytes != 2:
+    model = setup.model
+    if (
+        not isinstance(model, Transformer)
+        or not _is_as_published(model)
+        or setup.compute_bytes != 2
+    ):
         raise NotUnderstood(
             "counting='megatron' is for a transformer with d_ff = 4 * d_model, without "
             "gate or grouped queries, computed in 16 bits, as the paper has it; use "
             "counting='jax'."
         )
-    t, stream = made.split, made.stream
-    tensor = made.tokens * model.d_model
-    times = f"{model.layers} layers × {made.tokens} tokens × {model.d_model}"
-    if made.recompute == "nothing_saveable":
+    t, stream = setup.split, setup.stream
+    tensor = setup.tokens * model.d_model
+    times = f"{model.layers} layers × {setup.tokens} tokens × {model.d_model}"
+    if setup.recompute == "nothing_saveable":
         size = 2 * model.layers * tensor // stream
-        formula = f"{times} × 2 B{_cut(made, stream)}"
+        formula = f"{times} × 2 B{_cut(setup, stream)}"
         return [Line("inputs of layers", formula, size, KEPT, _PAPER)]
-    whole, split = (0, 34) if made.sequence_parallel or t == 1 else (10, 24)
-    size = whole * tensor + split * tensor // t
-    inside = f"{whole} B + {split} B" if whole else f"{split} B"
-    inside = f"{inside}{_cut(made, t)}"
-    if made.scores and made.recompute == "everything_saveable":
-        size += 5 * made.tokens * model.heads * made.seq // t
+    unsplit, split = (0, 34) if setup.sequence_parallel or t == 1 else (10, 24)
+    size = unsplit * tensor + split * tensor // t
+    inside = f"{unsplit} B + {split} B" if unsplit else f"{split} B"
+    inside = f"{inside}{_cut(setup, t)}"
+    if setup.scores and setup.recompute == "everything_saveable":
+        size += 5 * setup.tokens * model.heads * setup.seq // t
         inside += (
-            f" + 5 B × {model.heads} × {made.seq} / {model.d_model}{_cut(made, t)}"
+            f" + 5 B × {model.heads} × {setup.seq} / {model.d_model}{_cut(setup, t)}"
         )
     line = Line(
         "activations", f"{times} × ({inside})", model.layers * size, KEPT, _PAPER
     )
     return [line]
+
+
+def _is_as_published(model: Transformer) -> bool:
+    """Whether a model has the proportions that the paper counts with."""
+    return (
+        model.kv_heads == model.heads
+        and model.d_ff == 4 * model.d_model
+        and model.heads * model.head_dim == model.d_model
+        and not model.gated
+    )

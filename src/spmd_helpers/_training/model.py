@@ -7,7 +7,9 @@ norm, a last norm, and a head that gives a score to each word of the vocabulary.
 
 import difflib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import SupportsIndex
 
 from .._errors import NotUnderstood
 from .._shardings.sharding import itemsize
@@ -72,11 +74,12 @@ class Transformer:
     layers: int
     d_model: int
     heads: int
-    kv_heads: int | None = None
-    d_ff: int | None = None
+    # A whole number once the record is made: None stands for what follows from others.
+    kv_heads: int = None  # type: ignore[assignment]  # heads
+    d_ff: int = None  # type: ignore[assignment]  # 4 * d_model
     vocab: int = 50257
     seq: int = 2048
-    head_dim: int | None = None
+    head_dim: int = None  # type: ignore[assignment]  # d_model / heads
     gated: bool = False
     tied: bool = True
     biases: bool = True
@@ -85,7 +88,7 @@ class Transformer:
     name: str = field(default="", compare=False)
     source: str = field(default="", compare=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _put_sizes(self, "layers", "d_model", "heads", "vocab", "seq")
         if self.kv_heads is None:
             object.__setattr__(self, "kv_heads", self.heads)
@@ -147,7 +150,7 @@ class Transformer:
         Raises:
             NotUnderstood: `batch`, `seq` or `dtype` is none.
         """
-        tokens = _whole("batch", batch) * _tokens(self, seq)
+        tokens = _size("batch", batch) * _tokens(self, seq)
         vectors = 2 * self.layers * self.kv_heads * self.head_dim
         return tokens * vectors * itemsize(dtype)
 
@@ -161,7 +164,7 @@ class Transformer:
 
         A product of [m, k] with [k, n] is 2 * m * k * n. The backward pass has two
         such products for each one of the forward pass. The scores of attention count
-        whole, also those that a causal mask then hides. Norms, softmax, activations,
+        fully, also those that a causal mask then hides. Norms, softmax, activations,
         the embedding's lookup and the optimizer are not counted: together they are
         small beside the products.
 
@@ -184,7 +187,7 @@ class Transformer:
             NotUnderstood: an argument is none of these.
         """
         seq = _tokens(self, seq)
-        batch = _whole("batch", batch)
+        batch = _size("batch", batch)
         check_recompute(recompute)
         tokens = batch * seq
         weights = _attention_weights(self) + _mlp_weights(self)
@@ -230,7 +233,7 @@ class MLP:
     name: str = field(default="", compare=False)
     source: str = field(default="", compare=False, repr=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _put_sizes(self, "layers", "d_model", "d_ff")
 
     @property
@@ -264,41 +267,41 @@ class MLP:
             NotUnderstood: an argument is none of these.
         """
         check_recompute(recompute)
-        forward = 2 * _whole("batch", batch) * self.parameters
+        forward = 2 * _size("batch", batch) * self.parameters
         return (4 if recompute == "nothing_saveable" else 3) * forward
 
 
-# The arithmetic. Small on purpose: the tests break each and see it caught.
+# The arithmetic. Small on purpose: the tests break each, and each must fail then.
 
 
-def _attention_weights(model) -> int:
+def _attention_weights(model: Transformer) -> int:
     """Of one layer: q and o are as wide as all heads, k and v as their own."""
     wide = (2 * model.heads + 2 * model.kv_heads) * model.head_dim
     return model.d_model * wide
 
 
-def _mlp_weights(model) -> int:
+def _mlp_weights(model: Transformer) -> int:
     return (3 if model.gated else 2) * model.d_model * model.d_ff
 
 
-def _attention_parameters(model) -> int:
+def _attention_parameters(model: Transformer) -> int:
     biases = (model.heads + 2 * model.kv_heads) * model.head_dim + model.d_model
     return _attention_weights(model) + (biases if model.biases else 0)
 
 
-def _mlp_parameters(model) -> int:
+def _mlp_parameters(model: Transformer) -> int:
     biases = (2 if model.gated else 1) * model.d_ff + model.d_model
     return _mlp_weights(model) + (biases if model.biases else 0)
 
 
-def _norm_parameters(model) -> int:
+def _norm_parameters(model: Transformer) -> int:
     return (2 if model.norm == "layer" else 1) * model.d_model
 
 
 # Checks.
 
 
-def _head_dim(d_model, heads) -> int:
+def _head_dim(d_model: int, heads: int) -> int:
     if d_model % heads:
         less = max(1, d_model // heads) * heads
         raise NotUnderstood(
@@ -308,10 +311,10 @@ def _head_dim(d_model, heads) -> int:
     return d_model // heads
 
 
-def _tokens(model, seq) -> int:
+def _tokens(model: Transformer, seq: int | None) -> int:
     if seq is None:
         return model.seq
-    seq = _whole("seq", seq)
+    seq = _size("seq", seq)
     if model.positions == "learned" and seq > model.seq:
         raise NotUnderstood(
             f"seq={seq} is more than the {model.seq} positions that the model has "
@@ -320,28 +323,28 @@ def _tokens(model, seq) -> int:
     return seq
 
 
-def _put_sizes(model, *keys):
+def _put_sizes(model: "Transformer | MLP", *keys: str) -> None:
     for key in keys:
-        object.__setattr__(model, key, _whole(key, getattr(model, key)))
+        object.__setattr__(model, key, _size(key, getattr(model, key)))
 
 
-def _whole(key, value) -> int:
-    fits = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not fits or value.__index__() < 1:
+def _size(key: str, value: object) -> int:
+    number = value.__index__() if isinstance(value, SupportsIndex) else 0
+    if isinstance(value, bool) or number < 1:
         raise NotUnderstood(
             f"{key}={value!r} is not a size; give a whole number, 1 or more."
         )
-    return value.__index__()
+    return number
 
 
-def check_recompute(value):
+def check_recompute(value: object) -> None:
     """Refuse what is none of RECOMPUTE, such as another policy of jax.checkpoint."""
     if isinstance(value, str) and value in RECOMPUTE:
         return
     word = value if isinstance(value, str) else getattr(value, "__name__", "")
-    close = difflib.get_close_matches(word.lower(), RECOMPUTE, n=1, cutoff=0.8)
-    close = _OTHER_WORDS.get(word.lower()) or (close[0] if close else "")
-    guess = f" Did you mean {close!r}?" if close else ""
+    matches = difflib.get_close_matches(word.lower(), RECOMPUTE, n=1, cutoff=0.8)
+    match = _OTHER_WORDS.get(word.lower()) or (matches[0] if matches else "")
+    guess = f" Did you mean {match!r}?" if match else ""
     *most, last = (f"{name!r} ({what})" for name, what in RECOMPUTE.items())
     raise NotUnderstood(
         f"recompute={value!r} is not counted here.{guess} Give {', '.join(most)} or "
@@ -349,12 +352,14 @@ def check_recompute(value):
     )
 
 
-def _check_choice(key, value, choices):
+def _check_choice(
+    key: str, value: object, choices: Sequence[str] | Sequence[bool]
+) -> None:
     if not any(value is c if isinstance(c, bool) else value == c for c in choices):
         words = " or ".join(map(repr, choices))
         raise NotUnderstood(f"{key}={value!r} is not known; give {words}.")
 
 
-def _divisors(n) -> str:
-    found = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return ", ".join(map(str, sorted({*found, *(n // d for d in found)})))
+def _divisors(n: int) -> str:
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return ", ".join(map(str, sorted({*small, *(n // d for d in small)})))

@@ -22,20 +22,40 @@ _LLAMA_3 = "Grattafiori et al. 2024, arXiv:2407.21783, Table 3; config.json of "
 _MISTRAL = "Jiang et al. 2023, arXiv:2310.06825, Table 1"
 
 
-def _gpt2(name, layers, d_model, heads):
+def _gpt2(name: str, layers: int, d_model: int, heads: int) -> Transformer:
     return Transformer(layers, d_model, heads, seq=1024, name=name, source=_GPT2)
 
 
-def _gpt3(name, layers, d_model, heads, note=""):
+def _gpt3(
+    name: str, layers: int, d_model: int, heads: int, note: str = ""
+) -> Transformer:
     source = f"{_GPT3}; {note}" if note else _GPT3
     return Transformer(layers, d_model, heads, name=name, source=source)
 
 
-def _llama(name, source, layers, d_model, heads, kv_heads, d_ff, vocab, seq, **more):
-    kind = {"gated": True, "biases": False, "positions": "rotary", "norm": "rms"}
+def _llama(
+    name: str,
+    source: str,
+    layers: int,
+    d_model: int,
+    heads: int,
+    kv_heads: int,
+    d_ff: int,
+    vocab: int,
+    seq: int,
+    tied: bool = False,
+) -> Transformer:
     shapes = (layers, d_model, heads, kv_heads, d_ff, vocab, seq)
-    kind = {"tied": False, **kind, **more}
-    return Transformer(*shapes, **kind, name=name, source=source)
+    return Transformer(
+        *shapes,
+        gated=True,
+        tied=tied,
+        biases=False,
+        positions="rotary",
+        norm="rms",
+        name=name,
+        source=source,
+    )
 
 
 _ALL = (

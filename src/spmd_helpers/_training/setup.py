@@ -7,8 +7,9 @@ of the feed-forward part and the vocabulary (tensor parallelism).
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex, TypedDict, Unpack
 
 from .._core.words import join_words
 from .._errors import NotDivisible, NotUnderstood, UnknownAxis
@@ -54,6 +55,13 @@ class Setup:
     counting: str
 
     @property
+    def transformer(self) -> Transformer:
+        """The model, for what only a transformer needs."""
+        if isinstance(self.model, MLP):
+            raise TypeError("an MLP has neither attention nor a vocabulary")
+        return self.model
+
+    @property
     def tokens(self) -> int:
         """Tokens of one device (rows, of an MLP)."""
         return self.batch * self.seq
@@ -66,7 +74,7 @@ class Setup:
     @property
     def rows(self) -> int:
         """Rows of the embedding: the vocabulary, rounded up to divide over model."""
-        return -(-self.model.vocab // self.split) * self.split
+        return -(-self.transformer.vocab // self.split) * self.split
 
     @property
     def is_mlp(self) -> bool:
@@ -79,20 +87,31 @@ class Setup:
         return not self.is_mlp and self.attention == "plain"
 
 
-def setup(
-    model,
-    mesh,
+class Words(TypedDict):
+    """The arguments that are a word, or yes or no."""
+
+    optimizer: str
+    master_weights: bool
+    recompute: str
+    attention: str
+    sequence_parallel: bool
+    counting: str
+
+
+def checked_setup(
+    model: Transformer | MLP,
+    mesh: Mapping[str, int],
     *,
-    zero,
-    batch,
-    seq,
-    param_dtype,
-    compute_dtype,
-    grad_dtype,
-    moment_dtype,
-    mu_dtype,
-    **words,
-):
+    zero: int,
+    batch: int,
+    seq: int | None,
+    param_dtype: str,
+    compute_dtype: str,
+    grad_dtype: str | Sequence[str] | None,
+    moment_dtype: str | None,
+    mu_dtype: str | None,
+    **words: Unpack[Words],
+) -> Setup:
     """Check every argument and put them in one record.
 
     Raises:
@@ -106,7 +125,7 @@ def setup(
             "MODELS, such as MODELS['gpt3-small']."
         )
     axes = _checked_mesh(mesh)
-    words = _checked_words(model, words)
+    _check_words(model, words)
     zero = _checked_zero(zero)
     batch, seq = _checked_batch(model, batch, seq, axes)
     if grad_dtype == () or grad_dtype == []:
@@ -114,8 +133,11 @@ def setup(
             f"grad_dtype={grad_dtype!r} holds no type; give one, such as 'float32', or "
             "two that are kept beside each other."
         )
-    if not isinstance(grad_dtype, tuple | list):
-        grad_dtype = (param_dtype if grad_dtype is None else grad_dtype,)
+    grad_dtypes: Sequence[str] = (
+        grad_dtype
+        if isinstance(grad_dtype, tuple | list)
+        else (param_dtype if grad_dtype is None else grad_dtype,)
+    )
     if moment_dtype is None:
         moment_dtype = "float32" if words["master_weights"] else param_dtype
     if mu_dtype is not None and words["optimizer"] not in WITH_MU_DTYPE:
@@ -127,7 +149,7 @@ def setup(
     first = (
         ("moment_dtype", moment_dtype) if mu_dtype is None else ("mu_dtype", mu_dtype)
     )
-    made = Setup(
+    setup = Setup(
         model=model,
         data=axes["data"],
         split=axes["model"],
@@ -136,18 +158,18 @@ def setup(
         seq=seq,
         param_bytes=_itemsize("param_dtype", param_dtype),
         compute_bytes=_itemsize("compute_dtype", compute_dtype),
-        grad_bytes=sum(_itemsize("grad_dtype", name) for name in grad_dtype),
+        grad_bytes=sum(_itemsize("grad_dtype", name) for name in grad_dtypes),
         moment_bytes=_itemsize("moment_dtype", moment_dtype),
         mu_bytes=_itemsize(*first),
         mu_dtype=mu_dtype,
         **words,
     )
-    if made.counting == "jax":
-        _check_division(made, axes)
-    return made
+    if setup.counting == "jax":
+        _check_division(setup, axes)
+    return setup
 
 
-def choice(key: str, value, choices) -> str:
+def choice(key: str, value: object, choices: Sequence[str]) -> str:
     """`value`, if it is one of the choices.
 
     >>> choice("attention", "flsh", ("plain", "flash"))
@@ -166,7 +188,7 @@ mean 'flash'? Give 'plain' or 'flash'.
     raise NotUnderstood(f"{key}={value!r} is not known.{guess} Give {words}.")
 
 
-def _checked_mesh(mesh) -> dict[str, int]:
+def _checked_mesh(mesh: Mapping[str, int]) -> dict[str, int]:
     if not isinstance(mesh, Mapping):
         raise NotUnderstood(
             f"mesh={mesh!r} is not a dict of axis sizes; give one such as "
@@ -185,7 +207,7 @@ def _checked_mesh(mesh) -> dict[str, int]:
     return {axis: shape.get(axis, 1) for axis in AXES}
 
 
-def _checked_words(model, words) -> dict:
+def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
     choice("optimizer", words["optimizer"], tuple(OPTIMIZERS))
     check_recompute(words["recompute"])
     choice("attention", words["attention"], ATTENTION)
@@ -200,10 +222,9 @@ def _checked_words(model, words) -> dict:
                     f"{key}={words[key]!r}: an MLP has neither attention nor "
                     f"sequences; leave {key} out."
                 )
-    return words
 
 
-def _checked_zero(zero) -> int:
+def _checked_zero(zero: int) -> int:
     if isinstance(zero, bool) or zero not in (0, 1, 2, 3):
         raise NotUnderstood(
             f"zero={zero!r} is not a stage of ZeRO; give 0 (the state is whole on "
@@ -213,20 +234,22 @@ def _checked_zero(zero) -> int:
     return zero
 
 
-def _checked_batch(model, batch, seq, axes) -> tuple[int, int]:
+def _checked_batch(
+    model: Transformer | MLP, batch: int, seq: int | None, axes: Mapping[str, int]
+) -> tuple[int, int]:
     """Sequences of one device, tokens of a sequence."""
     if isinstance(model, MLP):
         if seq is not None:
             raise NotUnderstood(f"seq={seq!r}: an MLP has no sequences; leave it out.")
         seq = 1
     else:
-        seq = _whole("seq", model.seq if seq is None else seq)
+        seq = _size("seq", model.seq if seq is None else seq)
         if model.positions == "learned" and seq > model.seq:
             raise NotUnderstood(
                 f"seq={seq} is more than the {model.seq} positions that the model has "
                 f"learned; give {model.seq} or less, or a model that has learned {seq}."
             )
-    batch = _whole("batch", batch)
+    batch = _size("batch", batch)
     if batch % axes["data"]:
         less = batch // axes["data"] * axes["data"]
         more = less + axes["data"]
@@ -238,11 +261,11 @@ def _checked_batch(model, batch, seq, axes) -> tuple[int, int]:
     return batch // axes["data"], seq
 
 
-def _check_division(made: Setup, axes):
+def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     """Every dimension that an axis cuts has to divide, as JAX asks at its border."""
-    model, split = made.model, made.split
+    model, split = setup.model, setup.split
     wide = {"d_ff": model.d_ff}
-    if not made.is_mlp:
+    if isinstance(model, Transformer):
         wide |= {"heads": model.heads, "kv_heads": model.kv_heads}
     for name, size in wide.items():
         if size % split:
@@ -251,16 +274,18 @@ def _check_division(made: Setup, axes):
                 f"{split} devices of model; make model one of "
                 f"{_divisors(math.gcd(*wide.values()))}."
             )
-    if made.sequence_parallel and made.seq % split:
+    if setup.sequence_parallel and setup.seq % split:
         raise NotDivisible(
-            f"sequence_parallel=True: seq={made.seq} does not divide over the {split} "
+            f"sequence_parallel=True: seq={setup.seq} does not divide over the {split} "
             "devices of model; give another seq."
         )
-    if not made.zero:
+    if not setup.zero:
         return
-    cut = {"d_model": (model.d_model, made.data)}
-    if not made.is_mlp and model.biases:  # the longer biases are cut by both axes
-        both = made.data * split
+    cut = {"d_model": (model.d_model, setup.data)}
+    if (
+        isinstance(model, Transformer) and model.biases
+    ):  # the longer biases are cut by both axes
+        both = setup.data * split
         cut |= {
             "heads * head_dim": (model.heads * model.head_dim, both),
             "kv_heads * head_dim": (model.kv_heads * model.head_dim, both),
@@ -269,17 +294,17 @@ def _check_division(made: Setup, axes):
     for name, (size, devices) in cut.items():
         if size % devices:
             raise NotDivisible(
-                f"zero={made.zero} cuts {name}={size} over {devices} devices "
+                f"zero={setup.zero} cuts {name}={size} over {devices} devices "
                 f"({mesh_words(axes)}), which does not divide; make data smaller, or "
                 "count with zero=0."
             )
 
 
-def _axes(axes) -> str:
+def _axes(axes: Mapping[str, int]) -> str:
     return ", ".join(f"{axis!r}: {size}" for axis, size in axes.items())
 
 
-def _itemsize(key, name) -> int:
+def _itemsize(key: str, name: str) -> int:
     try:
         return itemsize(name)
     except (NotUnderstood, TypeError):
@@ -289,15 +314,15 @@ def _itemsize(key, name) -> int:
         ) from None
 
 
-def _whole(key, value) -> int:
-    fits = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not fits or value.__index__() < 1:
+def _size(key: str, value: object) -> int:
+    number = value.__index__() if isinstance(value, SupportsIndex) else 0
+    if isinstance(value, bool) or number < 1:
         raise NotUnderstood(
             f"{key}={value!r} is not a size; give a whole number, 1 or more."
         )
-    return value.__index__()
+    return number
 
 
 def _divisors(n: int) -> str:
-    found = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return join_words(list(map(str, sorted({*found, *(n // d for d in found)}))))
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return join_words(list(map(str, sorted({*small, *(n // d for d in small)}))))

@@ -2,14 +2,15 @@
 
 The axis `model` cuts the matrices of attention, of the feed-forward part and of the
 vocabulary, and the biases of those whose columns it cuts. Norms, learned positions and
-the biases that are added after a sum over `model` stay whole on each of its devices
-(Shoeybi et al. 2019, arXiv:1909.08053, section 3). The axis `data` cuts each array as
-a whole (Rajbhandari et al. 2019, arXiv:1910.02054, section 5: ZeRO).
+the biases that are added after a sum over `model` are replicated on its devices
+(Shoeybi et al. 2019, arXiv:1909.08053, section 3). The axis `data` shards the
+elements of each array, whatever its dimensions (Rajbhandari et al. 2019,
+arXiv:1910.02054, section 5: ZeRO).
 """
 
 from dataclasses import dataclass
 
-from .model import MLP
+from .model import MLP, Transformer
 from .setup import OPTIMIZERS, Setup
 
 PHASES = ("forward", "loss", "backward", "update")
@@ -36,50 +37,50 @@ class Line:
     source: str = ""
 
 
-def state(made: Setup) -> tuple[Line, Line, Line]:
+def state(setup: Setup) -> tuple[Line, Line, Line]:
     """The lines of the parameters, the gradients and the optimizer."""
     return (
         Line(
             "parameters",
-            *_held(made, made.param_bytes, cut=made.zero >= 3),
+            *_sharded(setup, setup.param_bytes, cut=setup.zero >= 3),
             ALWAYS,
             _ZERO,
         ),
         Line(
             "gradients",
-            *_held(made, made.grad_bytes, cut=made.zero >= 2),
+            *_sharded(setup, setup.grad_bytes, cut=setup.zero >= 2),
             ("backward", "update"),
             _ZERO,
         ),
-        _optimizer(made),
+        _optimizer(setup),
     )
 
 
-def _optimizer(made: Setup) -> Line:
-    numbers, counts = OPTIMIZERS[made.optimizer]
-    each = made.mu_bytes + (numbers - 1) * made.moment_bytes if numbers else 0
-    each += 4 if made.master_weights else 0
-    formula, size = _held(made, each, cut=made.zero >= 1)
-    if counts and made.counting == "jax":  # optax keeps the number of steps as int32
+def _optimizer(setup: Setup) -> Line:
+    numbers, counts = OPTIMIZERS[setup.optimizer]
+    each = setup.mu_bytes + (numbers - 1) * setup.moment_bytes if numbers else 0
+    each += 4 if setup.master_weights else 0
+    formula, size = _sharded(setup, each, cut=setup.zero >= 1)
+    if counts and setup.counting == "jax":  # optax keeps the number of steps as int32
         formula, size = f"{formula} + 4 B", size + 4
-    kinds = [made.optimizer]
-    if made.mu_dtype is not None:
-        kinds.append(f"mu in {made.mu_dtype}")
-    if made.master_weights:
+    kinds = [setup.optimizer]
+    if setup.mu_dtype is not None:
+        kinds.append(f"mu in {setup.mu_dtype}")
+    if setup.master_weights:
         kinds.append("master copy")
     name = f"optimizer ({', '.join(kinds)})"
     return Line(name, formula, size, ALWAYS, f"{_ZERO}; optax's state")
 
 
-def _held(made: Setup, each: int, cut: bool) -> tuple[str, int]:
+def _sharded(setup: Setup, each: int, cut: bool) -> tuple[str, int]:
     """The formula, and the bytes, of `each` bytes for every parameter."""
-    split, whole = numbers(made)
-    data = made.data if cut else 1
-    size = -(-each * (split + whole * made.split) // (made.split * data))
-    inside = f"{split}{_over('model', made.split)}"
-    if whole:
-        inside += f" + {whole}"
-    if whole and (data > 1 or each != 1):
+    split, replicated = numbers(setup)
+    data = setup.data if cut else 1
+    size = -(-each * (split + replicated * setup.split) // (setup.split * data))
+    inside = f"{split}{_over('model', setup.split)}"
+    if replicated:
+        inside += f" + {replicated}"
+    if replicated and (data > 1 or each != 1):
         inside = f"({inside})"
     return f"{each} B × {inside}{_over('data', data)}", size
 
@@ -88,29 +89,28 @@ def _over(axis: str, size: int) -> str:
     return f" / {axis} {size}" if size > 1 else ""
 
 
-def numbers(made: Setup) -> tuple[int, int]:
-    """How many parameters the axis model cuts, and how many it leaves whole.
+def numbers(setup: Setup) -> tuple[int, int]:
+    """How many parameters the axis model cuts, and how many it replicates.
 
     The published formulas let it cut all of them.
     """
-    model = made.model
-    if made.counting == "megatron":
+    model = setup.model
+    if setup.counting == "megatron" or isinstance(model, MLP):
         return model.parameters, 0
-    if made.is_mlp:
-        return model.parameters, 0
-    matrices = (1 if model.tied else 2) * made.rows * model.d_model
+    matrices = (1 if model.tied else 2) * setup.rows * model.d_model
     layer = layer_weights(model)
-    whole = model.parts["positions"] + model.parts["norms"]
+    replicated = model.parts["positions"] + model.parts["norms"]
     if model.biases:
         layer += (model.heads + 2 * model.kv_heads) * model.head_dim
         layer += (2 if model.gated else 1) * model.d_ff
-        whole += model.layers * 2 * model.d_model
-    return matrices + model.layers * layer, whole
+        replicated += model.layers * 2 * model.d_model
+    return matrices + model.layers * layer, replicated
 
 
-def layer_weights(model) -> int:
+def layer_weights(model: Transformer | MLP) -> int:
     """Numbers in the matrices of one layer: q, k, v and o, and those of its mlp."""
-    mlp = (3 if getattr(model, "gated", False) else 2) * model.d_model * model.d_ff
+    inside = model.d_model * model.d_ff
     if isinstance(model, MLP):
-        return mlp
+        return 2 * inside
+    mlp = (3 if model.gated else 2) * inside
     return mlp + 2 * (model.heads + model.kv_heads) * model.head_dim * model.d_model

@@ -11,7 +11,7 @@ from .._shardings.sharding import mesh_words
 from . import report as view
 from .activations import kept, published
 from .model import MLP, Transformer
-from .setup import Setup, setup
+from .setup import Setup, checked_setup
 from .state import ALWAYS, PHASES, Line, state
 from .transients import work
 
@@ -107,15 +107,15 @@ def training_memory(
     Plain arithmetic: nothing is compiled and JAX is not needed. Parameters, gradients
     and optimizer state are exact. The rest is what JAX keeps for the backward pass of a
     plainly written model with its layers under one `jax.lax.scan`, exactly, and what
-    the TPU compiler was seen to need beside it.
+    the TPU compiler needs beside it, as its own figures show.
 
-    Four layers of 2 * 64 * 256 numbers, in float32 with Adam's two moments, whole on
-    each of two devices:
+    Four layers of 2 * 64 * 256 numbers, in float32 with Adam's two moments, replicated
+    on two devices:
 
-    >>> found = training_memory(MLP(4, 64, 256), mesh={"data": 2}, zero=0, batch=16)
-    >>> found.params_bytes                     # 4 * 131072
+    >>> full = training_memory(MLP(4, 64, 256), mesh={"data": 2}, zero=0, batch=16)
+    >>> full.params_bytes                      # 4 * 131072
     524288
-    >>> found.optimizer_bytes                  # 8 * 131072, and the step's number
+    >>> full.optimizer_bytes                   # 8 * 131072, and the step's number
     1048580
     >>> cut = training_memory(MLP(4, 64, 256), mesh={"data": 2}, zero=3, batch=16)
     >>> cut.params_bytes, cut.optimizer_bytes  # FSDP: half of each
@@ -141,8 +141,8 @@ def training_memory(
         model: a Transformer, an MLP, or one of MODELS.
         mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
             `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must
-            divide them; norms, learned positions and the biases of o and down stay
-            whole.
+            divide them; norms, learned positions and the biases of o and down are
+            replicated.
         zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
             3 parameters too (FSDP).
         batch: sequences a step (of an MLP: rows), over all devices together.
@@ -186,7 +186,7 @@ def training_memory(
     Used in chapter 09 (what 175 B parameters cost) and by the memory calculator.
     """
     try:
-        made = setup(
+        setup = checked_setup(
             model,
             mesh,
             zero=zero,
@@ -204,22 +204,22 @@ def training_memory(
             sequence_parallel=sequence_parallel,
             counting=counting,
         )
-        return _count(made)
+        return _count(setup)
     except (NotUnderstood, SpecError) as error:
         raise error.with_traceback(None) from None
 
 
-def _count(made: Setup) -> TrainingMemory:
-    params, grads, optimizer = held = state(made)
-    if made.counting == "megatron":
-        lines = [*held, *published(made)]
+def _count(setup: Setup) -> TrainingMemory:
+    params, grads, optimizer = state_lines = state(setup)
+    if setup.counting == "megatron":
+        lines = [*state_lines, *published(setup)]
     else:
-        lines = [*held, _batch(made), *kept(made), *work(made)]
+        lines = [*state_lines, _batch(setup), *kept(setup), *work(setup)]
     sums = {
         phase: sum(line.bytes for line in lines if phase in line.when)
         for phase in PHASES
     }
-    peak = max(sums, key=sums.get)
+    peak = max(sums, key=sums.__getitem__)
     known = params.bytes + optimizer.bytes
     known += grads.bytes if peak in grads.when else 0
     return TrainingMemory(
@@ -231,53 +231,55 @@ def _count(made: Setup) -> TrainingMemory:
         lines=tuple(lines),
         phases=sums,
         peak_phase=peak,
-        what=_what(made),
-        notes=tuple(_notes(made)),
+        what=_what(setup),
+        notes=tuple(_notes(setup)),
     )
 
 
-def _batch(made: Setup) -> Line:
+def _batch(setup: Setup) -> Line:
     """Rows and what they should become, in float32; or the tokens, as int32."""
-    if made.is_mlp:
-        size = 2 * 4 * made.tokens * made.model.d_model
-        formula = f"2 × 4 B × {made.tokens} rows × {made.model.d_model}"
+    if setup.is_mlp:
+        size = 2 * 4 * setup.tokens * setup.model.d_model
+        formula = f"2 × 4 B × {setup.tokens} rows × {setup.model.d_model}"
     else:
-        size = 4 * made.batch * (made.seq + 1)
-        formula = f"4 B × {made.batch} × ({made.seq} + 1) tokens"
+        size = 4 * setup.batch * (setup.seq + 1)
+        formula = f"4 B × {setup.batch} × ({setup.seq} + 1) tokens"
     return Line("batch", formula, size, ALWAYS, "the step's arguments")
 
 
-def _what(made: Setup) -> str:
-    model = made.model
+def _what(setup: Setup) -> str:
+    model = setup.model
     name = model.name or (
         f"{type(model).__name__} of {model.layers} layers, d_model {model.d_model}"
     )
-    axes = {"data": made.data, "model": made.split}
+    axes = {"data": setup.data, "model": setup.split}
     mesh = mesh_words({axis: size for axis, size in axes.items() if size > 1})
     return f"{name} on {mesh or 'one device'}"
 
 
-def _notes(made: Setup) -> list[str]:
-    said = []
-    if made.counting == "jax" and not made.is_mlp and made.rows != made.model.vocab:
-        said.append(
-            f"The vocabulary of {made.model.vocab} is rounded up to {made.rows}, which "
-            f"divides over the {made.split} devices of model."
+def _notes(setup: Setup) -> list[str]:
+    notes = []
+    model = setup.model
+    rounded = isinstance(model, Transformer) and setup.rows != model.vocab
+    if setup.counting == "jax" and rounded:
+        notes.append(
+            f"The vocabulary of {setup.transformer.vocab} is rounded up to "
+            f"{setup.rows}, which divides over the {setup.split} devices of model."
         )
-    if made.counting == "megatron":
-        said.append(
+    if setup.counting == "megatron":
+        notes.append(
             "Counted by published formulas: neither the logits nor what a layer needs "
             "while it runs."
         )
-    return said
+    return notes
 
 
-def _usable(name, margin) -> int:
+def _usable(name: str | Chip, margin: float) -> int:
     number = isinstance(margin, int | float) and not isinstance(margin, bool)
     if not number or not 0 < margin <= 1:
         raise NotUnderstood(
             f"margin={margin!r} is not a part of the memory; give a number above 0 and "
             "at most 1, such as 0.9."
         )
-    found = chip(name)
-    return math.floor(margin * (found.usable_bytes or found.memory_bytes))
+    chip_facts = chip(name)
+    return math.floor(margin * (chip_facts.usable_bytes or chip_facts.memory_bytes))
