@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants import PACKAGE, file_of, mutated, names_of
+from tests.widgets.widget_harness import changed as changed_script
 
 SOURCE = """
 TABLE: dict = {"one": 1, "two": (2, 2)}
@@ -77,6 +78,39 @@ def test_a_mutant_that_finds_nothing_says_so(mutant, said):
         mutated(SOURCE, mutant)
     assert str(error.value).endswith("Mend it in tests/test_mutants.py.")
     assert str(error.value).startswith(f"mutant {mutant}: ")
+
+
+SCRIPT = """
+const first = ({ a }) => a.size + 1;
+function second(sizes, n) {
+  return [...sizes].map((size) => size * n + size);
+}
+"""
+SCRIPT_OTHERWISE = """
+const first = ({ b }) => b.size + 1;
+function second(all, m) {
+  return [...all].map(
+    (one) =>
+      one * m + one,
+  );
+}
+"""
+
+
+def test_a_widget_is_changed_in_one_place():
+    piece = "$size * $n + $size"
+    made = changed_script(SCRIPT, "second", piece, "$n")
+    assert made == SCRIPT.replace("size * n + size", "n")
+    made = changed_script(SCRIPT_OTHERWISE, "second", piece, "$n")
+    assert made == SCRIPT_OTHERWISE.replace("one * m + one", "m")
+    made = changed_script(SCRIPT, "second", "[...$sizes]", "$sizes")
+    assert made == SCRIPT.replace("[...sizes]", "sizes")
+    with pytest.raises(AssertionError, match="nothing is called third"):
+        changed_script(SCRIPT, "third", "1", "2")
+    with pytest.raises(AssertionError, match="'\\$size \\+' occurs 0 times in first"):
+        changed_script(SCRIPT, "first", "$size +", "")
+    with pytest.raises(AssertionError, match="'1', changes nothing"):
+        changed_script(SCRIPT, "first", "1", "1")
 
 
 # --- All that the tests have --------------------------------------------------------

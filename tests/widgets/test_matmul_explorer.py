@@ -66,24 +66,30 @@ def test_every_key_takes_bad_input(browser):
 
 
 MUTANTS = {
-    "the larger is gathered": ("sizes.I < sizes.K", "sizes.I > sizes.K"),
-    "a tie gathers A": ("sizes.I < sizes.K", "sizes.I <= sizes.K"),
-    "a tie adds up": ('"IJ" : "JK") <= mm', '"IJ" : "JK") < mm'),
-    "an all-reduce sends once": ("mmRound(2n * put", "mmRound(put"),
-    "a gather sends all": ("mmRound(got * (n - 1n), n)", "got"),
+    "the larger is gathered": ("mmGathersA", "<", ">"),
+    "a tie gathers A": ("mmGathersA", "<", "<="),
+    "a tie adds up": ("mmGathersOneSided", "<=", "<"),
+    "an all-reduce sends once": ("mmMove", "mmRound(2n * $put", "mmRound($put"),
+    "a gather sends all": (
+        "mmMove",
+        '"all-gather") $sent = mmRound($got * ($n - 1n), $n);',
+        '"all-gather") $sent = $got;',
+    ),
     "an idle axis takes nothing": (
-        "work.mesh[large] < work.mesh[small]) return",
-        "work.mesh[large] >= work.mesh[small]) return",
+        "mmUseIdleAxis",
+        "$work.mesh[$large] <",
+        "$work.mesh[$large] >=",
     ),
     "sums always stay in parts": (
-        'target[axis] !== "-")) {',
-        'target[axis] === "-")) {',
+        "mmFinish",
+        '($axis) => $target[$axis] !== "-"',
+        '($axis) => $target[$axis] === "-"',
     ),
-    "gathers forget what follows": ("held[dims[i]] *= times;", ""),
-    "an entry keeps its last axes": ("gone = gone || target[x]", "gone = target[x]"),
-    "two FLOPs are one": ("2n * BigInt(i)", "1n * BigInt(i)"),
-    "a wish for anything is known": ("names.length < 2) return;", "true) return;"),
-    "the order of J is free": ("left.join() === right.join()", "true"),
+    "gathers forget what follows": ("mmBring", "$held[$dims[$i]] *= $times;", ""),
+    "an entry keeps its last axes": ("mmNatural", "$gone = $gone ||", "$gone ="),
+    "two FLOPs are one": ("matmulFlops", "2n", "1n"),
+    "a wish for anything is known": ("mmCheckWish", "$names.length < 2", "true"),
+    "the order of J is free": ("mmSameOrder", "$left.join() === $right.join()", "true"),
 }
 
 

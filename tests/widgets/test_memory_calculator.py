@@ -54,30 +54,46 @@ def test_it_says_what_the_package_says(browser):
     assert differences(browser, given) == []
 
 
-MLP_WEIGHTS = "(model.gated ? 3n : 2n) * model.d_model * model.d_ff;\n  const biases"
-LAYER = "2n * (model.heads + model.kv_heads) * model.head_dim * model.d_model"
 MUTANTS = {
-    "not rounded up": ("+ devices - 1n) / devices", ") / devices"),
-    "gradients cut by ZeRO-1": (
-        "gradBytes, made.zero >= 2",
-        "gradBytes, made.zero >= 1",
+    "not rounded up": ("stateHeld", "+ $devices - 1n) / $devices", ") / $devices"),
+    "gradients cut by ZeRO-1": ("stateLines", "$made.zero >= 2", "$made.zero >= 1"),
+    "a norm keeps one more": ("keptNorm", "3n", "4n"),
+    "no grouped queries": ("layerWeights", "$model.kv_heads", "$model.heads"),
+    "the last of equal phases": (
+        "trainingMemory",
+        "> $phases[$peak]",
+        ">= $phases[$peak]",
     ),
-    "a norm keeps one more": ("const keptNorm = 3n", "const keptNorm = 4n"),
-    "no grouped queries": (LAYER, LAYER.replace("kv_heads", "heads")),
-    "the last of equal phases": ("> phases[peak]", ">= phases[peak]"),
-    "a step of 8 bytes": ("optimizer.bytes += 4n", "optimizer.bytes += 8n"),
-    "any batch divides": ("if (batch % mesh.data) {", "if (false) {"),
-    "no learned positions": ("seq > model.seq", "seq >= model.seq"),
-    "converted for longer": (
-        '? keptPhases : ["forward"]',
-        "? keptPhases : keptPhases",
+    "a step of 8 bytes": (
+        "stateLines",
+        "optimizer.bytes += 4n",
+        "optimizer.bytes += 8n",
     ),
-    "the vocabulary is not padded": ("(model.vocab + mesh.model - 1n)", "model.vocab"),
-    "the whole chip": ("Math.floor(Number(margin) * usable)", "usable"),
-    "a batch smaller by one more": ("[low, found] = [middle, less]", "low = middle"),
-    "a first moment like the second": ("? made.muBytes +", "? made.momentBytes +"),
-    "no stage of ZeRO tried": ("stage > how.zero", "stage > 9n"),
-    "a gate has no matrix": (MLP_WEIGHTS, MLP_WEIGHTS.replace("3n", "2n")),
+    "any batch divides": ("setupBatch", "if ($batch % $mesh.data)", "if (false)"),
+    "no learned positions": ("setupBatch", "> $model.seq", ">= $model.seq"),
+    "converted for longer": ("workConversion", '["forward"]', "keptPhases"),
+    "the vocabulary is not padded": (
+        "trainingSetup",
+        "($model.vocab + $mesh.model - 1n)",
+        "$model.vocab",
+    ),
+    "the whole chip": (
+        "readMemoryChip",
+        "Math.floor(Number($margin) * $usable)",
+        "$usable",
+    ),
+    "a batch smaller by one more": (
+        "changedBatch",
+        "[$low, $found] = [$middle, $less]",
+        "$low = $middle",
+    ),
+    "a first moment like the second": (
+        "stateLines",
+        "$made.muBytes",
+        "$made.momentBytes",
+    ),
+    "no stage of ZeRO tried": ("changedZero", "$stage > $how.zero", "$stage > 9n"),
+    "a gate has no matrix": ("transformerMlp", "3n", "2n"),
 }
 
 

@@ -157,17 +157,30 @@ def test_it_says_what_the_package_says(browser):
 
 
 MUTANTS = {
-    "the first axis runs fastest": ("[...mesh].reverse()", "[...mesh]"),
-    "nothing is cut": ("size / grid[dim]", "size"),
-    "copies over the used axes": ("used.has(axis) ? n : n * size", "n * size"),
-    "the order in a tuple": (
-        "number * sizes[axis] + where[axis]",
-        "number + sizes[axis] * where[axis]",
+    "the first axis runs fastest": (
+        "coordinates",
+        "[...$mesh].reverse()",
+        "[...$mesh]",
     ),
-    "anything divides": ("if (size % blocks === 0) return;", "return;"),
-    "an axis twice": ("if (axis in seen) {", "if (axis in {}) {"),
-    "a half rounded up": ("twice === bottom && whole % 2n === 1n", "twice === bottom"),
-    "no copies": ("([a, n]) => n > 1 && !used.has(a)", "([a, n]) => n > 1"),
+    "nothing is cut": ("shardingOf", "$size / $grid[$dim]", "$size"),
+    "copies over the used axes": (
+        "shardingOf",
+        "$used.has($axis) ? $n : $n * $size",
+        "$n * $size",
+    ),
+    "the order in a tuple": (
+        "blockOf",
+        "$number * $sizes[$axis] + $where[$axis]",
+        "$number + $sizes[$axis] * $where[$axis]",
+    ),
+    "anything divides": (
+        "checkDivision",
+        "if ($size % $blocks === 0) return;",
+        "return;",
+    ),
+    "an axis twice": ("checkAxes", "if ($axis in $seen)", "if ($axis in {})"),
+    "a half rounded up": ("fixedWords", "&& $whole % 2n === 1n", ""),
+    "no copies": ("shardingOf", "$n > 1 && !$used.has($a)", "$n > 1"),
 }
 
 

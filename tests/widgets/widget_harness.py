@@ -1,6 +1,7 @@
 """Runs the widgets' JavaScript in the browser that the tests found."""
 
 import json
+import re
 from collections.abc import Sequence
 
 from spmd_helpers._widgets import source
@@ -16,6 +17,7 @@ ANSWERS = """(given) => {
     }
   });
 }"""
+DEFINED = re.compile(r"^(?:async )?(?:function|const) (\w+)", re.M)
 PLACE = """<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>A widget</title>
 <style>body { font-family: system-ui; background: #fff } {style}</style>
@@ -30,19 +32,54 @@ def answers(browser, name: str, states: Sequence[dict], change=None) -> list[dic
         browser: an opened Chromium.
         name: a key of WIDGETS.
         states: dicts of strings, without what has its default.
-        change: (old, new): a piece of the joined script and what takes its place.
+        change: a mutant of the joined script, as `changed` takes it.
     """
     script = source.joined(name)
     if change:
-        old, new = change
-        assert script.count(old) == 1, f"{script.count(old)} times: {old}"
-        script = script.replace(old, new)
+        script = changed(script, *change)
     page = browser.new_page()
     try:
         given = [script, source.WIDGETS[name], list(states)]
         return [json.loads(text) for text in page.evaluate(ANSWERS, given)]
     finally:
         page.close()
+
+
+def changed(script: str, where: str, old: str, new: str) -> str:
+    """A joined script that is broken in one place.
+
+    Args:
+        script: the functions and constants of a widget.
+        where: the name of the one that is changed.
+        old: a piece of it that occurs there once. `$name` is any variable, the same one
+            wherever it occurs; how the lines are broken doesn't matter.
+        new: what takes its place.
+    """
+    begins = {found[1]: found.end() for found in DEFINED.finditer(script)}
+    assert where in begins, f"nothing is called {where}: mend the mutant of it, {old!r}"
+    begin = begins[where]
+    end = min((n for n in begins.values() if n > begin), default=len(script))
+    found = [*_like(old).finditer(script, begin, end)]
+    assert len(found) == 1, f"{old!r} occurs {len(found)} times in {where}, not once"
+    put = re.sub(r"\$(\w+)", lambda name: found[0][name[1]], new)
+    made = script[: found[0].start()] + put + script[found[0].end() :]
+    assert made != script, f"the mutant of {where}, {old!r}, changes nothing"
+    return made
+
+
+def _like(piece: str) -> re.Pattern:
+    """What finds a piece of JavaScript, however it is broken into lines."""
+    tokens, named = [], set()
+    for token in re.findall(r"\$?\w+|[^\w\s]", piece):
+        name = token[1:]
+        if not token.startswith("$"):
+            tokens.append(rf"\b{token}\b" if token[0].isalnum() else re.escape(token))
+        elif name in named:
+            tokens.append(rf"\b(?P={name})\b")
+        else:  # a variable, and no property: nothing but the dots of a spread before it
+            tokens.append(rf"(?<!\w)(?<![^.]\.)(?P<{name}>[A-Za-z]\w*)\b")
+            named.add(name)
+    return re.compile(r"\s*".join(tokens))
 
 
 def page_with(name: str) -> str:
