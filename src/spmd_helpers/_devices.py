@@ -5,8 +5,9 @@ import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING
 
+from ._core.validate import whole_number
 from ._errors import BackendStarted
 from ._runtime.require import require_jax
 from ._shardings.device import JaxDevice
@@ -76,10 +77,12 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
     The first call of every chapter.
     """
     jax = require_jax()
-    n = _whole_number("n", n, "use_devices(8)")
+    what = "a number of devices"
+    n = whole_number("n", n, what, example="use_devices(8)")
     least = n
     if at_least is not None:
-        least = _whole_number("at_least", at_least, "use_devices(8, at_least=2)")
+        example = "use_devices(8, at_least=2)"
+        least = whole_number("at_least", at_least, what, example=example)
     if least > n:
         raise ValueError(
             f"at_least={least} is more than n={n}, and use_devices never returns more"
@@ -117,19 +120,6 @@ def _choose(jax: ModuleType, n: int, least: int) -> list[JaxDevice]:
     chosen = _processor(jax, n, accelerators)
     print(_processor_line(jax, chosen, report, least))
     return chosen
-
-
-def _whole_number(name: str, value: object, example: str) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, SupportsIndex)
-        or value.__index__() < 1
-    ):
-        raise ValueError(
-            f"{name}={value!r} must be a whole number of devices, 1 or more: write"
-            f" {example}."
-        )
-    return value.__index__()
 
 
 @contextlib.contextmanager

@@ -361,15 +361,21 @@ def test_an_unknown_count_stays_unknown(mesh):
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
-        ({"at_most": {"all_reduce": 1}}, "did you mean 'all-reduce'?"),
-        ({"exactly": {"psum": 0}}, "'psum' is no kind of collective"),
+        (
+            {"at_most": {"all_reduce": 1}},
+            "no kind of collective. Did you mean 'all-reduce'?",
+        ),
+        (
+            {"exactly": {"psum": 0}},
+            "'psum' is no kind of collective. Give 'all-gather', ",
+        ),
         ({"exactly": "all-reduce"}, "write kinds and numbers, like"),
         ({"exactly": 1}, "write kinds and numbers, like"),
         ({"at_most": {"all-reduce": "1"}}, "write kinds and numbers, like"),
         ({"over": 3}, "write the name of a mesh axis"),
         ({"over": ()}, "write the name of a mesh axis"),
-        ({"at_most_bytes": "4"}, "write a whole number of bytes"),
-        ({"at_most_bytes": -1}, "write a whole number of bytes"),
+        ({"at_most_bytes": "4"}, "='4' is not a number of bytes; give a whole number"),
+        ({"at_most_bytes": -1}, "=-1 is not a number of bytes; give a whole number"),
     ],
 )
 def test_budgets_that_cannot_be_read(mesh, budget, words):
@@ -398,7 +404,9 @@ def test_peak_memory(mesh):
     unknown = dataclasses.replace(report, peak_memory=None)
     with pytest.raises(spmd.NotUnderstood, match="gives no figure"):
         spmd.assert_peak_memory(unknown, at_most_bytes=1)
-    with pytest.raises(spmd.NotUnderstood, match="a whole number of bytes"):
+    with pytest.raises(
+        spmd.NotUnderstood, match="is not a number of bytes; give a whole"
+    ):
         spmd.assert_peak_memory(report, at_most_bytes=None)
 
 

@@ -267,10 +267,12 @@ def test_wrong_mesh():
 
 @pytest.mark.parametrize("mesh", [None, 8, ("data",), {"data": "4"}, {"data": 0}])
 def test_not_a_mesh_shape(mesh):
-    assert message(NotUnderstood, one("negate(%p)"), mesh) == (
-        f"mesh_shape={mesh!r} is not a dict of axis name → size: give for example "
-        "{'data': 4, 'model': 2}"
-    )
+    why = "is not a dict of axis sizes; give one such as {'data': 4, 'model': 2}."
+    if isinstance(mesh, dict):
+        why = f"axis 'data' has size {mesh['data']!r}; a mesh gives each axis name a "
+    told = message(NotUnderstood, one("negate(%p)"), mesh)
+    assert told.startswith(f"mesh_shape={mesh!r}")
+    assert why in told
 
 
 # --- Mutants: a reader broken in one place must miscount some fixture ------------

@@ -496,14 +496,14 @@ def test_what_is_not_given():
         (
             {"kv_heads": 4},
             "kv_heads=4 does not divide heads=6; each head of keys and values serves "
-            "equally many heads of queries, so give one of 1, 2, 3, 6.",
+            "equally many heads of queries, so give one of 1, 2, 3 and 6.",
         ),
         (
             {"positions": "rope"},
-            "positions='rope' is not known; give 'learned' or 'rotary' or 'none'.",
+            "positions='rope' is not known. Give 'learned', 'rotary' or 'none'.",
         ),
-        ({"norm": "batch"}, "norm='batch' is not known; give 'layer' or 'rms'."),
-        ({"gated": 1}, "gated=1 is not known; give True or False."),
+        ({"norm": "batch"}, "norm='batch' is not known. Give 'layer' or 'rms'."),
+        ({"gated": 1}, "gated=1 is not known. Give True or False."),
     ],
 )
 def test_shapes_that_are_none(change, text):

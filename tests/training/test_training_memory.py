@@ -746,7 +746,7 @@ WRONG = {
     "a mesh that is no dict": (
         {"mesh": 8},
         NotUnderstood,
-        r"mesh=8 is not a dict of axis sizes; give one such as \{'data': 8, 'model'",
+        r"mesh=8 is not a dict of axis sizes; give one such as \{'data': 4, 'model'",
     ),
     "another axis": (
         {"mesh": {"fsdp": 8}},
@@ -909,7 +909,7 @@ WRONG = {
     "a master that is a type": (
         {"master_weights": "float32"},
         NotUnderstood,
-        r"master_weights='float32' is neither True nor False\.",
+        r"master_weights='float32' is not known\. Give True or False\.",
     ),
     "sequences of an MLP": (
         {"model": MLP(2, 8, 8), "seq": 4},

@@ -8,6 +8,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .._core.validate import is_number
 from .._core.words import join_words
 from .._errors import CheckFailed, MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
@@ -46,7 +47,7 @@ def assert_close(got: object, want: object, rtol: float = 1e-5) -> None:
     Used from chapter 01 on.
     """
     jax = require_jax()
-    if isinstance(rtol, bool) or not isinstance(rtol, int | float) or not rtol >= 0:
+    if not is_number(rtol) or not rtol >= 0:
         raise NotUnderstood(f"assert_close(rtol={rtol!r}): write a number, like 1e-5")
     got_leaves, want_leaves = _leaves(jax, got), _leaves(jax, want)
     wrong = _tree_differences(jax, got, want)

@@ -1,9 +1,9 @@
 """Asserts about a compiled program: its collectives and its memory. It is not run."""
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from .._core.validate import did_you_mean, or_words, whole, whole_number
 from .._core.words import bytes_words, count_words, join_words
 from .._errors import CheckFailed, NotUnderstood, UnknownAxis
 from .._hlo.collectives import KINDS, Collective
@@ -63,7 +63,7 @@ def assert_collectives(
         _check_budget(name, budget)
     for name, size in sizes.items():
         if size is not None:
-            _check_bytes("assert_collectives", name, size)
+            _check_bytes(name, size)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     collectives, counts = report.collectives, _counts(report.collectives)
     wrong = []
@@ -101,7 +101,7 @@ def assert_peak_memory(
 
     For budgets of memory, in the chapters on scale.
     """
-    _check_bytes("assert_peak_memory", "at_most_bytes", at_most_bytes)
+    _check_bytes("at_most_bytes", at_most_bytes)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     if report.peak_memory is None:
         raise NotUnderstood(
@@ -119,7 +119,7 @@ def _check_budget(name: str, budget: object) -> None:
     if budget is None:
         return
     if not isinstance(budget, Mapping) or not all(
-        isinstance(n, int) and n >= 0 for n in budget.values()
+        whole(n) is not None for n in budget.values()
     ):
         raise NotUnderstood(
             f"assert_collectives({name}={budget!r}): write kinds and numbers, like "
@@ -127,19 +127,15 @@ def _check_budget(name: str, budget: object) -> None:
         )
     for kind in budget:
         if kind not in KINDS:
-            near = difflib.get_close_matches(str(kind).replace("_", "-"), KINDS, 1)
-            remedy = f"did you mean {near[0]!r}?" if near else f"one of {KINDS}"
+            guess = did_you_mean(str(kind).replace("_", "-"), KINDS)
             raise NotUnderstood(
                 f"assert_collectives({name}={budget!r}): {kind!r} is no kind of"
-                f" collective; {remedy}"
+                f" collective.{guess or f' Give {or_words(map(repr, KINDS))}.'}"
             )
 
 
-def _check_bytes(function: str, name: str, given: object) -> None:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise NotUnderstood(
-            f"{function}({name}={given!r}): write a whole number of bytes"
-        )
+def _check_bytes(name: str, given: object) -> None:
+    whole_number(name, given, "a number of bytes", least=0)
 
 
 def _axes(over: str | Iterable[str], mesh_shape: Mapping[str, int]) -> set[str]:

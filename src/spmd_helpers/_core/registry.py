@@ -1,8 +1,7 @@
 """A table of records by name, which says what it has when a name is unknown."""
 
-import difflib
-
 from .._errors import NotUnderstood
+from .validate import close_name
 from .words import join_words
 
 
@@ -31,7 +30,9 @@ class ByName(dict):
         """The sentence about a name that is not here."""
         wanted = str(name).lower()
         close = [one for one in self if one.startswith(wanted)][:3]
-        close = close or difflib.get_close_matches(wanted, self, n=1, cutoff=0.5)
-        guess = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+        words = " or ".join(
+            map(repr, close or filter(None, [close_name(wanted, self)]))
+        )
+        guess = f" Did you mean {words}?" if words else ""
         there = join_words(list(self))
         return f"{self.kind}={name!r} is not known.{guess} There are {there}."

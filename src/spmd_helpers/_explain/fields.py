@@ -1,10 +1,10 @@
 """What is read from an error's message, made fit for a sentence or a line of code."""
 
-import difflib
 import re
 import string
 from collections.abc import Mapping
 
+from .._core.validate import did_you_mean
 from .._core.words import (
     JAX_PMAP_AXIS,
     PMAP_AXIS,
@@ -69,8 +69,7 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
     found = {name: _words(name, text) for name, text in raw.items()}
     if "axes" in raw:
         names = _names(raw["axes"])
-        close = difflib.get_close_matches(raw.get("axis", ""), names, n=1)
-        found["near"] = f"Did you mean '{close[0]}'?" if close else ""
+        found["near"] = did_you_mean(raw.get("axis", ""), names).strip()
         found["first"] = names[0] if names else "x"
         found["axes_code"] = repr(names[0] if len(names) == 1 else tuple(names))
     if {"parts", "size"} <= raw.keys():

@@ -1,10 +1,10 @@
 """What is given to read: whether it is a compiled program, and for which mesh."""
 
 import re
-from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from .._core.validate import axis_sizes
 from .._core.words import count_words
 from .._errors import MeshMismatch, NotUnderstood
 from .parser import Instruction, Module, parse
@@ -39,15 +39,7 @@ def read_module(text: str) -> Module:
 
 def read_mesh_shape(mesh_shape: Any) -> dict[str, int]:
     """Axis name → size, of a mesh or of a mapping that says the same."""
-    shape = getattr(mesh_shape, "shape", mesh_shape)
-    if not isinstance(shape, Mapping) or not all(
-        isinstance(n, int) and n > 0 for n in shape.values()
-    ):
-        raise NotUnderstood(
-            f"mesh_shape={mesh_shape!r} is not a dict of axis name → size: "
-            "give for example {'data': 4, 'model': 2}"
-        )
-    return dict(shape)
+    return axis_sizes("mesh_shape", getattr(mesh_shape, "shape", mesh_shape))
 
 
 def _mismatch(mesh: dict[str, int], program: str) -> str:

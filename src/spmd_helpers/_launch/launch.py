@@ -16,6 +16,7 @@ import threading
 import time
 from html import escape
 
+from .._core.validate import is_number, whole_number
 from .._errors import LaunchFailed, LaunchTimedOut, NotUnderstood
 from .._runtime.require import require_jax
 from .child import FILE, START_S
@@ -118,14 +119,9 @@ def launch(program, *, processes=2, devices=4, timeout_s=60) -> Launched:
     """
     require_jax()
     for name, value in (("processes", processes), ("devices", devices)):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 64:
-            raise NotUnderstood(
-                f"launch({name}={value!r}): write a whole number from 1 to 64, like"
-                f" launch(main, {name}=2)"
-            )
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
-        timeout_s = -1
-    if not timeout_s > 0:
+        example = f"launch(main, {name}=2)"
+        whole_number(name, value, f"a number of {name}", most=64, example=example)
+    if not is_number(timeout_s) or not timeout_s > 0:
         raise NotUnderstood("launch(timeout_s=...): write a number of seconds above 0")
     text = text_of(program)
     for _ in range(_TRIES):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from .._core.validate import whole
 from .._core.words import join_words
 from .._errors import NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
@@ -187,16 +188,15 @@ def matmul(
 
 def _sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
     try:
-        given = tuple(sizes)
-        numbers = tuple(n.__index__() for n in given if not isinstance(n, bool))
-    except (TypeError, AttributeError):
-        given = numbers = ()
-    if len(given) != 3 or len(numbers) != 3 or min(numbers) < 1:
+        i, j, k = (whole(n, 1) for n in sizes)
+    except (TypeError, ValueError):
+        i = j = k = None
+    if i is None or j is None or k is None:
         raise NotUnderstood(
             f"sizes={sizes!r} are not three sizes; give those of A [I, J] and B "
             "[J, K], whole numbers, 1 or more, such as (48, 40, 24)."
         )
-    return numbers
+    return i, j, k
 
 
 def _side(

@@ -6,13 +6,13 @@ mesh axes. The dimension is cut into as many blocks as these axes have devices, 
 the first axis of the tuple is the slowest. Axes that no dimension uses hold copies.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .._core.validate import axis_sizes, close_name, whole
 from .._core.words import bytes_words, count_words, join_words
 from .._errors import (
     AxisUsedTwice,
@@ -37,7 +37,7 @@ class MeshFacts:
     platform: str = ""
 
     def __post_init__(self):
-        object.__setattr__(self, "shape", _checked_mesh(self.shape))
+        object.__setattr__(self, "shape", axis_sizes("mesh", self.shape))
 
     @property
     def size(self) -> int:
@@ -91,7 +91,7 @@ class ShardingInfo:
         def put(name, value):
             object.__setattr__(self, name, value)
 
-        mesh = _checked_mesh(self.mesh_shape)
+        mesh = axis_sizes("mesh", self.mesh_shape)
         put("mesh_shape", mesh)
         put("axes", tuple(mesh.items()))
         put("shape", _checked_shape(self.shape))
@@ -212,15 +212,24 @@ def _owners(mesh, entries):
 # Words and checks.
 
 
-def itemsize(dtype: str) -> int:
-    """Bytes of one element of a dtype given by name, as JAX counts them."""
-    if dtype == "bool":
+def itemsize(dtype: str, name: str = "dtype") -> int:
+    """Bytes of one element of a dtype given by name, as JAX counts them.
+
+    Args:
+        dtype: the name of an element type.
+        name: the argument that it was given for, as a refusal says it.
+    """
+    if not isinstance(dtype, str):
+        match = None
+    elif dtype == "bool":
         return 1
-    if dtype in _KEY_BYTES:
+    elif dtype in _KEY_BYTES:
         return _KEY_BYTES[dtype]
-    if not (match := _NUMBER.fullmatch(dtype)):
+    else:
+        match = _NUMBER.fullmatch(dtype)
+    if match is None:
         raise NotUnderstood(
-            f"dtype={dtype!r} is not the name of an element type; "
+            f"{name}={dtype!r} is not the name of an element type; "
             "give one such as 'float32', 'bfloat16' or 'int8'."
         )
     return max(1, int(match[1]) // 8)
@@ -245,30 +254,15 @@ def mesh_words(mesh: Mapping[str, int]) -> str:
     return " × ".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
-def _is_size(value, least) -> bool:
-    if isinstance(value, (bool, float, str)) or not hasattr(value, "__index__"):
-        return False
-    return value.__index__() >= least
-
-
-def _checked_mesh(mesh) -> dict[str, int]:
-    for axis, size in mesh.items():
-        if not isinstance(axis, str) or not _is_size(size, 1):
-            raise NotUnderstood(
-                f"mesh={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh gives "
-                "each axis name a whole number of devices, 1 or more, such as "
-                "{'data': 4, 'model': 2}."
-            )
-    return {axis: size.__index__() for axis, size in mesh.items()}
-
-
 def _checked_shape(shape) -> tuple[int, ...]:
-    if not isinstance(shape, tuple) or not all(_is_size(n, 0) for n in shape):
+    given = shape if isinstance(shape, tuple) else (None,)
+    sizes = tuple(n for n in map(whole, given) if n is not None)
+    if len(sizes) < len(given):
         raise NotUnderstood(
             f"x={shape!r} is not a shape; a shape is a tuple of whole numbers, "
             "0 or more, such as (6, 10)."
         )
-    return tuple(n.__index__() for n in shape)
+    return sizes
 
 
 def _as_tuples(entries) -> tuple[tuple[str, ...], ...]:
@@ -316,9 +310,8 @@ def _unknown(axis, mesh, entries) -> str:
     one = len(mesh) == 1
     axes = "its only axis is" if one else "its axes are"
     words = f"the mesh has no axis {axis!r}; {axes} {has}."
-    close = difflib.get_close_matches(str(axis), mesh, n=1, cutoff=0.5)
-    if close:
-        fixed = tuple(tuple(close[0] if a == axis else a for a in e) for e in entries)
+    if close := close_name(axis, mesh):
+        fixed = tuple(tuple(close if a == axis else a for a in e) for e in entries)
         return f"{words} Did you mean {spec_words(fixed)}?"
     use = "it" if one else "one of them"
     return f"{words} Use {use}, or None to leave the dimension whole."

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from .._core.validate import whole_number
 from .._core.words import join_words
 from .._errors import (
     MeshMismatch,
@@ -80,13 +81,9 @@ def _sizes(topology: Topology, axes: dict[str, int]) -> tuple[int, ...]:
             f"no axes: name them and their sizes, such as tpu_mesh({topology.name!r}, "
             f"data={topology.devices})"
         )
-    for axis, size in axes.items():
-        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-            raise NotUnderstood(
-                f"{axis}={size!r} is not a number of devices: give a whole number, 1 "
-                "or more"
-            )
-    sizes = tuple(size.__index__() for size in axes.values())
+    sizes = tuple(
+        whole_number(axis, size, "a number of devices") for axis, size in axes.items()
+    )
     if prod(sizes) != topology.devices:
         told = " · ".join(f"{axis}={size}" for axis, size in axes.items())
         raise MeshMismatch(

@@ -1,12 +1,12 @@
 """The names of TPU slices, and which meshes lie along the wires of one."""
 
-import difflib
 import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
+from .._core.validate import close_name
 from .._core.words import join_words
 from .._errors import UnknownTopology
 
@@ -120,8 +120,8 @@ def read_topology(name: str) -> Topology:
     kind, sizes = _kind_and_sizes(name)
     generation = _BY_NAME.get(kind)
     if generation is None:
-        close = difflib.get_close_matches(kind, _BY_NAME, n=1)
-        guess = f" Did you mean {_BY_NAME[close[0]].kind!r}?" if close else ""
+        close = close_name(kind, _BY_NAME)
+        guess = f" Did you mean {_BY_NAME[close].kind!r}?" if close else ""
         raise UnknownTopology(f"topology={name!r} is no kind of TPU.{guess} {_HOW}")
     if sizes.startswith("-"):
         raise UnknownTopology(_slice_name(name, generation, int(sizes[1:])))

@@ -5,12 +5,11 @@ are: an embedding, `layers` times attention and a feed-forward part, each behind
 norm, a last norm, and a head that gives a score to each word of the vocabulary.
 """
 
-import difflib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import SupportsIndex
 
+from .._core.validate import close_name, one_of, or_words, whole_number
+from .._core.words import join_words
 from .._errors import NotUnderstood
 from .._shardings.sharding import itemsize
 
@@ -101,12 +100,12 @@ class Transformer:
             raise NotUnderstood(
                 f"kv_heads={self.kv_heads} does not divide heads={self.heads}; each "
                 "head of keys and values serves equally many heads of queries, so give "
-                f"one of {_divisors(self.heads)}."
+                f"one of {divisors(self.heads)}."
             )
         for key in ("gated", "tied", "biases"):
-            _check_choice(key, getattr(self, key), (True, False))
-        _check_choice("positions", self.positions, POSITIONS)
-        _check_choice("norm", self.norm, NORMS)
+            one_of(key, getattr(self, key), (True, False))
+        one_of("positions", self.positions, POSITIONS)
+        one_of("norm", self.norm, NORMS)
 
     @property
     def parts(self) -> dict[str, int]:
@@ -150,7 +149,7 @@ class Transformer:
         Raises:
             NotUnderstood: `batch`, `seq` or `dtype` is none.
         """
-        tokens = _size("batch", batch) * _tokens(self, seq)
+        tokens = whole_number("batch", batch) * _tokens(self, seq)
         vectors = 2 * self.layers * self.kv_heads * self.head_dim
         return tokens * vectors * itemsize(dtype)
 
@@ -187,7 +186,7 @@ class Transformer:
             NotUnderstood: an argument is none of these.
         """
         seq = _tokens(self, seq)
-        batch = _size("batch", batch)
+        batch = whole_number("batch", batch)
         check_recompute(recompute)
         tokens = batch * seq
         weights = _attention_weights(self) + _mlp_weights(self)
@@ -267,7 +266,7 @@ class MLP:
             NotUnderstood: an argument is none of these.
         """
         check_recompute(recompute)
-        forward = 2 * _size("batch", batch) * self.parameters
+        forward = 2 * whole_number("batch", batch) * self.parameters
         return (4 if recompute == "nothing_saveable" else 3) * forward
 
 
@@ -314,7 +313,7 @@ def _head_dim(d_model: int, heads: int) -> int:
 def _tokens(model: Transformer, seq: int | None) -> int:
     if seq is None:
         return model.seq
-    seq = _size("seq", seq)
+    seq = whole_number("seq", seq)
     if model.positions == "learned" and seq > model.seq:
         raise NotUnderstood(
             f"seq={seq} is more than the {model.seq} positions that the model has "
@@ -325,16 +324,7 @@ def _tokens(model: Transformer, seq: int | None) -> int:
 
 def _put_sizes(model: "Transformer | MLP", *keys: str) -> None:
     for key in keys:
-        object.__setattr__(model, key, _size(key, getattr(model, key)))
-
-
-def _size(key: str, value: object) -> int:
-    number = value.__index__() if isinstance(value, SupportsIndex) else 0
-    if isinstance(value, bool) or number < 1:
-        raise NotUnderstood(
-            f"{key}={value!r} is not a size; give a whole number, 1 or more."
-        )
-    return number
+        object.__setattr__(model, key, whole_number(key, getattr(model, key)))
 
 
 def check_recompute(value: object) -> None:
@@ -342,24 +332,15 @@ def check_recompute(value: object) -> None:
     if isinstance(value, str) and value in RECOMPUTE:
         return
     word = value if isinstance(value, str) else getattr(value, "__name__", "")
-    matches = difflib.get_close_matches(word.lower(), RECOMPUTE, n=1, cutoff=0.8)
-    match = _OTHER_WORDS.get(word.lower()) or (matches[0] if matches else "")
-    guess = f" Did you mean {match!r}?" if match else ""
-    *most, last = (f"{name!r} ({what})" for name, what in RECOMPUTE.items())
+    close = _OTHER_WORDS.get(word.lower()) or close_name(word.lower(), RECOMPUTE, 0.8)
+    guess = f" Did you mean {close!r}?" if close else ""
+    words = or_words(f"{name!r} ({what})" for name, what in RECOMPUTE.items())
     raise NotUnderstood(
-        f"recompute={value!r} is not counted here.{guess} Give {', '.join(most)} or "
-        f"{last}."
+        f"recompute={value!r} is not counted here.{guess} Give {words}."
     )
 
 
-def _check_choice(
-    key: str, value: object, choices: Sequence[str] | Sequence[bool]
-) -> None:
-    if not any(value is c if isinstance(c, bool) else value == c for c in choices):
-        words = " or ".join(map(repr, choices))
-        raise NotUnderstood(f"{key}={value!r} is not known; give {words}.")
-
-
-def _divisors(n: int) -> str:
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return ", ".join(map(str, sorted({*small, *(n // d for d in small)})))
+def divisors(n: int) -> str:
+    """Every number that divides n, as a sentence lists them."""
+    found = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return join_words(list(map(str, sorted({*found, *(n // d for d in found)}))))

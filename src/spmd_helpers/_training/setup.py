@@ -5,16 +5,16 @@ optimizer's state, the gradients and the parameters. `model` cuts the heads, the
 of the feed-forward part and the vocabulary (tensor parallelism).
 """
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
+from .._core.validate import axis_sizes, one_of, whole, whole_number
 from .._core.words import join_words
 from .._errors import NotDivisible, NotUnderstood, UnknownAxis
-from .._shardings.sharding import MeshFacts, itemsize, mesh_words
-from .model import MLP, Transformer, check_recompute
+from .._shardings.sharding import itemsize, mesh_words
+from .model import MLP, Transformer, check_recompute, divisors
 
 AXES = ("data", "model")
 ATTENTION = ("plain", "flash")
@@ -147,7 +147,7 @@ def checked_setup(
             f"moment alone; with optimizer={words['optimizer']!r} leave mu_dtype out."
         )
     first = (
-        ("moment_dtype", moment_dtype) if mu_dtype is None else ("mu_dtype", mu_dtype)
+        (moment_dtype, "moment_dtype") if mu_dtype is None else (mu_dtype, "mu_dtype")
     )
     setup = Setup(
         model=model,
@@ -156,11 +156,11 @@ def checked_setup(
         zero=zero,
         batch=batch,
         seq=seq,
-        param_bytes=_itemsize("param_dtype", param_dtype),
-        compute_bytes=_itemsize("compute_dtype", compute_dtype),
-        grad_bytes=sum(_itemsize("grad_dtype", name) for name in grad_dtypes),
-        moment_bytes=_itemsize("moment_dtype", moment_dtype),
-        mu_bytes=_itemsize(*first),
+        param_bytes=itemsize(param_dtype, "param_dtype"),
+        compute_bytes=itemsize(compute_dtype, "compute_dtype"),
+        grad_bytes=sum(itemsize(name, "grad_dtype") for name in grad_dtypes),
+        moment_bytes=itemsize(moment_dtype, "moment_dtype"),
+        mu_bytes=itemsize(*first),
         mu_dtype=mu_dtype,
         **words,
     )
@@ -169,38 +169,14 @@ def checked_setup(
     return setup
 
 
-def choice(key: str, value: object, choices: Sequence[str]) -> str:
-    """`value`, if it is one of the choices.
-
-    >>> choice("attention", "flsh", ("plain", "flash"))
-    Traceback (most recent call last):
-    ...
-    spmd_helpers._errors.NotUnderstood: attention='flsh' is not known. Did you \
-mean 'flash'? Give 'plain' or 'flash'.
-    """
-    if isinstance(value, str) and value in choices:
-        return value
-    word = value.lower() if isinstance(value, str) else ""
-    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
-    guess = f" Did you mean {close[0]!r}?" if close else ""
-    *most, last = map(repr, choices)
-    words = f"{', '.join(most)} or {last}"
-    raise NotUnderstood(f"{key}={value!r} is not known.{guess} Give {words}.")
-
-
 def _checked_mesh(mesh: Mapping[str, int]) -> dict[str, int]:
-    if not isinstance(mesh, Mapping):
-        raise NotUnderstood(
-            f"mesh={mesh!r} is not a dict of axis sizes; give one such as "
-            "{'data': 8, 'model': 4}."
-        )
-    shape = MeshFacts(mesh).shape
+    shape = axis_sizes("mesh", mesh)
     for axis, size in shape.items():
         if axis not in AXES:
             others = {a: n for a, n in shape.items() if a != axis}
             fixed = {"model" if "data" in others else "data": size}
             raise UnknownAxis(
-                f"mesh={dict(shape)} has an axis {axis!r}; here a mesh has 'data' "
+                f"mesh={shape} has an axis {axis!r}; here a mesh has 'data' "
                 "(cuts the batch, and the state by zero) and 'model' (cuts heads, "
                 f"d_ff and vocabulary): give {others | fixed}."
             )
@@ -208,13 +184,12 @@ def _checked_mesh(mesh: Mapping[str, int]) -> dict[str, int]:
 
 
 def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
-    choice("optimizer", words["optimizer"], tuple(OPTIMIZERS))
+    one_of("optimizer", words["optimizer"], tuple(OPTIMIZERS))
     check_recompute(words["recompute"])
-    choice("attention", words["attention"], ATTENTION)
-    choice("counting", words["counting"], COUNTING)
+    one_of("attention", words["attention"], ATTENTION)
+    one_of("counting", words["counting"], COUNTING)
     for key in ("master_weights", "sequence_parallel"):
-        if not isinstance(words[key], bool):
-            raise NotUnderstood(f"{key}={words[key]!r} is neither True nor False.")
+        one_of(key, words[key], (True, False))
     if isinstance(model, MLP):
         for key, plain in (("attention", "plain"), ("sequence_parallel", False)):
             if words[key] != plain:
@@ -225,13 +200,14 @@ def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
 
 
 def _checked_zero(zero: int) -> int:
-    if isinstance(zero, bool) or zero not in (0, 1, 2, 3):
+    stage = whole(zero, 0, 3)
+    if stage is None:
         raise NotUnderstood(
             f"zero={zero!r} is not a stage of ZeRO; give 0 (the state is whole on "
             "every device of data), 1 (the optimizer's is cut), 2 (gradients too) or "
             "3 (parameters too: FSDP)."
         )
-    return zero
+    return stage
 
 
 def _checked_batch(
@@ -243,13 +219,13 @@ def _checked_batch(
             raise NotUnderstood(f"seq={seq!r}: an MLP has no sequences; leave it out.")
         seq = 1
     else:
-        seq = _size("seq", model.seq if seq is None else seq)
+        seq = whole_number("seq", model.seq if seq is None else seq)
         if model.positions == "learned" and seq > model.seq:
             raise NotUnderstood(
                 f"seq={seq} is more than the {model.seq} positions that the model has "
                 f"learned; give {model.seq} or less, or a model that has learned {seq}."
             )
-    batch = _size("batch", batch)
+    batch = whole_number("batch", batch)
     if batch % axes["data"]:
         less = batch // axes["data"] * axes["data"]
         more = less + axes["data"]
@@ -272,7 +248,7 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
             raise NotDivisible(
                 f"mesh={{{_axes(axes)}}}: {name}={size} does not divide over the "
                 f"{split} devices of model; make model one of "
-                f"{_divisors(math.gcd(*wide.values()))}."
+                f"{divisors(math.gcd(*wide.values()))}."
             )
     if setup.sequence_parallel and setup.seq % split:
         raise NotDivisible(
@@ -302,27 +278,3 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
 
 def _axes(axes: Mapping[str, int]) -> str:
     return ", ".join(f"{axis!r}: {size}" for axis, size in axes.items())
-
-
-def _itemsize(key: str, name: str) -> int:
-    try:
-        return itemsize(name)
-    except (NotUnderstood, TypeError):
-        raise NotUnderstood(
-            f"{key}={name!r} is not the name of an element type; give one such as "
-            "'float32' or 'bfloat16'."
-        ) from None
-
-
-def _size(key: str, value: object) -> int:
-    number = value.__index__() if isinstance(value, SupportsIndex) else 0
-    if isinstance(value, bool) or number < 1:
-        raise NotUnderstood(
-            f"{key}={value!r} is not a size; give a whole number, 1 or more."
-        )
-    return number
-
-
-def _divisors(n: int) -> str:
-    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return join_words(list(map(str, sorted({*small, *(n // d for d in small)}))))

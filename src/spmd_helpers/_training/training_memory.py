@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .._core.validate import is_number
 from .._core.words import bytes_words
 from .._errors import NotUnderstood, SpecError
 from .._hardware.chips import Chip, chip
@@ -275,8 +276,7 @@ def _notes(setup: Setup) -> list[str]:
 
 
 def _usable(name: str | Chip, margin: float) -> int:
-    number = isinstance(margin, int | float) and not isinstance(margin, bool)
-    if not number or not 0 < margin <= 1:
+    if not is_number(margin) or not 0 < margin <= 1:
         raise NotUnderstood(
             f"margin={margin!r} is not a part of the memory; give a number above 0 and "
             "at most 1, such as 0.9."

@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 
+from .._core.validate import whole
 from .._hardware.chips import HARDWARE
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
@@ -92,8 +93,7 @@ def measured() -> dict:
 
 def _exact(value):
     """Whole numbers too large for JavaScript as text."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return str(value) if whole and value >= _EXACT else value
+    return value if whole(value, _EXACT) is None else str(value)
 
 
 def _model(row: dict) -> MLP | Transformer:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from .._core.validate import whole
 from .._errors import NotUnderstood
 from .._findings.evidence import Leaf
 from .._shardings.sharding import ShardingInfo
@@ -121,12 +122,10 @@ def pairs(
 
 
 def _positions(carry: Any) -> dict[int, int]:
-    if isinstance(carry, int) and not isinstance(carry, bool) and carry > 0:
-        return {n: n for n in range(carry)}
+    if count := whole(carry, 1):
+        return {n: n for n in range(count)}
     if isinstance(carry, Mapping) and all(
-        isinstance(n, int) and not isinstance(n, bool) and n >= 0
-        for pair in carry.items()
-        for n in pair
+        whole(n) is not None for pair in carry.items() for n in pair
     ):
         return dict(carry)
     raise NotUnderstood(

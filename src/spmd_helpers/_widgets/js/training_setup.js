@@ -1,6 +1,6 @@
-import { divisors, gcd, pyRepr } from "./python_words.js";
+import { divisors, gcd, oneOf, pyRepr } from "./python_words.js";
 import { checkRecompute, wholeSize } from "./transformer.js";
-import { closeName, joinWords, meshWords, refuse } from "./words.js";
+import { joinWords, meshWords, refuse } from "./words.js";
 
 // The arguments of a training step, checked, as numbers of one device: _training/setup.py.
 
@@ -78,22 +78,13 @@ function setupMesh(mesh) {
 }
 
 function setupWords(how) {
-  setupChoice("optimizer", how.optimizer, Object.keys(optimizerChoices));
+  oneOf("optimizer", how.optimizer, Object.keys(optimizerChoices));
   checkRecompute(how.recompute);
-  setupChoice("attention", how.attention, ["plain", "flash"]);
-  setupChoice("counting", how.counting, ["jax", "megatron"]);
+  oneOf("attention", how.attention, ["plain", "flash"]);
+  oneOf("counting", how.counting, ["jax", "megatron"]);
   for (const key of ["master_weights", "sequence_parallel"]) {
-    if (typeof how[key] !== "boolean") refuse(`${key}=${pyRepr(how[key])} is neither True nor False.`);
+    oneOf(key, how[key], [true, false]);
   }
-}
-
-function setupChoice(key, value, choices) {
-  if (choices.includes(value)) return;
-  const close = closeName(value.toLowerCase(), choices);
-  const guess = close ? ` Did you mean ${pyRepr(close)}?` : "";
-  const words = choices.map(pyRepr);
-  const last = words.pop();
-  refuse(`${key}=${pyRepr(value)} is not known.${guess} Give ${words.join(", ")} or ${last}.`);
 }
 
 function setupZero(zero) {
@@ -173,8 +164,8 @@ function setupBytes(key, name) {
   if (name === "key<rbg>" || name === "key<urbg>") return 16n;
   if (!bits) {
     refuse(
-      `${key}=${pyRepr(name)} is not the name of an element type; give one such as 'float32' or ` +
-        "'bfloat16'.",
+      `${key}=${pyRepr(name)} is not the name of an element type; give one such as 'float32', ` +
+        "'bfloat16' or 'int8'.",
     );
   }
   return BigInt(bits[1]) / 8n || 1n;

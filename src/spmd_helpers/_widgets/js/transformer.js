@@ -1,5 +1,5 @@
-import { divisors, pyRepr } from "./python_words.js";
-import { closeName, refuse } from "./words.js";
+import { didYouMean, divisors, oneOf, orWords, pyRepr } from "./python_words.js";
+import { closeName, joinWords, refuse } from "./words.js";
 
 // The shapes of a model and how many parameters follow: mirrors _training/model.py.
 
@@ -15,10 +15,8 @@ export function checkRecompute(value) {
   if (Object.hasOwn(recomputeChoices, value)) return;
   const word = value.toLowerCase();
   const close = recomputeOtherWords.get(word) ?? closeName(word, Object.keys(recomputeChoices), 0.8);
-  const guess = close ? ` Did you mean ${pyRepr(close)}?` : "";
   const words = Object.entries(recomputeChoices).map(([name, what]) => `${pyRepr(name)} (${what})`);
-  const last = words.pop();
-  refuse(`recompute=${pyRepr(value)} is not counted here.${guess} Give ${words.join(", ")} or ${last}.`);
+  refuse(`recompute=${pyRepr(value)} is not counted here.${didYouMean(close)} Give ${orWords(words)}.`);
 }
 
 export function wholeSize(key, value) {
@@ -42,12 +40,12 @@ export function makeTransformer(given) {
     refuse(
       `kv_heads=${model.kv_heads} does not divide heads=${model.heads}; each head of keys and ` +
         `values serves equally many heads of queries, so give one of ` +
-        `${divisors(model.heads).join(", ")}.`,
+        `${joinWords(divisors(model.heads).map(String))}.`,
     );
   }
-  for (const key of ["gated", "tied", "biases"]) transformerChoice(key, model[key], [true, false]);
-  transformerChoice("positions", model.positions, ["learned", "rotary", "none"]);
-  transformerChoice("norm", model.norm, ["layer", "rms"]);
+  for (const key of ["gated", "tied", "biases"]) oneOf(key, model[key], [true, false]);
+  oneOf("positions", model.positions, ["learned", "rotary", "none"]);
+  oneOf("norm", model.norm, ["layer", "rms"]);
   return model;
 }
 
@@ -96,9 +94,4 @@ function transformerHead(wide, heads) {
     );
   }
   return wide / heads;
-}
-
-function transformerChoice(key, value, choices) {
-  if (choices.includes(value)) return;
-  refuse(`${key}=${pyRepr(value)} is not known; give ${choices.map(pyRepr).join(" or ")}.`);
 }

@@ -114,7 +114,7 @@ export function meshDict(mesh) {
 }
 
 /** The name that is most like `word`, as Python's difflib finds it, or undefined. */
-export function closeName(word, names, cutoff = 0.5) {
+export function closeName(word, names, cutoff = 0.6) {
   let best;
   for (const name of names) {
     const ratio = likeness(name, word);

@@ -1,0 +1,172 @@
+"""What an argument must be, asked the same way everywhere, and the nearest name.
+
+A refusal is one sentence: the argument and its value, what is wrong, what to give.
+"""
+
+import difflib
+import operator
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+from .._errors import NotUnderstood
+
+
+def whole(value: Any, least: int = 0, most: int | None = None) -> int | None:
+    """The whole number that a value is, or None if it is none in this range.
+
+    NumPy's whole numbers are taken; a bool, a text and 3.0 are not.
+
+    >>> whole(3), whole(3.0), whole(True), whole(-1), whole(9, 1, 8)
+    (3, None, None, None, None)
+
+    Args:
+        value: anything.
+        least: the smallest number that is taken.
+        most: the largest one.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    fits = least <= number and (most is None or number <= most)
+    return number if fits and not isinstance(value, bool) else None
+
+
+def whole_number(
+    name: str,
+    value: Any,
+    what: str = "a size",
+    *,
+    least: int = 1,
+    most: int | None = None,
+    example: str = "",
+) -> int:
+    """A whole number in a range, or a refusal.
+
+    >>> whole_number("batch", 2.5)
+    Traceback (most recent call last):
+    ...
+    spmd_helpers._errors.NotUnderstood: batch=2.5 is not a size; give a whole number, \
+1 or more.
+
+    Args:
+        name: the argument.
+        value: what was given for it.
+        what: what the number is, with its article.
+        least: the smallest number that is taken.
+        most: the largest one.
+        example: a call that is right.
+
+    Raises:
+        NotUnderstood: it is no whole number, or out of range.
+    """
+    number = whole(value, least, most)
+    if number is not None:
+        return number
+    values = f", {least} or more" if most is None else f" from {least} to {most}"
+    such = f", such as {example}" if example else ""
+    raise NotUnderstood(
+        f"{name}={value!r} is not {what}; give a whole number{values}{such}."
+    )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a real number, NumPy's too, and no bool.
+
+    >>> is_number(2), is_number(0.5), is_number(True), is_number("2")
+    (True, True, False, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def axis_sizes(name: str, mesh: Any) -> dict[str, int]:
+    """The axes of a mesh that is given as a mapping.
+
+    >>> axis_sizes("mesh", {"data": 4, "model": 0})
+    Traceback (most recent call last):
+    ...
+    spmd_helpers._errors.NotUnderstood: mesh={'data': 4, 'model': 0}: axis 'model' has \
+size 0; a mesh gives each axis name a whole number of devices, 1 or more, such as \
+{'data': 4, 'model': 2}.
+
+    Args:
+        name: the argument.
+        mesh: what was given for it.
+
+    Raises:
+        NotUnderstood: it is no mapping from names to whole numbers, 1 or more.
+    """
+    if not isinstance(mesh, Mapping):
+        raise NotUnderstood(
+            f"{name}={mesh!r} is not a dict of axis sizes; give one such as "
+            "{'data': 4, 'model': 2}."
+        )
+    for axis, size in mesh.items():
+        if not isinstance(axis, str) or whole(size, 1) is None:
+            raise NotUnderstood(
+                f"{name}={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh gives "
+                "each axis name a whole number of devices, 1 or more, such as "
+                "{'data': 4, 'model': 2}."
+            )
+    return {axis: operator.index(size) for axis, size in mesh.items()}
+
+
+def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
+    """A value that is one of the choices, or a refusal.
+
+    >>> one_of("attention", "flsh", ("plain", "flash"))
+    Traceback (most recent call last):
+    ...
+    spmd_helpers._errors.NotUnderstood: attention='flsh' is not known. Did you \
+mean 'flash'? Give 'plain' or 'flash'.
+
+    Args:
+        name: the argument.
+        value: what was given for it.
+        choices: texts, or True and False; 1 is not True.
+
+    Raises:
+        NotUnderstood: it is none of them.
+    """
+    choices = tuple(choices)
+    if any(isinstance(value, type(one)) and value == one for one in choices):
+        return value
+    texts = [one for one in choices if isinstance(one, str)]
+    guess = did_you_mean(value.lower(), texts) if isinstance(value, str) else ""
+    words = or_words(map(repr, choices))
+    raise NotUnderstood(f"{name}={value!r} is not known.{guess} Give {words}.")
+
+
+def or_words(words: Iterable[str]) -> str:
+    """Join choices as a sentence does.
+
+    >>> or_words(["a", "b", "c"])
+    'a, b or c'
+    """
+    *most, last = words
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def close_name(word: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """The name that is most like a word, or nothing ('').
+
+    >>> close_name("modle", ["data", "model"]), close_name("stage", ["data", "model"])
+    ('model', '')
+
+    Args:
+        word: what was given.
+        names: what there is.
+        cutoff: how like it must be, from 0 to 1.
+    """
+    return next(iter(difflib.get_close_matches(str(word), names, 1, cutoff)), "")
+
+
+def did_you_mean(word: Any, names: Iterable[str]) -> str:
+    """The question after a sentence, a space before it; or nothing ('').
+
+    >>> did_you_mean("modle", ["data", "model"])
+    " Did you mean 'model'?"
+    """
+    close = close_name(word, names)
+    return f" Did you mean {close!r}?" if close else ""
