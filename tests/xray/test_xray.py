@@ -534,6 +534,24 @@ def test_not_a_function():
     )
 
 
+def test_a_program_without_text():
+    """JAX's `as_text` gives None where a backend has no text."""
+
+    class Compiled:
+        def __repr__(self):
+            return "a program"
+
+        def as_text(self):
+            return None
+
+        memory_analysis = as_text
+
+    assert message(NotUnderstood, Compiled()) == (
+        "f=a program: the compiler gives no text of this program, and xray reads "
+        "nothing else; compile for cpu, gpu or tpu"
+    )
+
+
 def test_options_that_cannot_be_applied():
     assert message(NotUnderstood, doubled_sum, X, jit=True) == (
         "jit=True is not a dict of options for jax.jit: give for example "

@@ -3,10 +3,14 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .._errors import NotUnderstood
 from .._tpu.refusals import does_not_fit
+
+if TYPE_CHECKING:
+    from jax.stages import Compiled, Lowered, Traced
 
 
 @dataclass(frozen=True)
@@ -17,23 +21,27 @@ class Program:
         name: the function's name.
         compiled: JAX's compiled stage, which holds the shardings and the memory.
         text: the compiled program as text.
-        traced: JAX's traced stage, which holds the jaxpr and what was asked of the
-            outputs; None where only a later stage was given.
+        traced: JAX's traced stage, which holds the jaxpr and the requested shardings of
+            the outputs; None where only a later stage was given.
         infos: a tree of what the caller said of each argument: `donated`.
-        asked: a tree like the result, with the sharding that was asked for of each
+        out_info: a tree like the result, with the sharding that was requested for each
             output; None where only a compiled function was given.
     """
 
     name: str
-    compiled: Any
+    compiled: "Compiled"
     text: str
-    traced: Any
-    infos: Any
-    asked: Any
+    traced: "Traced | None"
+    infos: object
+    out_info: object
 
 
 def compile_it(
-    jax: Any, f: Any, args: tuple, kwargs: dict, jit: Mapping[str, Any] | None
+    jax: ModuleType,
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    jit: Mapping[str, Any] | None,
 ) -> Program:
     """Trace, lower and compile `f` as far as that has not been done."""
     traced, lowered, compiled, name = _stages(jax, f, args, kwargs, jit)
@@ -42,20 +50,29 @@ def compile_it(
     lowered = getattr(lowered, "lowered", lowered)
     compiled = getattr(compiled, "compiled", compiled)
     text = compiled.as_text()
-    told = [stage for stage in (traced, lowered) if stage is not None]
+    if text is None:
+        raise NotUnderstood(
+            f"f={_short(f)}: the compiler gives no text of this program, and xray "
+            "reads nothing else; compile for cpu, gpu or tpu"
+        )
+    stages = [stage for stage in (traced, lowered) if stage is not None]
     return Program(
         name=name or _module_name(text),
         compiled=compiled,
         text=text,
         traced=traced,
-        infos=getattr([*told, compiled][0], "args_info", None),
-        asked=getattr(told[0], "out_info", None) if told else None,
+        infos=getattr([*stages, compiled][0], "args_info", None),
+        out_info=getattr(stages[0], "out_info", None) if stages else None,
     )
 
 
 def _stages(
-    jax: Any, f: Any, args: tuple, kwargs: dict, jit: Mapping[str, Any] | None
-) -> tuple[Any, Any, Any, str | None]:
+    jax: ModuleType,
+    f: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    jit: Mapping[str, Any] | None,
+) -> "tuple[Traced | None, Lowered | None, Compiled, str | None]":
     """The traced, lowered and compiled stage, and the function's name."""
     if isinstance(f, str):
         raise NotUnderstood(
@@ -101,7 +118,7 @@ def _stages(
         raise
 
 
-def _short(x: Any) -> str:
+def _short(x: object) -> str:
     words = " ".join(repr(x).split())
     return words if len(words) <= 60 else words[:57] + "…"
 

@@ -1,7 +1,8 @@
 """The arrays that go into a compiled function and come out of it, one by one."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .._core.validate import whole
 from .._errors import NotUnderstood
@@ -9,9 +10,19 @@ from .._findings.evidence import Leaf
 from .._shardings.sharding import ShardingInfo
 from .compile import Program
 
+if TYPE_CHECKING:
+    from jax.sharding import Sharding
+
+
+KeyPath = tuple[object, ...]  # JAX's keys, from the root of a tree to a leaf
+
 
 def input_leaves(
-    jax: Any, program: Program, sharding_infos: Any, args: tuple, kwargs: dict
+    jax: ModuleType,
+    program: Program,
+    sharding_infos: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> tuple[Leaf, ...]:
     """A Leaf for each array that the function takes, whether it is used or not."""
     avals = _with_paths(jax, program.compiled.in_avals)
@@ -19,14 +30,14 @@ def input_leaves(
     shardings = [_given_sharding(jax, x) for x in jax.tree.leaves((args, kwargs))]
     if len(shardings) != len(avals):  # static arguments, or a stage with fixed ones
         shardings = _input_shardings(jax, program)
-    names = _told(program, "arg_names", len(avals))
+    names = _names_of_jax(program, "arg_names", len(avals))
     donated = [info.donated for info in jax.tree.leaves(program.infos)]
     if len(donated) != len(avals):
         donated = [False] * len(avals)
-    found = []
+    leaves = []
     for number, (path, aval) in enumerate(avals):
         sharding = shardings[number]
-        found.append(
+        leaves.append(
             Leaf(
                 path=names[number] or _argument(path),
                 shape=tuple(aval.shape),
@@ -38,37 +49,39 @@ def input_leaves(
                 donated=donated[number],
             )
         )
-    return tuple(found)
+    return tuple(leaves)
 
 
-def output_leaves(jax: Any, program: Program, sharding_infos: Any) -> tuple[Leaf, ...]:
+def output_leaves(
+    jax: ModuleType, program: Program, sharding_infos: Any
+) -> tuple[Leaf, ...]:
     """A Leaf for each array that comes out."""
     infos = _with_paths(jax, program.compiled.out_info)
     placed = _flat(jax, program.compiled.out_info, sharding_infos)
-    asked = jax.tree.leaves(program.asked)
-    if len(asked) != len(infos):
-        asked = [info for _, info in infos]
-    names = _told(program, "result_paths", len(infos))
+    requested = jax.tree.leaves(program.out_info)
+    if len(requested) != len(infos):
+        requested = [info for _, info in infos]
+    names = _names_of_jax(program, "result_paths", len(infos))
     shardings = jax.tree.leaves(program.compiled.output_shardings)
-    found = []
+    leaves = []
     for number, (path, info) in enumerate(infos):
-        made = shardings[number] if len(shardings) == len(infos) else None
-        found.append(
+        actual = shardings[number] if len(shardings) == len(infos) else None
+        leaves.append(
             Leaf(
                 path=names[number] or f"result{_key(path)}",
                 shape=tuple(info.shape),
                 dtype=str(info.dtype),
-                weak_type=bool(getattr(asked[number], "weak_type", False)),
+                weak_type=bool(getattr(requested[number], "weak_type", False)),
                 sharding_info=placed[number],
-                sharding=getattr(asked[number], "sharding", None),
-                devices=getattr(made, "num_devices", 1),
+                sharding=getattr(requested[number], "sharding", None),
+                devices=getattr(actual, "num_devices", 1),
             )
         )
-    return tuple(found)
+    return tuple(leaves)
 
 
 def varying(
-    jax: Any, program: Program, inputs: tuple[Leaf, ...]
+    jax: ModuleType, program: Program, inputs: tuple[Leaf, ...]
 ) -> dict[int, frozenset[str]]:
     """Along which mesh axes each parameter of the program has different values.
 
@@ -90,7 +103,7 @@ def _cut_over(info: ShardingInfo) -> frozenset[str]:
 
 
 def pairs(
-    jax: Any, program: Program, carry: Mapping[int, int] | int | None
+    jax: ModuleType, program: Program, carry: Mapping[int, int] | int | None
 ) -> tuple[tuple[int, int], ...]:
     """(output leaf, input leaf) of what the next step takes, from `xray`'s carry."""
     if carry is None:
@@ -99,7 +112,7 @@ def pairs(
     outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
     sizes_out = [len(jax.tree.leaves(part)) for part in outputs]
     sizes_in = [len(jax.tree.leaves(part)) for part in program.compiled.in_avals[0]]
-    found: list[tuple[int, int]] = []
+    numbers: list[tuple[int, int]] = []
     for out, arg in _positions(carry).items():
         for word, n, sizes in (
             ("outputs", out, sizes_out),
@@ -117,11 +130,11 @@ def pairs(
                 "name an output and the argument that it becomes"
             )
         start_out, start_in = sum(sizes_out[:out]), sum(sizes_in[:arg])
-        found += [(start_out + k, start_in + k) for k in range(sizes_in[arg])]
-    return tuple(found)
+        numbers += [(start_out + k, start_in + k) for k in range(sizes_in[arg])]
+    return tuple(numbers)
 
 
-def _positions(carry: Any) -> dict[int, int]:
+def _positions(carry: Mapping[int, int] | int) -> dict[int, int]:
     if count := whole(carry, 1):
         return {n: n for n in range(count)}
     if isinstance(carry, Mapping) and all(
@@ -134,47 +147,50 @@ def _positions(carry: Any) -> dict[int, int]:
     )
 
 
-def _flat(jax: Any, like: Any, tree: Any) -> list[Any]:
+def _flat(jax: ModuleType, like: object, tree: object) -> list[Any]:
     """The parts of `tree` that stand where `like` has leaves, None among them."""
-    return jax.tree.structure(like).flatten_up_to(tree)
+    parts: list[Any] = jax.tree.structure(like).flatten_up_to(tree)
+    return parts
 
 
-def _input_shardings(jax: Any, program: Program) -> list[Any]:
+def _input_shardings(jax: ModuleType, program: Program) -> "list[Sharding | None]":
     """One for each argument, None for one that the program does not use."""
     compiled = program.compiled
     return _flat(jax, compiled.in_avals, compiled.input_shardings)
 
 
-def _with_paths(jax: Any, tree: Any) -> list[tuple[Any, Any]]:
-    return jax.tree_util.tree_flatten_with_path(tree)[0]
+def _with_paths(jax: ModuleType, tree: object) -> list[tuple[KeyPath, Any]]:
+    pairs: list[tuple[KeyPath, Any]] = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return pairs
 
 
-def _key(path: Any) -> str:
+def _key(path: Sequence[object]) -> str:
     return "".join(str(part) for part in path)
 
 
-def _argument(path: Any) -> str:
+def _argument(path: KeyPath) -> str:
     """Where an argument stands, from its place in (positional, named)."""
     outer, *inner = path
     return ("args" if str(outer) == "[0]" else "kwargs") + _key(inner)
 
 
-def _told(program: Program, which: str, count: int) -> list[str | None]:
+def _names_of_jax(program: Program, which: str, count: int) -> list[str | None]:
     """The names that JAX itself gives to arguments or results, where it does."""
     info = getattr(getattr(program.traced, "jaxpr", None), "debug_info", None)
     names = getattr(info, which, None)
     return [*names] if names is not None and len(names) == count else [None] * count
 
 
-def _given_sharding(jax: Any, x: Any) -> Any:
+def _given_sharding(jax: ModuleType, x: Any) -> "Sharding | None":
     """The sharding an argument was given with; None where it was never placed.
 
     A struct without one, inside `jax.set_mesh`, stands for a fresh array, which JAX
-    places whole on that mesh.
+    places on that mesh, replicated.
     """
     if not getattr(x, "committed", True):
         return None
     mesh = jax.sharding.get_abstract_mesh()
-    if isinstance(x, jax.ShapeDtypeStruct) and x.sharding is None and mesh.shape:
-        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return getattr(x, "sharding", None)
+    sharding: Sharding | None = getattr(x, "sharding", None)
+    if isinstance(x, jax.ShapeDtypeStruct) and sharding is None and mesh.shape:
+        sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    return sharding

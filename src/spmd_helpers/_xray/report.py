@@ -40,18 +40,20 @@ def rows(collectives: Iterable[Collective]) -> list[tuple[str, ...]]:
 
 def notes(collectives: tuple[Collective, ...], half_on_cpu: bool) -> list[str]:
     """What explains the table's signs, a sentence each."""
-    found = []
+    sentences = []
     for how in dict.fromkeys(c.lowered_as for c in collectives if c.lowered_as):
-        found.append(f"* written by the compiler as {how}")
+        sentences.append(f"* written by the compiler as {how}")
     if any(c.count is None for c in collectives):
-        found.append("? unknown: in a loop that runs as often as the data say")
+        sentences.append("? unknown: in a loop that runs as often as the data say")
     if any(c.upper_bound for c in collectives):
-        found.append("≤ at most: in a branch that may not be taken")
+        sentences.append("≤ at most: in a branch that may not be taken")
     if any(not c.axes for c in collectives):
-        found.append("(no axis) its groups follow no axis of this mesh: see .groups")
+        sentences.append(
+            "(no axis) its groups follow no axis of this mesh: see .groups"
+        )
     if half_on_cpu:
-        found.append(CPU_FLOATS)
-    return found
+        sentences.append(CPU_FLOATS)
+    return sentences
 
 
 def work_notes(
@@ -62,16 +64,16 @@ def work_notes(
     upper_bound: bool = False,
 ) -> list[str]:
     """What one device computes and holds, a sentence each."""
-    found = []
+    sentences = []
     if redundancy is not None:
         many = "an unknown number of FLOPs" if flops is None else flops_words(flops)
         many = f"at most {many}" if upper_bound else many
-        found.append(f"matrix products: {many} per device, {_repeats(redundancy)}")
+        sentences.append(f"matrix products: {many} per device, {_repeats(redundancy)}")
     for axis, size in idle.items():
-        found.append(f"idle axis: {axis} ({size}), along it all compute the same")
+        sentences.append(f"idle axis: {axis} ({size}), along it all compute the same")
     if peak_memory is not None:
-        found.append(f"peak memory: {bytes_words(peak_memory)} per device")
-    return found
+        sentences.append(f"peak memory: {bytes_words(peak_memory)} per device")
+    return sentences
 
 
 def _repeats(redundancy: float) -> str:
@@ -80,9 +82,11 @@ def _repeats(redundancy: float) -> str:
     return f"redundancy {redundancy:.3g}"
 
 
-def shown(heading: str, body: list[tuple[str, ...]], below: Sequence[str]) -> Table:
+def shown(
+    heading: str, table_rows: list[tuple[str, ...]], sentences: Sequence[str]
+) -> Table:
     """The whole report."""
-    return Table("xray", heading, HEAD, body, below, _NUMBERS, NOTHING)
+    return Table("xray", heading, HEAD, table_rows, sentences, _NUMBERS, NOTHING)
 
 
 def _where(source: str | None) -> str:

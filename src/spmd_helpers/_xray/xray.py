@@ -2,16 +2,20 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from .._core.source_lines import place_name
+from .._core.tables import Table
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
-from .._hlo.collectives import Collective, collectives_of, read_module
+from .._hlo.collectives import Collective, collectives_of
+from .._hlo.validate import read_module
 from .._hlo.work import work
 from .._runtime.require import require_jax
+from .._shardings.device import JaxDevice
 from .._shardings.from_jax import read_mesh
 from . import report as view
 from .compile import Program, compile_it
@@ -23,10 +27,14 @@ from .program_shardings import (
     shardings_of_args,
 )
 
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh
+    from jax.stages import Compiled, Lowered, Traced
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class XRay:
-    """What `xray` saw.
+    """What a compiled function exchanges, computes and keeps in memory.
 
     Attributes:
         name: the function's name.
@@ -68,7 +76,7 @@ class XRay:
     hlo: str = field(repr=False)
     upper_bound: bool = False
 
-    def _shown(self) -> view.Table:
+    def _shown(self) -> Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
         idle = {axis: self.mesh_shape[axis] for axis in self.idle_axes}
         doubled = doubled and self.lowered_for == "cpu" and "bf16[" in self.hlo
@@ -91,14 +99,18 @@ class XRay:
     def __repr__(self) -> str:
         return self._shown().text()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict:
+    def _repr_mimebundle_(
+        self,
+        include: Container[str] | None = None,
+        exclude: Container[str] | None = None,
+    ) -> dict[str, str]:
         return self._shown().bundle()
 
 
 def xray(
-    f: Any,
+    f: "Callable[..., Any] | Traced | Lowered | Compiled",
     *args: Any,
-    mesh: Any = None,
+    mesh: "Mesh | AbstractMesh | None" = None,
     jit: Mapping[str, Any] | None = None,
     carry: Mapping[int, int] | int | None = None,
     **kwargs: Any,
@@ -110,15 +122,15 @@ def xray(
         >>> mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
         >>> by_rows = NamedSharding(mesh, P("data"))
         >>> x = jax.ShapeDtypeStruct((16, 6), jnp.float32, sharding=by_rows)
-        >>> seen = xray(lambda x: x.sum(axis=0), x)
-        >>> [(c.kind, c.axes, c.count) for c in seen.collectives]
+        >>> report = xray(lambda x: x.sum(axis=0), x)
+        >>> [(c.kind, c.axes, c.count) for c in report.collectives]
         [('all-reduce', ('data',), 1)]
-        >>> seen.collectives[0].result_bytes  # a sum of 6 floats of 4 bytes
+        >>> report.collectives[0].result_bytes  # a sum of 6 floats of 4 bytes
         24
-        >>> seen = xray(lambda x: x.T @ x, x)
-        >>> seen.flops_per_device  # 2 · 6 · 2 · 6: each device has 16/8 = 2 rows
+        >>> report = xray(lambda x: x.T @ x, x)
+        >>> report.flops_per_device  # 2 · 6 · 2 · 6: each device has 16/8 = 2 rows
         144
-        >>> seen.redundancy, seen.idle_axes, seen.findings
+        >>> report.redundancy, report.idle_axes, report.findings
         (1.0, (), ())
 
     Args:
@@ -158,42 +170,49 @@ def xray(
     known = [*shardings_in(jax, compiled.input_shardings)]
     known += shardings_in(jax, compiled.output_shardings)
     given = [*shardings_of_args(jax, args, kwargs), *known]
-    found = find_mesh(jax, program.text, mesh, given)
-    platform = next((d.platform for s in known for d in s.device_set), None)
+    program_mesh = find_mesh(jax, program.text, mesh, given)
+    devices: list[JaxDevice] = [d for s in known for d in s.device_set]
+    platform = devices[0].platform if devices else jax.default_backend()
     positional, named = shardings_like(
-        jax, compiled.in_avals, compiled.input_shardings, found
+        jax, compiled.in_avals, compiled.input_shardings, program_mesh
     )
-    seen = _Seen(
+    call = _Call(
         program=program,
         args=args,
         kwargs=kwargs,
-        mesh_shape=dict(read_mesh(found).shape) if found is not None else {},
-        platform=platform or jax.default_backend(),
+        mesh_shape=dict(read_mesh(program_mesh).shape)
+        if program_mesh is not None
+        else {},
+        platform=platform,
         inputs=(positional, named),
         outputs=shardings_like(
-            jax, compiled.out_info, compiled.output_shardings, found
+            jax, compiled.out_info, compiled.output_shardings, program_mesh
         ),
     )
-    return _report(jax, seen, carry)
+    return _report(jax, call, carry)
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _Call:
+    """A compiled function, what it was given, and the shardings that it has."""
+
     program: Program
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
     mesh_shape: dict[str, int]
     platform: str
     inputs: tuple[Any, Any]  # shardings of the positional and of the named arguments
     outputs: Any
 
 
-def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
-    program, shape = seen.program, seen.mesh_shape
+def _report(
+    jax: ModuleType, call: _Call, carry: Mapping[int, int] | int | None
+) -> XRay:
+    program, shape = call.program, call.mesh_shape
     module = read_module(program.text)
     moved = collectives_of(module, shape, _place)
-    inputs = input_leaves(jax, program, seen.inputs, seen.args, seen.kwargs)
-    outputs = output_leaves(jax, program, seen.outputs)
+    inputs = input_leaves(jax, program, call.inputs, call.args, call.kwargs)
+    outputs = output_leaves(jax, program, call.outputs)
     done = work(module, shape, varying(jax, program, inputs))
     memory = program.compiled.memory_analysis()
     evidence = Evidence(
@@ -205,9 +224,9 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
         mesh_shape=shape,
         work=done,
         carry=pairs(jax, program, carry),
-        platform=seen.platform,
+        platform=call.platform,
     )
-    positional, named = seen.inputs
+    positional, named = call.inputs
     return XRay(
         name=program.name,
         collectives=moved,
@@ -215,10 +234,10 @@ def _report(jax: Any, seen: _Seen, carry: Any) -> XRay:
         redundancy=done.redundancy,
         idle_axes=done.idle_axes,
         findings=find(evidence, _place),
-        peak_memory=_peak(memory, seen.platform),
-        lowered_for=seen.platform,
+        peak_memory=_peak(memory, call.platform),
+        lowered_for=call.platform,
         input_shardings=(*positional, named) if named else tuple(positional),
-        output_shardings=seen.outputs,
+        output_shardings=call.outputs,
         mesh_shape=shape,
         hlo=program.text,
         upper_bound=done.upper_bound,
@@ -234,16 +253,16 @@ def _peak(memory: Any, platform: str) -> int | None:
     """
     if memory is None:
         return None
-    held = (
+    total: int = (
         memory.argument_size_in_bytes
         + memory.output_size_in_bytes
         - memory.alias_size_in_bytes
         + memory.temp_size_in_bytes
     )
-    peak = getattr(memory, "peak_memory_in_bytes", None)
+    peak: int | None = getattr(memory, "peak_memory_in_bytes", None)
     if platform != "tpu":
-        return held
-    return None if peak is None else min(peak, held)
+        return total
+    return None if peak is None else min(peak, total)
 
 
 def _place(file: str, line: int) -> str:
@@ -255,13 +274,14 @@ def _place(file: str, line: int) -> str:
 
 def _cell_number(file: str) -> int | None:
     """The execution count under which this notebook kernel ran a file it made up."""
-    asked: Callable[[], Any] | None
-    asked = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = asked() if asked else None
+    get_shell: Callable[[], Any] | None = getattr(
+        sys.modules.get("IPython"), "get_ipython", None
+    )
+    shell = get_shell() if get_shell else None
     label = getattr(getattr(shell, "compile", None), "format_code_name", None)
-    told = label(file) if label else None
-    match = re.search(r"\[(\d+)\]", " ".join(told)) if told else None
-    if match is None:
+    labels = label(file) if label else None
+    match = re.search(r"\[(\d+)\]", " ".join(labels)) if labels else None
+    if shell is None or match is None:
         return None
     number, history = int(match.group(1)), shell.user_ns.get("In", ())
     # A cell that is run without history shares its number with others.
