@@ -15,7 +15,9 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from types import CodeType, TracebackType
+from typing import Any
 
 import spmd_helpers
 from spmd_helpers._errors import CheckFailed
@@ -78,6 +80,9 @@ def _limit(address_space_bytes: int) -> None:
         score.write("1000")
 
 
+Message = dict[str, Any]  # an order or an answer, as JSON has it
+
+
 class _Open(CheckFailed):
     """The exercise is not begun."""
 
@@ -115,7 +120,9 @@ class _ExtraJudge(_Judge):
 
 
 class _Grader:
-    def __init__(self):
+    """Runs cells in IPython's shell and checks beside it."""
+
+    def __init__(self) -> None:
         from IPython.core.interactiveshell import InteractiveShell
         from traitlets.config import Config
 
@@ -127,18 +134,18 @@ class _Grader:
         config.InteractiveShell.colors = "nocolor"
         self._package = package
         self._shell = InteractiveShell.instance(config=config)
-        self._run_cell = self._shell.run_cell
-        self._transform = self._shell.transform_cell
+        self._run_cell: Callable[..., Any] = self._shell.run_cell
+        self._transform: Callable[[str], str] = self._shell.transform_cell
         self._names = self._shell.user_ns
         self._given = GivenNames(self._names)
         self._seal = Seal()
         self._seal.take()
-        self._said = set()  # each change is reported once
+        self._said: set[str] = set()  # each change is reported once
 
-    def do(self, order: dict) -> dict:
+    def do(self, order: Message) -> Message:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
-            answer = getattr(self, f"do_{order['kind']}")(order)
+            answer: Message = getattr(self, f"do_{order['kind']}")(order)
             self._flush()
         except KeyboardInterrupt:  # of the parent: the cell has had its time
             answer = {"error": "KeyboardInterrupt"}
@@ -150,7 +157,7 @@ class _Grader:
             with contextlib.suppress(Exception):
                 stream.flush()
 
-    def do_given(self, order: dict) -> dict:
+    def do_given(self, order: Message) -> Message:
         self._given.belong_to_author(order["names"])
         error = self._play(order["source"])
         if not error:
@@ -161,7 +168,7 @@ class _Grader:
         self._seal.take()
         return {"error": error}
 
-    def do_own(self, order: dict) -> dict:
+    def do_own(self, order: Message) -> Message:
         self._given.belong_to_author(order["names"])
         return {"error": self._play(order["source"])}
 
@@ -173,7 +180,7 @@ class _Grader:
             raise KeyboardInterrupt
         return "" if error is None else _words(error)
 
-    def do_check(self, order: dict) -> dict:
+    def do_check(self, order: Message) -> Message:
         changed = self._seal.restore()
         code = _compiled(order["source"], order["title"])
         before, renamed = self._given.put_back(
@@ -211,13 +218,13 @@ class _Grader:
         return {"verdict": verdict, "words": words[:WORDS], "changed": changed[:20]}
 
 
-def _compiled(source: str, title: str):
+def _compiled(source: str, title: str) -> CodeType:
     tree = ast.parse(source)
     if title:
-        block = ast.parse(f"with {_EXTRA}({title!r}): pass").body[0]
-        block.body = tree.body
-        tree = ast.Module([block], [])
-    return compile(ast.fix_missing_locations(tree), "<check>", "exec")
+        judge = ast.parse(f"{_EXTRA}({title!r})", mode="eval").body
+        tree = ast.Module([ast.With([ast.withitem(judge)], tree.body)], [])
+    code: CodeType = compile(ast.fix_missing_locations(tree), "<check>", "exec")
+    return code
 
 
 def _stored(code: CodeType) -> set[str]:

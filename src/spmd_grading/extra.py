@@ -34,7 +34,8 @@ def read_extra_checks(path: Path) -> tuple[Step, ...]:
         except (OSError, UnicodeDecodeError) as error:
             raise CannotGrade(f"--extra-checks {path} can't be read: {error}") from None
         pieces = re.split(r"^(?=# %%)", text, flags=re.M)
-    steps, titles = [], []
+    steps: list[Step] = []
+    titles: list[str] = []
     for piece in pieces:
         source = piece.strip("\n")
         if not source.strip():

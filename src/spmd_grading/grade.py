@@ -23,9 +23,10 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from .extra import read_extra_checks
-from .plan import make_plan
+from .plan import Step, make_plan
 from .process import Limits
 from .report import Result, Row, clean, to_csv, to_gradescope, to_junit, to_table
 from .run import run
@@ -83,7 +84,9 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if written and all(result.graded for result in results) else 2
 
 
-def grade(submission: Path, releases: list[Path], limits: Limits, extra=()) -> Result:
+def grade(
+    submission: Path, releases: list[Path], limits: Limits, extra: tuple[Step, ...] = ()
+) -> Result:
     """Grade one submission; what can't be graded is in the result, not raised."""
     try:
         plan = make_plan(submission, releases)
@@ -91,18 +94,18 @@ def grade(submission: Path, releases: list[Path], limits: Limits, extra=()) -> R
         return Result(str(submission), problem=str(error))
     ran = run(plan, limits, extra)
     rows = []
-    asked = [(e.number, e.points, False) for e in plan.exercises]
-    asked += [(step.title, step.points, True) for step in extra if step.title]
-    for name, of, is_extra in asked:
-        found = ran.verdicts.get(name)
+    wanted = [(e.number, e.points, False) for e in plan.exercises]
+    wanted += [(step.title, step.points, True) for step in extra if step.title]
+    for name, of, is_extra in wanted:
+        verdict = ran.verdicts.get(name)
         if name in plan.missing:
             row = Row(name, None, of, "not found", plan.missing[name])
-        elif found is None:
+        elif verdict is None:
             why = ran.problem or "the submission was over before it: see the notes"
             row = Row(name, None, of, "not reached", f"not reached: {why}")
         else:
-            points = of if found.verdict == "right" else 0
-            row = Row(name, points, of, found.verdict, found.words, found.seconds)
+            points = of if verdict.verdict == "right" else 0
+            row = Row(name, points, of, verdict.verdict, verdict.words, verdict.seconds)
         rows.append(dataclasses.replace(row, extra=is_extra))
     return Result(
         submission=str(submission),
@@ -124,19 +127,19 @@ def _require_places(options: argparse.Namespace) -> None:
 
 
 def _require_one_learner(submissions: list[Path], releases: list[Path]) -> None:
-    seen: dict[Path, Path] = {}
+    graded: dict[Path, Path] = {}
     for path in submissions:
         try:
             release = make_plan(path, releases).release
         except CannotGrade:
             continue  # it will be said
-        if release in seen:
+        if release in graded:
             raise CannotGrade(
                 f"--gradescope writes the results of one learner, and both "
-                f"{seen[release]} and {path} are answers to {release.name}: grade them "
-                "one by one, or write --csv"
+                f"{graded[release]} and {path} are answers to {release.name}: grade "
+                "them one by one, or write --csv"
             )
-        seen[release] = path
+        graded[release] = path
 
 
 def find_releases(named: Path | None) -> list[Path]:
@@ -156,9 +159,9 @@ def find_releases(named: Path | None) -> list[Path]:
             if not exercises_of(read_cells(place), place):
                 raise CannotGrade(f"--release {place}: a notebook without checks")
             return [place]
-        found = [p for p in sorted(place.rglob("*.ipynb")) if _has_checks(p)]
-        if found:
-            return found
+        releases = [p for p in sorted(place.rglob("*.ipynb")) if _has_checks(p)]
+        if releases:
+            return releases
     raise CannotGrade(
         f"no release notebooks in {named or 'notebooks/, here or above'}: name the "
         "file or the folder that you gave out, like --release course/release/ps1 (the "
@@ -225,12 +228,12 @@ def _above_0(text: str) -> float:
     return value
 
 
-def _interrupt(*_) -> None:
+def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
 def _write(results: list[Result], options: argparse.Namespace) -> bool:
-    wanted: list[tuple[Path | None, Callable]] = [
+    wanted: list[tuple[Path | None, Callable[[list[Result]], str]]] = [
         (options.junit, to_junit),
         (options.gradescope, to_gradescope),
         (options.csv, to_csv),

@@ -9,6 +9,7 @@ same.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .submission import (
@@ -58,12 +59,15 @@ def make_plan(submission: Path, releases: list[Path]) -> Plan:
     return _Merge(own, given, exercises, match).plan(release)
 
 
-def _release_of(submission, own, releases):
+def _release_of(
+    submission: Path, own: Sequence[Cell], releases: Sequence[Path]
+) -> tuple[Path, list[Cell]]:
     """The release that shares most with a submission: ids, numbers, then texts."""
     ids = {cell.grade_id for cell in own if cell.grade_id}
     numbers = {number for cell in own for number in cell.numbers}
     texts = {cell.text for cell in own if cell.text}
-    best, best_score = None, (0, 0, 0)
+    best: tuple[Path, list[Cell]] | None = None
+    best_score = (0, 0, 0)
     for release in releases:
         given = read_cells(release)
         exercises = exercises_of(given, release)
@@ -87,17 +91,19 @@ def _release_of(submission, own, releases):
     return best
 
 
-def _listed(releases: list[Path]) -> str:
+def _listed(releases: Sequence[Path]) -> str:
     names = [path.name for path in releases]
     return ", ".join(names) if len(names) < 4 else f"{names[0]} ... {names[-1]}"
 
 
-def match_cells(own, given, exercises) -> dict[int, int]:
+def match_cells(
+    own: Sequence[Cell], given: Sequence[Cell], exercises: Sequence[Exercise]
+) -> dict[int, int]:
     """Index of a submission's cell -> index of the given cell that it was."""
     match: dict[int, int] = {}
     number_of = {e.check.grade_id: e.number for e in exercises}
 
-    def pair(same) -> None:
+    def pair(same: Callable[[Cell, Cell], bool]) -> None:
         taken = set(match.values())
         for i, mine in enumerate(own):
             if i in match:
@@ -127,7 +133,13 @@ def match_cells(own, given, exercises) -> dict[int, int]:
 class _Merge:
     """The given cells in their order, with the author's in their places."""
 
-    def __init__(self, own, given, exercises, match):
+    def __init__(
+        self,
+        own: Sequence[Cell],
+        given: Sequence[Cell],
+        exercises: tuple[Exercise, ...],
+        match: Mapping[int, int],
+    ) -> None:
         self.own, self.given, self.exercises = own, given, exercises
         self.mine = {j: i for i, j in match.items()}
         self.added: dict[int, list[int]] = {}
@@ -137,24 +149,26 @@ class _Merge:
                 after = match[i]
             elif own[i].text:
                 self.added.setdefault(after, []).append(i)
-        self.steps, self.notes, self.missing = [], [], {}
+        self.steps: list[Step] = []
+        self.notes: list[str] = []
+        self.missing: dict[str, str] = {}
         self.gone = self.changed = 0
 
     def plan(self, release: Path) -> Plan:
-        by_cell = {}
+        by_cell: dict[str, Exercise] = {}
         for exercise in self.exercises:
             by_cell[exercise.stub.grade_id] = by_cell[exercise.check.grade_id] = (
                 exercise
             )
         self._add(-1)
         for j, cell in enumerate(self.given):
-            exercise = by_cell.get(cell.grade_id)
-            if exercise is None:
+            part_of = by_cell.get(cell.grade_id)
+            if part_of is None:
                 self._give(j, cell)
-            elif cell is exercise.stub:
-                self._answer(j, cell, exercise)
+            elif cell is part_of.stub:
+                self._answer(j, cell, part_of)
             else:
-                self._check(j, cell, exercise)
+                self._check(j, cell, part_of)
             self._add(j)
         if self.changed:
             self.notes.append(

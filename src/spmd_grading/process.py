@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from typing import Any, Self
 
 import spmd_helpers
 
@@ -33,6 +35,9 @@ _CHILD = (
 )
 
 
+Message = dict[str, Any]  # an order or an answer, as JSON has it
+
+
 @dataclasses.dataclass(frozen=True)
 class Limits:
     """What one submission may use."""
@@ -52,20 +57,20 @@ class Ended(Exception):
 
 
 class OutOfTime(Ended):
-    """The time of the whole submission is over."""
+    """The time of all cells of the submission together is over."""
 
 
 class Process:
     """The process of a submission, with everything that hangs on it."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.peak_bytes, self.was_forged = 0, False
         self.printed, self.answered = bytearray(), bytearray()
         self.fds: set[int] = set()
         self.next_tick = 0.0
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.stack = contextlib.ExitStack()
         self.stack.callback(self._close, self.fds)
         try:
@@ -75,7 +80,7 @@ class Process:
             raise
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.stack.close()
 
     def _open(self) -> None:
@@ -131,10 +136,10 @@ class Process:
         except TimeoutError:
             raise Ended(f"it was not ready after {START_S} s") from None
 
-    def ask(self, step: Step, seconds: float, end: float) -> tuple[dict, bool]:
+    def ask(self, step: Step, seconds: float, end: float) -> tuple[Message, bool]:
         """(the answer, whether it came in time); the cell is interrupted if not."""
         word = secrets.token_hex(16)
-        order = {"word": word, "kind": step.kind, "source": step.source}
+        order: Message = {"word": word, "kind": step.kind, "source": step.source}
         order.update(number=step.number, names=step.names, title=step.title)
         self._send(order)
         try:
@@ -150,7 +155,7 @@ class Process:
                 " the process was ended"
             ) from None
 
-    def _send(self, order: dict) -> None:
+    def _send(self, order: Message) -> None:
         data, last = json.dumps(order).encode() + b"\n", time.monotonic() + _GRACE_S
         while data:
             try:
@@ -162,13 +167,13 @@ class Process:
             except OSError:
                 return  # it is dead, and _answer will say so
 
-    def _answer(self, word: str, last: float, end: float = float("inf")) -> dict:
+    def _answer(self, word: str, last: float, end: float = float("inf")) -> Message:
         while True:
             dead = self.child.poll() is not None
             got = self._read(0 if dead else _TICK_S)
             for line in self._lines():
                 with contextlib.suppress(ValueError, AttributeError, RecursionError):
-                    answer = json.loads(line)
+                    answer: Message = json.loads(line)
                     if answer.get("word") == word:
                         return answer
                 self.was_forged = True
@@ -204,7 +209,7 @@ class Process:
                     raise Ended("flooded the grader's channel: the process was ended")
         return bool(ready)
 
-    def _lines(self):
+    def _lines(self) -> Iterator[bytes]:
         while b"\n" in self.answered:
             line, _, rest = bytes(self.answered).partition(b"\n")
             self.answered[:] = rest

@@ -1,4 +1,4 @@
-"""What was found, as a table, as JUnit XML, as Gradescope's JSON and as CSV."""
+"""The results of grading, as a table, as JUnit XML, as Gradescope's JSON and as CSV."""
 
 import csv
 import dataclasses
@@ -147,8 +147,8 @@ def to_junit(results: list[Result]) -> str:
             if row.verdict != "right":
                 kind = "error" if row.points is None else "failure"
                 message = clean(row.message)
-                found = ET.SubElement(case, kind, type=row.verdict, message=message)
-                found.text = message
+                element = ET.SubElement(case, kind, type=row.verdict, message=message)
+                element.text = message
         said = "\n".join([*([result.problem] if result.problem else []), *result.notes])
         if said:
             ET.SubElement(suite, "system-out").text = clean(said)
@@ -178,21 +178,21 @@ def to_gradescope(results: list[Result]) -> str:
                 "output": output,
                 "output_format": "text",
             }
-            if row.extra:  # an instructor's own: seen when the grades are
+            if row.extra:  # an instructor's own: published together with the grades
                 test["visibility"] = "after_published"
             else:
                 test["number"] = clean(row.exercise)
             tests.append(test)
         if not result.rows:
             said.append(f"{name}: NOT GRADED, the 0 is not a grade.")
-    whole = {
+    document = {
         "score": sum(result.points for result in results),
         "execution_time": round(sum(result.seconds for result in results)),
         "output": "\n".join(said),  # the learner reads this
         "output_format": "text",
         "tests": tests,
     }
-    return json.dumps(whole, indent=1) + "\n"
+    return json.dumps(document, indent=1) + "\n"
 
 
 def to_csv(results: list[Result]) -> str:

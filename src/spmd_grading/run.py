@@ -2,9 +2,10 @@
 
 import dataclasses
 import time
+from collections.abc import Sequence
 
 from .plan import Plan, Step
-from .process import Ended, Limits, OutOfTime, Process
+from .process import Ended, Limits, Message, OutOfTime, Process
 
 _RESTARTS = 5  # of a submission whose cells end the process
 _FORGED = "something was written to the grader's channel: it was ignored"
@@ -12,7 +13,7 @@ _FORGED = "something was written to the grader's channel: it was ignored"
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What was found for one exercise. `verdict`: right, wrong, open, stopped."""
+    """The judgment of one exercise. `verdict`: right, wrong, open, stopped."""
 
     verdict: str
     words: str
@@ -36,7 +37,8 @@ def run(plan: Plan, limits: Limits, extra: tuple[Step, ...] = ()) -> Ran:
     A cell that ends the process costs its own exercise: the process is started again
     without that cell, and what was judged stays judged.
     """
-    steps, skip, ran = [*plan.steps, *extra], set(), Ran()
+    steps, ran = [*plan.steps, *extra], Ran()
+    skip: set[int] = set()
     begin = time.monotonic()
     player = _Player(steps, limits, ran, begin + limits.timeout_s)
     for _ in range(_RESTARTS + 1):
@@ -65,7 +67,9 @@ def run(plan: Plan, limits: Limits, extra: tuple[Step, ...] = ()) -> Ran:
 class _Player:
     """Sends the steps in their order and keeps what comes back."""
 
-    def __init__(self, steps, limits, ran, end):
+    def __init__(
+        self, steps: Sequence[Step], limits: Limits, ran: Ran, end: float
+    ) -> None:
         self.steps, self.limits, self.ran, self.end = steps, limits, ran, end
         self.at: int | None = None  # the step that runs
         self.raised: dict[str, str] = {}  # exercise -> how its answer cell ended
@@ -114,7 +118,7 @@ class _Player:
                 "does this Python have what the release needs?"
             )
 
-    def _judge(self, step, answer, seconds) -> None:
+    def _judge(self, step: Step, answer: Message, seconds: float) -> None:
         if "verdict" not in answer:  # the answer itself raised it
             answer = {"verdict": "wrong", "words": answer["error"], "changed": []}
         words = str(answer["words"])

@@ -7,6 +7,8 @@ Only functions and classes are sealed: a module may change its own data.
 import builtins
 import sys
 import types
+from collections.abc import Iterable
+from typing import Any
 
 from spmd_helpers._exercise import global_names
 
@@ -15,13 +17,17 @@ _NOTHING = object()
 _OWN = ("spmd_helpers", "spmd_grading")
 
 
+# What a function does: its code, its defaults, those of its keyword arguments.
+Code = tuple[types.CodeType, tuple[Any, ...] | None, dict[str, Any] | None]
+
+
 class Seal:
     """What the package, the builtins and the array libraries were at the start."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._modules: dict[str, types.ModuleType] = {}
-        self._attributes: list[tuple[str, object, str, object]] = []
-        self._codes: list[tuple[str, types.FunctionType, tuple]] = []
+        self._attributes: list[tuple[str, types.ModuleType | type, str, object]] = []
+        self._codes: list[tuple[str, types.FunctionType, Code]] = []
         self._add(builtins)
 
     def take(self) -> None:
@@ -72,12 +78,12 @@ class Seal:
         return [name.removeprefix("builtins.") for name in changed]
 
 
-def code_of(function: types.FunctionType) -> tuple:
+def code_of(function: types.FunctionType) -> Code:
     """What a function does, as far as it can be set from outside."""
     return (function.__code__, function.__defaults__, function.__kwdefaults__)
 
 
-def put_code(function: types.FunctionType, code: tuple) -> None:
+def put_code(function: types.FunctionType, code: Code) -> None:
     """Give a function back what `code_of` had read."""
     function.__code__, function.__defaults__, function.__kwdefaults__ = code
 
@@ -85,42 +91,44 @@ def put_code(function: types.FunctionType, code: tuple) -> None:
 class GivenNames:
     """The names that the release's cells have set, and the values they had then."""
 
-    def __init__(self, names: dict):
+    def __init__(self, names: dict[str, object]) -> None:
         self._names = names
-        self._given: dict[str, tuple[object, tuple | None]] = {}
+        self._given: dict[str, tuple[object, Code | None]] = {}
 
-    def set_by_release(self, stored) -> None:
+    def set_by_release(self, stored: Iterable[str]) -> None:
         """Note the values of names that a cell of the release has stored."""
         for name in stored:
             if name in self._names:
                 value = self._names[name]
-                is_function = isinstance(value, types.FunctionType)
-                self._given[name] = (value, code_of(value) if is_function else None)
+                code = code_of(value) if isinstance(value, types.FunctionType) else None
+                self._given[name] = (value, code)
 
-    def belong_to_author(self, names) -> None:
+    def belong_to_author(self, names: Iterable[str]) -> None:
         """Forget names that the submission has set: they are the author's now."""
         for name in names:
             self._given.pop(name, None)
 
-    def put_back(self, loaded) -> tuple[dict[str, object], list[str]]:
+    def put_back(self, loaded: Iterable[str]) -> tuple[dict[str, object], list[str]]:
         """Give the names that a check uses the values of the release.
 
         So are those that their functions use. Returns what was there instead, and
         which names it was.
         """
-        before, seen, todo = {}, set(), list(loaded)
+        before: dict[str, object] = {}
+        visited: set[str] = set()
+        todo = list(loaded)
         while todo:
             name = todo.pop()
-            if name in seen or name.startswith("__"):
+            if name in visited or name.startswith("__"):
                 continue
-            seen.add(name)
+            visited.add(name)
             now = self._names.get(name, _NOTHING)
             if name in self._given:
                 value, code = self._given[name]
                 if now is not value:
                     before[name] = now
                     self._names[name] = value
-                if code is not None:
+                if isinstance(value, types.FunctionType) and code is not None:
                     if code_of(value) != code:
                         before.setdefault(name, value)
                         put_code(value, code)

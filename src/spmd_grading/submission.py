@@ -5,6 +5,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 _NUMBER = re.compile(r"""spmd\.exercise\(\s*["'](\d+\.\d+)["']""")
 _LARGEST_BYTES = 64 * 2**20
@@ -71,7 +72,7 @@ def read_cells(path: Path) -> list[Cell]:
                 f"{path} is a notebook of format {notebook['nbformat']}: open and save "
                 "it in a Jupyter of today, which writes format 4"
             )
-        found = [_cell(c) for c in notebook["cells"] if c.get("cell_type") == "code"]
+        cells = [_cell(c) for c in notebook["cells"] if c.get("cell_type") == "code"]
     except CannotGrade:
         raise
     except OSError as error:
@@ -81,10 +82,10 @@ def read_cells(path: Path) -> list[Cell]:
             f"{path} is not a notebook: hand in the .ipynb file itself, not a PDF, an "
             "HTML page or a script with its name"
         ) from None
-    return found
+    return cells
 
 
-def _cell(cell: dict) -> Cell:
+def _cell(cell: dict[str, Any]) -> Cell:
     source = cell["source"]
     source = source if isinstance(source, str) else "".join(source)
     metadata = cell.get("metadata") or {}
@@ -98,14 +99,14 @@ def _cell(cell: dict) -> Cell:
     )
 
 
-def _number(points) -> float:
+def _number(points: object) -> float:
     return float(points) if isinstance(points, int | float) else 0.0
 
 
 def exercises_of(cells: list[Cell], path: Path) -> tuple[Exercise, ...]:
     """The exercises of a release notebook, in its order."""
     stubs = {cell.grade_id: cell for cell in cells if cell.points is None}
-    found = []
+    exercises = []
     for check in cells:
         if check.points is None:
             continue
@@ -117,8 +118,8 @@ def exercises_of(cells: list[Cell], path: Path) -> tuple[Exercise, ...]:
             )
         number = check.numbers[0] if check.numbers else stub.grade_id
         names = frozenset(bound(stub.source))
-        found.append(Exercise(number, check.points, stub, check, names))
-    return tuple(found)
+        exercises.append(Exercise(number, check.points, stub, check, names))
+    return tuple(exercises)
 
 
 def bound(source: str) -> set[str]:

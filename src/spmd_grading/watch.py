@@ -18,7 +18,7 @@ class Family:
     watched: `grade` then asks the system for a limit instead.
     """
 
-    def __init__(self, pid: int, mark: str):
+    def __init__(self, pid: int, mark: str) -> None:
         self.pid = pid
         self._mark = f"{MARK}={mark}".encode()
         self._known: dict[int, tuple[str, bool]] = {}  # pid -> its start, is it ours
@@ -27,8 +27,9 @@ class Family:
         """Those alive now, a zombie not counted."""
         if not HAS_PROC:
             return []
-        seen, ours = {}, set()
-        parents = {}
+        alive: dict[int, tuple[str, bool]] = {}
+        ours: set[int] = set()
+        parents: dict[int, int] = {}
         for entry in os.listdir(_PROC):
             if not entry.isdigit():
                 continue
@@ -45,7 +46,7 @@ class Family:
                     known = (start, self._is_marked(pid))
                 if self.pid in (pid, int(group), int(session)):
                     known = (start, True)
-                seen[pid] = known
+                alive[pid] = known
                 if known[1]:
                     ours.add(pid)
         grown = True
@@ -53,7 +54,7 @@ class Family:
             more = {p for p, parent in parents.items() if parent in ours} - ours
             grown = bool(more)
             ours |= more
-        self._known = {p: (start, p in ours) for p, (start, _) in seen.items()}
+        self._known = {p: (start, p in ours) for p, (start, _) in alive.items()}
         return sorted(ours)
 
     def _is_marked(self, pid: int) -> bool:

@@ -36,7 +36,7 @@ from spmd_grading.nbgrader_addon.judge import NoScoreForNotFound, WarningsAreNoE
 
 warnings.filterwarnings("ignore", category=SAWarning)  # of nbgrader 0.9's own
 
-c = get_config()  # noqa: F821 (nbgrader defines it)
+c = get_config()  # type: ignore[name-defined]  # noqa: F821 (nbgrader defines it)
 c.CourseDirectory.root = str(HERE)
 c.CourseDirectory.course_id = "spmd"  # the exchange folder of a JupyterHub
 

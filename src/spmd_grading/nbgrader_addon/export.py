@@ -6,12 +6,12 @@ its score empty, says why, and adds a column for each exercise.
 
 import csv
 from pathlib import Path
+from typing import Any
 
-import nbformat
-from nbgrader.api import MissingEntry
+from nbgrader.api import Assignment, Gradebook, MissingEntry, Student
 from nbgrader.plugins import ExportPlugin
 
-from .find_answers import REMARKS
+from .find_answers import REMARKS, read_notebook
 
 COLUMNS = (
     *("assignment", "student_id", "last_name", "first_name", "email"),
@@ -20,17 +20,18 @@ COLUMNS = (
 )
 
 
-class ExportGrades(ExportPlugin):
+class ExportGrades(ExportPlugin):  # type: ignore[misc]  # nbgrader has no types
     """One row for each assignment and student, one column for each exercise."""
 
-    def export(self, gradebook):
+    def export(self, gradebook: Gradebook) -> None:
         """Write the table into the file that `--to` names, or grades.csv."""
         target = self.to or "grades.csv"
-        asked = [str(name) for name in self.assignment]
+        assignments = [str(name) for name in self.assignment]
         students = [str(name) for name in self.student]
-        rows, exercises = [], []
+        rows: list[dict[str, Any]] = []
+        exercises: list[str] = []
         for assignment in gradebook.assignments:
-            if asked and assignment.name not in asked:
+            if assignments and assignment.name not in assignments:
                 continue
             for notebook in assignment.notebooks:
                 exercises += [cell.name for cell in notebook.grade_cells]
@@ -51,7 +52,9 @@ class ExportGrades(ExportPlugin):
                 *(row["assignment"], row["student_id"], row["remarks"]),
             )
 
-    def _row(self, gradebook, assignment, student) -> dict:
+    def _row(
+        self, gradebook: Gradebook, assignment: Assignment, student: Student
+    ) -> dict[str, Any]:
         row = {
             "assignment": assignment.name,
             "student_id": student.id,
@@ -70,7 +73,7 @@ class ExportGrades(ExportPlugin):
         folder = course.format_path(
             course.autograded_directory, student.id, assignment.name
         )
-        remarks = []
+        remarks: list[str] = []
         for notebook in assignment.notebooks:
             path = Path(folder, f"{notebook.name}.ipynb")
             if not path.is_file():
@@ -80,7 +83,7 @@ class ExportGrades(ExportPlugin):
                     f"autograde {assignment.name} --student {student.id} --force` and "
                     "read what it says",
                 }
-            graded = nbformat.read(path, as_version=4)
+            graded = read_notebook(path)
             remarks += graded.metadata.get(REMARKS, [])
         penalty = submission.late_submission_penalty or 0.0
         grades = [grade for nb in submission.notebooks for grade in nb.grades]
@@ -103,7 +106,7 @@ class ExportGrades(ExportPlugin):
         )
 
 
-def _in_order(grade_id: str):
+def _in_order(grade_id: str) -> tuple[list[int], str]:
     """ch02-ex10-check stands behind ch02-ex9-check."""
     digits = "".join(c if c.isdigit() else " " for c in grade_id).split()
     return [int(part) for part in digits], grade_id

@@ -11,9 +11,12 @@ exercise is found is refused with one sentence, and gets no score.
 import ast
 import copy
 from pathlib import Path
+from typing import Any, cast
 
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
 from nbgrader.preprocessors import NbGraderPreprocessor
 
 from ..plan import match_cells
@@ -23,10 +26,15 @@ REMARKS = "spmd_remarks"  # in a graded notebook's metadata
 NOT_FOUND = "spmd_not_found"  # in that of an answer cell that was put back
 
 
-class FindAnswers(NbGraderPreprocessor):
+Resources = dict[str, Any]  # what nbgrader hands from one step to the next
+
+
+class FindAnswers(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrader: no types
     """The first step of `nbgrader autograde`."""
 
-    def preprocess(self, notebook, resources):
+    def preprocess(
+        self, notebook: NotebookNode, resources: Resources
+    ) -> tuple[NotebookNode, Resources]:
         """Put each submitted answer into the cell of the release that it belongs to."""
         place, course = resources["nbgrader"], self.parent.parent.coursedir
         name = place["notebook"] + ".ipynb"
@@ -47,10 +55,13 @@ class FindAnswers(NbGraderPreprocessor):
 class _Mended:
     """A submission with the release's metadata, and what was done to it."""
 
-    def __init__(self, notebook, submitted: Path, release: Path, shown: Path):
-        self.notebook, self.remarks = notebook, []
+    def __init__(
+        self, notebook: NotebookNode, submitted: Path, release: Path, shown: Path
+    ) -> None:
+        self.notebook = notebook
+        self.remarks: list[str] = []
         self.own, self.given = read_cells(submitted), read_cells(release)
-        self.nodes = _code(nbformat.read(release, as_version=4))
+        self.nodes = _code(read_notebook(release))
         self.exercises = exercises_of(self.given, release)
         self.match = match_cells(self.own, self.given, self.exercises)
         self.stubs = {self.given.index(e.stub): e for e in self.exercises}
@@ -70,7 +81,7 @@ class _Mended:
         self._say_what_is_set_anew()
         self._finish()
 
-    def _node(self, j: int):
+    def _node(self, j: int) -> NotebookNode:
         node = copy.deepcopy(self.nodes[j])
         node.outputs, node.execution_count = [], None
         return node
@@ -91,8 +102,9 @@ class _Mended:
                 )
 
     def _give_ids_back(self) -> None:
-        lost, changed = 0, []
-        self.before: dict[int, list] = {}
+        lost = 0
+        changed: list[int] = []
+        self.before: dict[int, list[NotebookNode]] = {}
         for i, cell in enumerate(self.cells):
             had = self.own[i].grade_id
             cell.metadata.pop("nbgrader", None)
@@ -134,7 +146,7 @@ class _Mended:
     def _put_back(self) -> None:
         """Cells of the release that are not there, each behind its predecessor."""
         mine = {j: i for i, j in self.match.items()}
-        self.behind: dict[int, list] = {}
+        self.behind: dict[int, list[NotebookNode]] = {}
         after, gone = -1, 0
         for j in range(len(self.given)):
             if j in mine:
@@ -166,12 +178,12 @@ class _Mended:
         """nbgrader runs a notebook from top to bottom, and puts no name back."""
         mine = {j: i for i, j in self.match.items()}
         answers = {name for exercise in self.exercises for name in exercise.names}
-        told = [
+        names_of_cells = [
             _set_by(cell.source)
             for j, cell in enumerate(self.given)
             if j not in self.stubs and j not in self.checks
         ]
-        given = set().union(*told) - answers
+        given = set().union(*names_of_cells) - answers
         theirs = [
             (i, bound(cell.source) & given)
             for i, cell in enumerate(self.own)
@@ -200,7 +212,8 @@ class _Mended:
                 cells.append(cell)
         if self.remarks:
             said = "\n".join(f"- {remark}" for remark in self.remarks)
-            note = nbformat.v4.new_markdown_cell(f"**Notes on grading**\n\n{said}")
+            words = f"**Notes on grading**\n\n{said}"
+            note = new_markdown_cell(words)  # type: ignore[no-untyped-call]  # nbformat
             cells.insert(0, note)
         for number, cell in enumerate(cells, 1):  # a Colab file may lack ids
             cell["id"] = f"cell-{number}"
@@ -228,8 +241,15 @@ def _used_by(source: str) -> set[str]:
 
 
 def _nodes(source: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(TransformerManager().transform_cell(source))))
+    manager = TransformerManager()  # type: ignore[no-untyped-call]  # IPython
+    return list(ast.walk(ast.parse(manager.transform_cell(source))))
 
 
-def _code(notebook) -> list:
+def read_notebook(path: Path) -> NotebookNode:
+    """A notebook with nbformat's own nodes."""
+    notebook = nbformat.read(path, 4)  # type: ignore[no-untyped-call]  # nbformat
+    return cast(NotebookNode, notebook)
+
+
+def _code(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -3,21 +3,24 @@
 They decide what counts as an error, and what has no score.
 """
 
+from nbformat import NotebookNode
 from nbgrader import utils
 from nbgrader.api import Gradebook
 from nbgrader.preprocessors import NbGraderPreprocessor
 
-from .find_answers import NOT_FOUND
+from .find_answers import NOT_FOUND, Resources
 
 
-class WarningsAreNoErrors(NbGraderPreprocessor):
+class WarningsAreNoErrors(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrader: untyped
     """Leaves stderr out of what counts as an error.
 
     nbgrader takes any text on it for a failed check, so a mere warning of JAX would
     cost all points. An exception is still an error.
     """
 
-    def preprocess_cell(self, cell, resources, index):
+    def preprocess_cell(
+        self, cell: NotebookNode, resources: Resources, index: int
+    ) -> tuple[NotebookNode, Resources]:
         """Keep of a check's outputs what a grade rests on."""
         if utils.is_grade(cell) and cell.cell_type == "code":
             for output in cell.outputs:
@@ -26,10 +29,12 @@ class WarningsAreNoErrors(NbGraderPreprocessor):
         return cell, resources
 
 
-class NoScoreForNotFound(NbGraderPreprocessor):
+class NoScoreForNotFound(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrader: untyped
     """An answer that was not found needs a person: no score, and a comment."""
 
-    def preprocess(self, notebook, resources):
+    def preprocess(
+        self, notebook: NotebookNode, resources: Resources
+    ) -> tuple[NotebookNode, Resources]:
         """Take back the scores of answers that were not found."""
         place = resources["nbgrader"]
         where = (place["notebook"], place["assignment"], place["student"])
