@@ -3,12 +3,13 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help book test test-all lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
 
-PYTHON ?= python3
+# Without one a new .venv takes the newest Python here that the tests run on.
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## list these commands
-	@echo "make ... (PYTHON=python3.12 make ... uses another Python for a new .venv)"
+	@echo "make ... (PYTHON=python3.12 make ... takes that Python for a new .venv)"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 book: environment ## build the site, and offline.zip of it, into _build/html
@@ -42,8 +43,8 @@ tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 m
 	@$(VENV)-tpu/bin/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
 
 hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
-	@"$(PYTHON)" -m tools.measure.gpu
-	@"$(PYTHON)" -m tools.measure.transformer --minutes 30
+	@"$(or $(PYTHON),python3)" -m tools.measure.gpu
+	@"$(or $(PYTHON),python3)" -m tools.measure.transformer --minutes 30
 	@$(BIN)/python -m tools.measure.page my-measurements
 
 course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)

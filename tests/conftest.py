@@ -1,4 +1,4 @@
-"""What many tests use: a browser; and what the exercise tests counted, at the end.
+"""What many tests use: tiers, a browser, and what the exercise tests counted.
 
 `make test` reads the lines of the chapters from every step that printed some and adds
 them up.
@@ -22,7 +22,9 @@ JUDGES = {
     "test_a_wrong_answer_is_told_why": "wrong",
     "test_the_untouched_stub_is_open": "stubs",
 }
-ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\]$")
+ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\](?:@.*)?$")
+# How many long tests a run collected, and left out if it was asked to; by reason.
+LONG = pytest.StashKey[Counter]()
 
 
 def _counted(reports) -> dict[int, Counter]:
@@ -37,7 +39,42 @@ def _counted(reports) -> dict[int, Counter]:
     return found
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_configure(config):
+    config.stash[LONG] = Counter()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Each long test has its reason; a process takes whole files, or a chapter."""
+    for item in items:
+        long = item.get_closest_marker("long")
+        if long is not None:
+            (reason,) = long.args
+            config.stash[LONG][reason] += 1
+        if not item.get_closest_marker("xdist_group"):
+            exercise = ONE.search(item.nodeid)
+            chapter = f" {exercise[2]}" if exercise else ""
+            item.add_marker(pytest.mark.xdist_group(item.path.name + chapter))
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["long"] = dict(session.config.stash[LONG])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    """Every process has collected all tests, so one speaks for all."""
+    node.config.stash[LONG] = Counter(getattr(node, "workeroutput", {}).get("long"))
+
+
+def _long_tests_said(config) -> list[str]:
+    left = config.option.markexpr == "not long"
+    lines = [f"  {n:5d} {reason}" for reason, n in config.stash[LONG].most_common()]
+    return ["left to `make test-all`, long tests:", *lines] if left and lines else []
+
+
+def pytest_terminal_summary(terminalreporter, config):
     outcomes = terminalreporter.stats
     ran = outcomes.get("passed", []) + outcomes.get("failed", [])
     for chapter, count in sorted(_counted(ran).items()):
@@ -45,6 +82,8 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(
             f"answers of chapter {chapter:02}: {said}, {count['misjudged']} misjudged"
         )
+    for line in _long_tests_said(config):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture

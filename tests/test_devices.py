@@ -21,6 +21,13 @@ RESTART = (
     "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
     " use_devices before any other."
 )
+# The second line, of a JAX that ends the kernel; a test below sees it end.
+DANGER = (
+    f"jax {jax.__version__} ends the kernel when a donated array is used again; 0.11.1"
+    " and newer raise an error\n"
+    if is_older(jax.__version__, "0.11.1")
+    else ""
+)
 # Looking has to start JAX, as it does where there is a card.
 ONE_GPU = """
 import types
@@ -72,8 +79,8 @@ OTHERS_FLAGS = (
 def cpu_lines(running):
     split = f"(the processor split in {running}; JAX sees no accelerator)"
     of = " of 16" if running == 16 else ""
-    eight = f"using 8{of} CPU devices {split}\n"
-    return 2 * eight + f"using 3 of {running} CPU devices {split}\n"
+    eight = f"using 8{of} CPU devices {split}\n{DANGER}"
+    return 2 * eight + f"using 3 of {running} CPU devices {split}\n{DANGER}"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,7 @@ def test_the_line_that_notebooks_store(capsys):
     use_devices()
     assert capsys.readouterr().out == (
         "using 8 CPU devices (the processor split in 8; JAX sees no accelerator)\n"
+        + DANGER
     )
 
 
@@ -158,7 +166,7 @@ except BackendStarted as error:
     )
     line = (
         "using 8 CPU devices (the processor split in 8; JAX sees 1 GPU, Toy A1, and 8"
-        " are needed)\n"
+        " are needed)\n" + DANGER
     )
     assert output_of(code) == line + line + (
         "JAX runs on the CPU devices that an earlier use_devices chose, and"
@@ -189,9 +197,10 @@ def test_an_accelerator_that_does_not_start_is_said_and_done_without():
     assert len(use_devices()) == 8
     assert len(use_devices()) == 8
     """
-    lines = output_of(code, JAX_PLATFORMS="nonesuch").splitlines()
-    assert lines[0] == lines[1]
-    assert lines[0].startswith(
+    lines = output_of(code, JAX_PLATFORMS="nonesuch").splitlines(keepends=True)
+    first, second = (line for line in lines if line != DANGER)
+    assert first == second
+    assert first.startswith(
         "using 8 CPU devices (the processor split in 8; the accelerator did not start:"
         " Unable to initialize backend 'nonesuch'"
     )
@@ -241,7 +250,7 @@ def test_too_few_accelerators_in_a_jax_that_already_runs(cards, capsys):
     assert jax.config.jax_default_device == jax.devices()[0]
     assert capsys.readouterr().out == (
         "using 4 of 8 CPU devices (the processor split in 8; JAX sees 1 GPU, Toy A1,"
-        " and 2 are needed)\n"
+        " and 2 are needed)\n" + DANGER
     )
     with pytest.raises(BackendStarted) as caught:
         use_devices(9)
@@ -375,3 +384,29 @@ print("drawn")
 
 def test_nothing_that_windows_lacks_is_needed():
     assert output_of(WITHOUT_POSIX).endswith("\ndrawn\n")
+
+
+DONATED_TWICE = """
+import jax, jax.numpy as jnp
+from spmd_helpers._devices import use_devices
+use_devices({n})
+mesh = jax.make_mesh(({n},), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+split = jax.NamedSharding(mesh, jax.P("data"))
+step = jax.jit(lambda x: x + 1, donate_argnums=0)
+x = jax.device_put(jnp.zeros(16), split)
+step(step(x))
+try:
+    step(x)
+except (RuntimeError, ValueError):
+    print("an error")
+"""
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_a_jax_that_ends_the_kernel_is_named_before(n):
+    """And only such a one: a donated array is used again, through a warm cache."""
+    done = run(DONATED_TWICE.format(n=n))
+    dies = done.returncode < 0
+    assert dies or done.stdout.endswith("an error\n")
+    named = "ends the kernel when a donated array is used again" in done.stdout
+    assert named == dies == (n > 1 and is_older(jax.__version__, "0.11.1"))

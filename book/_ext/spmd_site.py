@@ -154,7 +154,8 @@ def say_versions(app, pagename, templatename, context, doctree):
     facts = json.loads(path.read_text("utf8"))["metadata"].get("spmd", {})
     made = facts.get("made_with")
     if made:
-        line = f"Outputs made with jax {made['jax']} on Python {made['python']}."
+        versions = ", ".join(f"{name} {version}" for name, version in made.items())
+        line = f"Outputs made with {versions}."
         context["body"] += f'<p class="spmd-made-with">{html.escape(line)}</p>'
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ._core.validate import whole_number
 from ._errors import BackendStarted
+from ._runtime.packages import is_older
 from ._runtime.require import require_jax
 from ._shardings.device import JaxDevice
 from ._tpu.libtpu import quiet_libtpu
@@ -16,6 +17,9 @@ from ._tpu.libtpu import quiet_libtpu
 if TYPE_CHECKING:
     import jax
 
+# The first JAX in which a donated array that is passed again to the same jitted
+# function raises an error on several CPU devices. Before it the process ends.
+_DONATION_RAISES = "0.11.1"
 _RESTART = (
     "so restart the kernel (in Colab: Runtime > Restart session) and run the cell with"
     " use_devices before any other."
@@ -52,7 +56,7 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
 
     Example:
         >>> devices = use_devices(8)
-        using 8 CPU devices (the processor split in 8; JAX sees no accelerator)
+        using 8 CPU devices (the processor split in 8; JAX sees no accelerator)...
         >>> len(devices), devices[0].platform
         (8, 'cpu')
 
@@ -60,6 +64,9 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
     those: `jax.devices()`, a mesh made without `devices=`, `jnp.ones` and `jax.pmap`
     then all mean the CPU. (If JAX was already running, that is too late: only arrays
     without a placement go to the CPU, and a mesh needs `devices=`.)
+
+    A JAX that ends the kernel where a newer one raises an error is named in a second
+    line, before it happens.
 
     Args:
         n: how many devices are wanted; as many as the largest mesh of the chapter.
@@ -118,8 +125,18 @@ def _choose(jax: ModuleType, n: int, least: int) -> list[JaxDevice]:
     if not started:
         _shut_out = report
     chosen = _processor(jax, n, accelerators)
-    print(_processor_line(jax, chosen, report, least))
+    print(_processor_line(jax, chosen, report, least), *_danger(jax, n), sep="\n")
     return chosen
+
+
+def _danger(jax: ModuleType, n: int) -> list[str]:
+    """What this JAX does on several CPU devices that a reader should know before."""
+    if n == 1 or not is_older(jax.__version__, _DONATION_RAISES):
+        return []
+    return [
+        f"jax {jax.__version__} ends the kernel when a donated array is used again;"
+        f" {_DONATION_RAISES} and newer raise an error"
+    ]
 
 
 @contextlib.contextmanager

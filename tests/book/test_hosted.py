@@ -23,7 +23,7 @@ from tests.book.bare_kernels import cells, errors, printed, require_one_sentence
 from tools.book.book import read_book
 from tools.book.setup_cell import preamble
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("environments with the versions of Colab and Kaggle")
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = read_book(ROOT)
@@ -123,6 +123,7 @@ def begun_kaggle(wheel, tmp_path_factory):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.xdist_group("kaggle")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_run_all_on_kaggle(path, session, begun_kaggle):
     """The image with TPUs for odd chapters, the one without for even ones."""

@@ -1,15 +1,15 @@
 """Where things lie, and what the two configuration files say about them."""
 
+import importlib.metadata
 import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from packaging.version import Version
 
 from tools import ROOT
-
-OUTPUT_PYTHON = (3, 11)  # the one Python whose outputs are stored
 
 
 class BookError(Exception):
@@ -36,6 +36,17 @@ class Book:
 
     def name_of(self, path: Path) -> str:
         return path.relative_to(self.root).as_posix()
+
+
+def output_jax() -> str:
+    """The JAX whose outputs are stored: the newest that requirements.txt pins."""
+    pins = (ROOT / "requirements.txt").read_text("utf8")
+    return max(re.findall(r"^jax==([\w.]+)", pins, re.M), key=Version)
+
+
+def makes_outputs() -> bool:
+    """Whether the JAX of this Python is the one whose outputs are stored."""
+    return importlib.metadata.version("jax") == output_jax()
 
 
 def read_book(root: Path = ROOT) -> Book:

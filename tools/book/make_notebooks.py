@@ -4,8 +4,8 @@
     python -m tools.book.make_notebooks 01 02         these chapters
     python -m tools.book.make_notebooks --check       change nothing; exit 1 if stale
 
-The same chapter gives the same bytes each time. Outputs are made on one Python
-only; freshness can be checked on any.
+The same chapter gives the same bytes each time. Outputs are made with one JAX only,
+the newest that is pinned; freshness can be checked with any.
 """
 
 import argparse
@@ -17,9 +17,17 @@ from pathlib import Path
 
 import nbformat
 
-from tools.book.book import OUTPUT_PYTHON, ROOT, Book, BookError, read_book
+from tools.book.book import (
+    ROOT,
+    Book,
+    BookError,
+    makes_outputs,
+    output_jax,
+    read_book,
+)
 from tools.book.notebook import both_notebooks, code_hash
 from tools.book.run import execute, made_with
+from tools.book.setup_cell import libraries
 
 REMEDY = "run `make notebooks` and commit what it writes"
 
@@ -84,12 +92,13 @@ def _why_stale(path: Path, fresh) -> str | None:
 
 def make(master: Path, book: Book) -> None:
     """Write both notebooks of one chapter, each run once."""
+    used = libraries(master.read_text("utf8"))
     for path, notebook in targets(master, book).items():
         name = book.name_of(path)
         begun = time.monotonic()
         print(f"{name:<40} runs ...", end="", flush=True)
         notebook.metadata["spmd"]["code"] = code_hash(notebook)
-        notebook.metadata["spmd"]["made_with"] = made_with()
+        notebook.metadata["spmd"]["made_with"] = made_with(used)
         path.parent.mkdir(exist_ok=True)
         execute(notebook, path.parent, name)
         _write(path, _text(notebook))
@@ -107,13 +116,12 @@ def _write(path: Path, text: str) -> None:
     os.replace(part, path)
 
 
-def _refuse_other_python() -> None:
-    if sys.version_info[:2] != OUTPUT_PYTHON:
-        want = ".".join(map(str, OUTPUT_PYTHON))
-        have = ".".join(map(str, sys.version_info[:3]))
+def _refuse_other_jax() -> None:
+    if not makes_outputs():
+        have = made_with()["jax"]
         raise BookError(
-            f"stored outputs are made on Python {want} only, and this is {have}: run "
-            f"`rm -r .venv; PYTHON=python{want} make notebooks`, or only `make check`"
+            f"stored outputs are made with jax {output_jax()}, and this is {have}: run "
+            "`rm -r .venv; PYTHON=python3.13 make notebooks`, or only `make check`"
         )
 
 
@@ -128,7 +136,7 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             said = stale(book)
             print("\n".join(said) or f"{len(book.generated())} notebooks are fresh")
             return 1 if said else 0
-        _refuse_other_python()
+        _refuse_other_jax()
         chosen = [
             m
             for m in book.masters

@@ -24,6 +24,10 @@ A master is a MyST notebook, `book/chapters/NN_slug.md`. What its tags mean:
     stub and the two marker lines. `### BEGIN HIDDEN TESTS` works in check cells.
     On the site a check's code is folded away; its verdict shows.
 
+`differs-with-jax`
+    The output is another one on another JAX, and the text below says what differs.
+    The notebooks have three such cells at most.
+
 Any other tag (`hide-input`, `claim-3`, ...) is kept as it is. Markdown must be
 what plain Jupyter and Colab can show: no directives, no roles, no targets.
 """

@@ -1,6 +1,7 @@
 """Runs a notebook once in a fresh kernel and makes what it printed storable."""
 
 import contextlib
+import importlib.metadata
 import os
 import re
 import shutil
@@ -77,6 +78,7 @@ def kernel_environment():
             PYTHONHASHSEED="0",
             PYTHONWARNINGS="",
             COLUMNS="80",
+            TF_CPP_MIN_LOG_LEVEL="2",  # XLA's warnings have a time and a process number
         )
         yield environment
 
@@ -101,12 +103,9 @@ def execute(notebook, folder: Path, name: str) -> None:
     _normalize(notebook, name)
 
 
-def made_with() -> dict[str, str]:
-    """The versions that a page shows under its title."""
-    import importlib.metadata
-
-    major, minor = sys.version_info[:2]
-    return {"python": f"{major}.{minor}", "jax": importlib.metadata.version("jax")}
+def made_with(libraries: list[str] | tuple[str, ...] = ()) -> dict[str, str]:
+    """The versions that a page shows under its title: JAX's and of these libraries."""
+    return {name: importlib.metadata.version(name) for name in ("jax", *libraries)}
 
 
 def _normalize(notebook, name: str) -> None:

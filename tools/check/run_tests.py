@@ -1,15 +1,16 @@
-"""Everything that `make test` proves, and then once more on a newer Python.
+"""The test in two tiers, step by step.
 
-The first environment is .venv. Where it runs the Python that made the stored
-outputs, they are compared; on another, cells only have to run. The second
-environment, .venv-next, is any Python of 3.12 or newer that runs here; there
-the package is tested and the notebooks run, outputs not compared.
+    python -m tools.check.run_tests          `make test`: what no change may break
+    python -m tools.check.run_tests --all    `make test-all`: both tiers, on two JAXes
 
-With --all, `make test-all`, also the long tier: tests marked `long`, which make the
-environments of Colab and Kaggle and run every notebook in them.
+A test is in the short tier unless it is marked `long`, with a reason. pytest-xdist
+shares the tests of a step between two processes, a file at a time.
 
-ONLY_FIRST=1 leaves the second out. Two steps run at a time; what a step says is
-shown when it ends. The last line of all says how many tests passed.
+The first environment is .venv; its JAX is the newest, and made the stored outputs. The
+second, .venv-oldest, has the JAX that Python 3.11 gets: the notebooks print the same
+there, and the package and the exercises are tested. ONLY_FIRST=1 leaves it out.
+
+The last line of all says how many tests passed.
 """
 
 import os
@@ -17,120 +18,63 @@ import re
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tools.book.book import OUTPUT_PYTHON, ROOT
+from tools.book.book import ROOT
 
-NEXT = ROOT / ".venv-next"
-AT_A_TIME = min(2, os.cpu_count() or 1)
-# What in tests/ is a step of its own; all others are the package's.
-SITE, WIDGETS, COURSE = ("site",), ("widgets",), ("grading",)
-HOUSE, COLAB = ("book/test_notebooks.py", "test_house.py"), ("book/test_colab.py",)
-EXERCISES, LAB = ("book/test_exercises.py",), ("book/test_lab.py",)
-HOSTED = ("book/test_hosted.py",)  # the long tier
+OLDEST = ROOT / ".venv-oldest"
+PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
-HALF_THE_WORK = (1, 3, 5, 6, 11, 13, 14, 15)  # by what their exercise tests took
+# Not asked again of another JAX: what they test knows nothing of it.
+ONE_JAX = ("site", "widgets", "book/test_lab.py", "book/test_hosted.py")
+ONE_JAX += ("book/test_colab.py", "test_house.py")
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
 
 class Steps:
-    """Runs commands and adds up what pytest counted."""
+    """Runs commands, adds up what pytest counted, and keeps what each took."""
 
     def __init__(self):
         self.counts: dict[str, int] = {}
         self.answers: dict[str, set[str]] = {}
+        self.seconds: dict[str, float] = {}
         self.failed: list[str] = []
 
     def run(self, what: str, *command: object) -> bool:
-        """One command, shown while it runs."""
+        """One command, shown while it runs; whether it succeeded."""
         print(f"\n== {what}", flush=True)
         begun = time.monotonic()
-        code = subprocess.run([str(part) for part in command], cwd=ROOT).returncode
-        return self._note(what, code, time.monotonic() - begun)
-
-    def run_together(self, steps: dict[str, list[object]]) -> None:
-        """Commands that do not need each other, in this order, a few at a time."""
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            waiting = {pool.submit(_run, w, c): w for w, c in steps.items()}
-            for done in as_completed(waiting):
-                code, seconds, text = done.result()
-                print(f"\n== {waiting[done]}\n{text.rstrip()}", flush=True)
-                self._note(waiting[done], code, seconds)
-                for number, word in COUNTS.findall(_last_count(text)):
-                    word = "error" if word == "errors" else word
-                    self.counts[word] = self.counts.get(word, 0) + int(number)
-                for chapter, said in ANSWERS.findall(text):
-                    self.answers.setdefault(chapter, set()).add(said)
-
-    def _note(self, what: str, code: int, seconds: float) -> bool:
-        print(f"-- {'ok' if code == 0 else 'FAILED'}, {seconds:.0f} s", flush=True)
-        if code:
+        lines = []
+        with subprocess.Popen(
+            [str(part) for part in command],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process:
+            for line in process.stdout:
+                print(line, end="", flush=True)
+                lines.append(line)
+        self._count("".join(lines))
+        self.seconds[what] = time.monotonic() - begun
+        if process.returncode:
             self.failed.append(what)
-        return code == 0
+        return process.returncode == 0
 
-
-def _run(what: str, command: list[object]) -> tuple[int, float, str]:
-    print(f".. {what}", flush=True)
-    begun = time.monotonic()
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    return done.returncode, time.monotonic() - begun, done.stdout
+    def _count(self, text: str) -> None:
+        for number, word in COUNTS.findall(_last_count(text)):
+            word = "error" if word == "errors" else word
+            self.counts[word] = self.counts.get(word, 0) + int(number)
+        for chapter, said in ANSWERS.findall(text):
+            self.answers.setdefault(chapter, set()).add(said)
 
 
 def _last_count(text: str) -> str:
     """The line with which pytest closes."""
     lines = [ln for ln in text.splitlines() if COUNTS.search(ln) and " in " in ln]
     return lines[-1] if lines else ""
-
-
-def package_tests(python: Path) -> list[object]:
-    apart = (*SITE, *HOUSE, *COLAB, *COURSE, *EXERCISES, *LAB, *WIDGETS, *HOSTED)
-    left_out = [f"--ignore=tests/{name}" for name in apart]
-    pytest = [python, "-m", "pytest", "-q"]
-    return [*pytest, "--doctest-modules", "src", "tests", *left_out]
-
-
-def tests_of(python: Path, names: tuple[str, ...]) -> list[object]:
-    files = [f"tests/{name}" for name in names]
-    return [python, "-m", "pytest", "-q", "-rs", *files]
-
-
-def exercise_tests(python: Path, where: str = "") -> dict[str, list[object]]:
-    """Two halves of the chapters, about as much work each; and those of a pod.
-
-    Sixty-four devices make everything slower, so only who needs them has them.
-    """
-    pod = " or ".join(f"[{n}." for n in POD_CHAPTERS)
-    half = " or ".join(f"[{n}." for n in HALF_THE_WORK)
-    command = [*tests_of(python, EXERCISES), "-k"]
-    return {
-        f"{where}exercises, one half": [*command, half],
-        f"{where}exercises, other half": [*command, f"not ({half}) and not ({pod})"],
-        f"{where}exercises, 64 devices": [
-            *("env", "SPMD_TEST_DEVICES=64", *command, pod)
-        ],
-    }
-
-
-def hosted_tests(python: Path) -> dict[str, list[object]]:
-    """Each environment is made by one step only."""
-    command = [*tests_of(python, HOSTED), "-k"]
-    return {
-        "Colab as it is: every notebook": [*command, "on_a_fresh_colab"],
-        "Kaggle as it is: every notebook": [*command, "on_kaggle"],
-        "Colab and Kaggle: what can go wrong": [
-            *command,
-            "not on_a_fresh_colab and not on_kaggle",
-        ],
-    }
 
 
 def answers_said(answers: dict[str, set[str]]) -> list[str]:
@@ -145,67 +89,64 @@ def answers_said(answers: dict[str, set[str]]) -> list[str]:
     return [f"answers to exercises: {words}", *lines] if lines else []
 
 
-def first(steps: Steps, long: bool) -> None:
-    """.venv: all of it, and the long tier if it is asked for."""
-    python = Path(sys.executable)
-    ruff = python.parent / "ruff"
-    steps.run("format", ruff, "format", "--check", ".")
-    steps.run("style", ruff, "check", ".")
-    steps.run("arrows", python.parent / "lint-imports", "--no-cache", "--no-logo")
-    steps.run("types", python.parent / "mypy")
-    steps.run(
-        "stored notebooks fresh", python, "-m", "tools.book.make_notebooks", "--check"
-    )
-    steps.run("generated pages fresh", python, "-m", "tools.book.make_pages", "--check")
-    built = steps.run(
-        "site, warnings are errors", python, "-m", "tools.book.build_site"
-    )
-    lax = [] if sys.version_info[:2] == OUTPUT_PYTHON else ["--lax"]
-    how = "outputs not compared on this Python" if lax else "outputs compared"
-    together = {
-        f"every notebook, {how}": [python, "-m", "tools.check.notebooks", *lax],
-        **({"site in a browser": tests_of(python, SITE)} if built else {}),
-        **exercise_tests(python),
-        "package and its examples": package_tests(python),
-        "notebooks where nothing is installed": tests_of(python, COLAB),
-        "generator and house": tests_of(python, HOUSE),
-        "JupyterLab in a browser": tests_of(python, LAB),
-        "widgets in a browser": tests_of(python, WIDGETS),
-        "courses, graded": tests_of(python, COURSE),
-        **(hosted_tests(python) if long else {}),
-    }
-    print()
-    steps.run_together(together)
+def tests(python: Path, marked: str, *arguments: str) -> list[object]:
+    """The tests of a tier, in processes that each take whole files."""
+    share = ("-n", PROCESSES, "--dist", "loadgroup")
+    return [python, "-m", "pytest", "-q", *share, "-m", marked, *arguments]
 
 
-def second(steps: Steps) -> str:
-    """.venv-next on a newer Python, if one runs; returns a line that says which."""
+def pod(python: Path) -> list[object]:
+    """The exercises that need 64 devices, which make everything else slower."""
+    of_chapters = " or ".join(f"[{n}." for n in POD_CHAPTERS)
+    command = [python, "-m", "pytest", "-q", "tests/book/test_exercises.py"]
+    return ["env", "SPMD_TEST_DEVICES=64", *command, "-k", of_chapters]
+
+
+def notebooks(python: Path, *folders: str) -> list[object]:
+    return [python, "-m", "tools.check.notebooks", *folders]
+
+
+def short_tier(steps: Steps, python: Path) -> None:
+    """What `make test` proves."""
+    make = [python, "-m", "tools.book.make_notebooks"]
+    pages = [python, "-m", "tools.book.make_pages"]
+    steps.run("format, style, types, arrows", "make", "--no-print-directory", "lint")
+    steps.run("stored notebooks fresh", *make, "--check")
+    steps.run("generated pages fresh", *pages, "--check")
+    steps.run("site, warnings are errors", python, "-m", "tools.book.build_site")
+    steps.run("solved notebooks print what is stored", *notebooks(python, "solutions"))
+    steps.run("short tests", *tests(python, "not long"))
+
+
+def long_tier(steps: Steps, python: Path) -> None:
+    """What `make test-all` adds on the first Python."""
+    steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
+    steps.run("long tests", *tests(python, "long"))
+    steps.run("exercises on 64 devices", *pod(python))
+
+
+def other_jax(steps: Steps) -> str:
+    """Both tiers on the oldest JAX, where its Python runs; returns a line on that."""
     if os.environ.get("ONLY_FIRST"):
         return "second Python: left out (ONLY_FIRST is set)"
-    shell = "source tools/env/python.sh; find_newer_python"
-    found = subprocess.run(
-        ["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
+    find = "source tools/env/python.sh; find_python 3.11"
+    search = subprocess.run(
+        ["bash", "-c", find], cwd=ROOT, capture_output=True, text=True
+    )
+    found = search.stdout.strip()
     if not found:
-        return "second Python: none of 3.12 or newer runs here, so nothing was tried"
+        return "second Python: no 3.11 runs here, so its JAX was not tried"
     words = f"second Python: {found} ({_version(found)})"
-    if _version(found) == _version(sys.executable):
+    if sys.version_info[:2] == (3, 11):
         return f"{words}, the same as the first, so not run twice"
-    what = f"second environment, {found}"
-    if steps.run(what, "bash", "tools/env/environment.sh", NEXT.name, found):
-        python = NEXT / "bin" / "python"
-        fresh = [python, "-m", "tools.book.make_notebooks", "--check"]
-        steps.run("second environment: the same sources from the chapters", *fresh)
-        notebooks = [python, "-m", "tools.check.notebooks", "--lax"]
-        print()
-        steps.run_together(
-            {
-                "second environment: every notebook, outputs not compared": notebooks,
-                **exercise_tests(python, "second environment: "),
-                "second environment: package": package_tests(python),
-                "second environment: courses, graded": tests_of(python, COURSE),
-            }
-        )
+    make = ("bash", "tools/env/environment.sh", OLDEST.name, found)
+    if steps.run(f"second environment, {found}", *make):
+        python = OLDEST / "bin" / "python"
+        apart = [f"--ignore=tests/{name}" for name in ONE_JAX]
+        everything = tests(python, "long or not long", *apart)
+        steps.run("second environment: every notebook", *notebooks(python))
+        steps.run("second environment: tests", *everything)
+        steps.run("second environment: exercises on 64 devices", *pod(python))
     return words
 
 
@@ -217,21 +158,24 @@ def _version(python: str) -> str:
 
 def main() -> int:
     begun = time.monotonic()
-    steps = Steps()
-    first(steps, long="--all" in sys.argv[1:])
-    took = time.monotonic() - begun
-    words = second(steps)
-    total = time.monotonic() - begun
-    have = _version(sys.executable)
-    print(f"\nfirst Python: {sys.executable} ({have}), {took:.0f} s")
+    steps, python = Steps(), Path(sys.executable)
+    both = "--all" in sys.argv[1:]
+    short_tier(steps, python)
+    words = "left to `make test-all`: readers' notebooks, long tests, the second Python"
+    if both:
+        long_tier(steps, python)
+        words = other_jax(steps)
+    print(f"\nfirst Python: {python} ({_version(str(python))})")
     print(words)
     print("\n".join(answers_said(steps.answers)))
-    for what in steps.failed:
-        print(f"FAILED: {what}")
+    for what, seconds in steps.seconds.items():
+        result = "FAILED" if what in steps.failed else "ok"
+        print(f"{seconds:6.0f} s  {result:<6}  {what}")
     if steps.failed and not {"failed", "error"} & set(steps.counts):
         steps.counts["failed"] = len(steps.failed)
     order = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
     said = [f"{steps.counts[word]} {word}" for word in order if steps.counts.get(word)]
+    total = time.monotonic() - begun
     print(f"== {', '.join(said) or 'nothing ran'} in {total:.2f}s ==")
     return 1 if steps.failed else 0
 

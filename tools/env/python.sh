@@ -13,18 +13,17 @@ python_version() {
         echo "none that runs"
 }
 
-# Say so if $1 is newer than the Pythons that the pinned versions were tried on.
-warn_if_untried() {
+# Say so if $1 is newer than the Pythons that the tests run on.
+say_if_untried() {
     if python_is_good "$1" 3.14; then
-        echo "The versions in requirements.txt were tried on Python 3.11 to 3.13, and $1 is"
-        echo "$(python_version "$1"). If it fails:  rm -r .venv; PYTHON=python3.13 make ${GOAL:-book}"
+        echo "== Python $(python_version "$1"): what is pinned installs there, the tests run on 3.11 to 3.13"
     fi
 }
 
 # Stop with a sentence unless $1 is a Python for this book.
 require_python() {
     if python_is_good "$1" 3.11; then
-        warn_if_untried "$1" >&2
+        say_if_untried "$1" >&2
         return
     fi
     if ! command -v "$1" >/dev/null; then
@@ -44,15 +43,25 @@ require_python() {
     exit 1
 }
 
-# Print a Python of 3.12 or newer that runs here; nothing if there is none. One that
-# the versions were tried on comes first.
-find_newer_python() {
-    local candidate all="${PYENV_ROOT:-$HOME/.pyenv}/versions"
-    for candidate in python3.13 python3.12 "$all"/3.13*/bin/python \
-        "$all"/3.12*/bin/python python3.14 python3; do
-        if python_is_good "$candidate" 3.12; then
-            command -v "$candidate"
-            return
-        fi
+# Print a Python of the first version given that runs here, else of the second, and so
+# on; nothing if there is none. python3 counts for the version that it has.
+find_python() {
+    local version candidate all="${PYENV_ROOT:-$HOME/.pyenv}/versions"
+    for version; do
+        for candidate in "python$version" python3 "$all/$version".*/bin/python; do
+            if python_is_good "$candidate" "$version" &&
+                ! python_is_good "$candidate" "3.$((${version#3.} + 1))"; then
+                command -v "$candidate"
+                return
+            fi
+        done
     done
+}
+
+# Print the Python that makes .venv where none is asked for: the newest that the tests
+# run on, else python3.
+find_newest_python() {
+    local python
+    python=$(find_python 3.13 3.12 3.11)
+    echo "${python:-python3}"
 }

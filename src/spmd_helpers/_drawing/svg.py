@@ -81,11 +81,22 @@ def _style() -> list[str]:
 
 
 def _element(picture: Picture, scene: Scene, rules: Sequence[str], margin: int) -> str:
-    """The svg element, one element a line; with a wide margin also a background."""
+    """The svg element, one element a line; with a wide margin also a background.
+
+    Its id comes from what is drawn: another drawing on a page has another one.
+    """
+    lines = _lines(picture, scene, rules, margin, "spmd")
+    drawn = hashlib.sha256("\n".join(lines).encode())
+    return "\n".join(
+        _lines(picture, scene, rules, margin, f"spmd-{drawn.hexdigest()[:10]}")
+    )
+
+
+def _lines(
+    picture: Picture, scene: Scene, rules: Sequence[str], margin: int, name: str
+) -> list[str]:
     width = _number(scene.width + 2 * margin)
     height = _number(scene.height + 2 * margin)
-    content = repr((picture, scene)).encode()
-    name = f"spmd-{hashlib.sha256(content).hexdigest()[:10]}"
     least = _number(_least(scene.width))
     most = "100%" if scene.width <= WIDE else "none"
     fit = f"min-width: {least}px; max-width: {most}; height: auto"
@@ -113,7 +124,7 @@ def _element(picture: Picture, scene: Scene, rules: Sequence[str], margin: int) 
         lines.append(f'<rect class="paper" {place}/>')
     for item in scene.items:
         lines += _rect(item, name) if isinstance(item, Rect) else [_words(item)]
-    return "\n".join([*lines, "</svg>"]) + "\n"
+    return [*lines, "</svg>", ""]
 
 
 def _rect(box: Rect, name: str) -> list[str]:

@@ -166,7 +166,8 @@ RULES = (
         ),
         "says": "Array has been deleted with shape=TYPE",
         "means": "The array was donated (donate_argnums) or deleted: its memory now"
-        " holds the result. A cell that donates can't run twice on the same array.",
+        " holds the result. A cell that donates can't run twice on the same array."
+        " (Before jax 0.11.1, on several CPU devices, Python itself can end instead.)",
         "instead": "params = step(params, batch)  # put the result under the same name",
         "chapter": LOOP,
     },
