@@ -5,6 +5,72 @@ used: importing the package needs neither JAX nor NumPy and starts no backend.
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+# For type checkers, which do not run `__getattr__`.
+if TYPE_CHECKING:
+    from ._asserts.arrays import assert_close as assert_close
+    from ._asserts.arrays import assert_same_as_one_device as assert_same_as_one_device
+    from ._asserts.arrays import assert_sharding as assert_sharding
+    from ._asserts.programs import assert_collectives as assert_collectives
+    from ._asserts.programs import assert_peak_memory as assert_peak_memory
+    from ._datasets.mnist import MNIST as MNIST
+    from ._datasets.mnist import load_mnist as load_mnist
+    from ._datasets.text import load_text as load_text
+    from ._devices import use_devices as use_devices
+    from ._drawing.draw import Drawing as Drawing
+    from ._drawing.draw import draw as draw
+    from ._drawing.draw import draw_mesh as draw_mesh
+    from ._errors import AxisUsedTwice as AxisUsedTwice
+    from ._errors import BackendStarted as BackendStarted
+    from ._errors import CheckFailed as CheckFailed
+    from ._errors import DownloadFailed as DownloadFailed
+    from ._errors import InstallFailed as InstallFailed
+    from ._errors import LaunchFailed as LaunchFailed
+    from ._errors import LaunchTimedOut as LaunchTimedOut
+    from ._errors import MeshMismatch as MeshMismatch
+    from ._errors import MissingLibrary as MissingLibrary
+    from ._errors import NoJax as NoJax
+    from ._errors import NotDivisible as NotDivisible
+    from ._errors import NotOnTorus as NotOnTorus
+    from ._errors import NoTpuCompiler as NoTpuCompiler
+    from ._errors import NotUnderstood as NotUnderstood
+    from ._errors import OldJax as OldJax
+    from ._errors import RestartNeeded as RestartNeeded
+    from ._errors import SpecError as SpecError
+    from ._errors import TooManyEntries as TooManyEntries
+    from ._errors import UnknownAxis as UnknownAxis
+    from ._errors import UnknownTopology as UnknownTopology
+    from ._exercise import exercise as exercise
+    from ._explain.explain import Explanation as Explanation
+    from ._explain.explain import explain as explain
+    from ._findings.find import Finding as Finding
+    from ._hardware.chips import HARDWARE as HARDWARE
+    from ._hardware.chips import Chip as Chip
+    from ._hardware.measured import load_measured as load_measured
+    from ._hlo.collectives import Collective as Collective
+    from ._hlo.collectives import read_hlo as read_hlo
+    from ._launch.launch import Launched as Launched
+    from ._launch.launch import launch as launch
+    from ._matmul.matmul import Matmul as Matmul
+    from ._matmul.matmul import matmul as matmul
+    from ._memory.memory import Memory as Memory
+    from ._memory.memory import memory as memory
+    from ._runtime.require import require as require
+    from ._shardings.from_jax import sharding as sharding
+    from ._shardings.sharding import ShardingInfo as ShardingInfo
+    from ._tpu.mesh import tpu_mesh as tpu_mesh
+    from ._tpu.refusals import DoesNotFit as DoesNotFit
+    from ._training.model import MLP as MLP
+    from ._training.model import Transformer as Transformer
+    from ._training.models import MODELS as MODELS
+    from ._training.training_memory import TrainingMemory as TrainingMemory
+    from ._training.training_memory import training_memory as training_memory
+    from ._widgets.widgets import MatmulExplorer as MatmulExplorer
+    from ._widgets.widgets import MemoryCalculator as MemoryCalculator
+    from ._widgets.widgets import ShardingExplorer as ShardingExplorer
+    from ._xray.xray import XRay as XRay
+    from ._xray.xray import xray as xray
 
 __version__ = "0.1.0"
 
@@ -83,7 +149,7 @@ _HOOKS = {
 }
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     home = _HOMES.get(name) or _HOOKS.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,16 @@
 """A table of records by name, which says what it has when a name is unknown."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from .._errors import NotUnderstood
 from .validate import close_name
 from .words import join_words
 
+Record = TypeVar("Record")
 
-class ByName(dict):
+
+class ByName(dict[str, Record]):
     """A dict from name to record; a name that it lacks gets a sentence.
 
     >>> ByName("fruit", {"apple": 1, "pear": 2})["appel"]
@@ -19,14 +24,14 @@ class ByName(dict):
         records: name → record.
     """
 
-    def __init__(self, kind: str, records):
+    def __init__(self, kind: str, records: Mapping[str, Record]) -> None:
         super().__init__(records)
         self.kind = kind
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> Record:
         raise NotUnderstood(self.unknown(name))
 
-    def unknown(self, name) -> str:
+    def unknown(self, name: object) -> str:
         """The sentence about a name that is not here."""
         wanted = str(name).lower()
         close = [one for one in self if one.startswith(wanted)][:3]

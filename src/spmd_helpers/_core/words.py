@@ -63,7 +63,7 @@ def flops_words(n: int) -> str:
     Returns:
         The number, with at most three digits, and its unit, a space between them.
     """
-    unit, value = 0, n
+    unit, value = 0, float(n)
     while value >= 999.5 and unit < len(_THOUSANDS) - 1:
         unit, value = unit + 1, value / 1000
     return f"{_three_digits(value)} {_THOUSANDS[unit]}FLOPs"
@@ -140,7 +140,9 @@ def count_words(n: int, one: str, many: str = "") -> str:
     return f"{n} {one if n == 1 else many or one + 's'}"
 
 
-def table(rows: Iterable[Sequence[object]], gap: int = 2, right: Iterable[int] = ()):
+def table(
+    rows: Iterable[Sequence[object]], gap: int = 2, right: Iterable[int] = ()
+) -> str:
     """Align rows of words in columns.
 
     >>> print(table([("leaf", "bytes"), ("w", 4096), ("b", 64)], right=[1]))

@@ -11,12 +11,15 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO
 
 from .._core.words import join_words
 from .._errors import InstallFailed, RestartNeeded
 from .packages import (
     TRIED_AS,
     Change,
+    bare_name,
     has_pip,
     installed,
     is_imported,
@@ -54,7 +57,7 @@ def hosted() -> str:
     return "Colab" if "COLAB_RELEASE_TAG" in os.environ else ""
 
 
-def install(change: Change, libraries, place: str) -> None:
+def install(change: Change, libraries: Sequence[str], place: str) -> None:
     """Install what `change` asks for, and import it to see that it works.
 
     What this process has imported already keeps its version, so that no module
@@ -67,7 +70,9 @@ def install(change: Change, libraries, place: str) -> None:
         InstallFailed: pip is missing, could not reach its index, or failed.
     """
     why = join_words(change.reasons)
-    brought = {_name(text) for text in change.requirements} if change.brings_jax else ()
+    brought = (
+        {bare_name(text) for text in change.requirements} if change.brings_jax else ()
+    )
     loaded = [
         n for n in (*change.replaces, *brought) if n != "numpy" and is_imported(n)
     ]
@@ -78,7 +83,7 @@ def install(change: Change, libraries, place: str) -> None:
             " installs what fits."
         )
     numpy_is_in_use = "numpy" in change.replaces and is_imported("numpy")
-    names = [_name(text) for text in change.requirements]
+    names = [bare_name(text) for text in change.requirements]
     kept = {"numpy"} if change.brings_jax else {"numpy", "jax"}
     what = join_words([n for n in names if n not in kept or n in change.replaces])
     accelerated = any("[" in text for text in change.requirements)
@@ -130,11 +135,7 @@ def _all_versions() -> dict[str, str | None]:
     return {name: installed(name) for name in listed if name}
 
 
-def _name(requirement: str) -> str:
-    return re.match(r"[\w.-]+", requirement)[0]
-
-
-def _require_pip_and_place(replaces) -> None:
+def _require_pip_and_place(replaces: Iterable[str]) -> None:
     """Stop before anything is touched where pip cannot work."""
     if not has_pip():
         raise InstallFailed(
@@ -153,7 +154,7 @@ def _require_pip_and_place(replaces) -> None:
             )
 
 
-def _versions_to_keep(change: Change, names) -> list[str]:
+def _versions_to_keep(change: Change, names: Iterable[str]) -> list[str]:
     """Constraints: what is imported in this process, at the version that it has."""
     homes = importlib.metadata.packages_distributions()
     imported = {name.split(".")[0] for name in sys.modules}
@@ -166,9 +167,9 @@ def _versions_to_keep(change: Change, names) -> list[str]:
     )
 
 
-def _pip(requirements, keep: list[str]) -> tuple[int, str]:
+def _pip(requirements: Iterable[str], keep: list[str]) -> tuple[int, str]:
     """(exit code, everything that pip said); shows its progress meanwhile."""
-    said = []
+    said: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         constraints = os.path.join(folder, "keep.txt")
         with open(constraints, "w", encoding="utf8") as file:
@@ -185,33 +186,37 @@ def _pip(requirements, keep: list[str]) -> tuple[int, str]:
             errors="replace",
             start_new_session=True,  # an interrupt must not stop it half-way
         )
+        output = process.stdout
+        assert output is not None  # it is a pipe
         try:
-            _follow(process, said)
+            _follow(output, said)
             code = process.wait()
         except KeyboardInterrupt:
             if any(line.startswith("Installing collected") for line in said):
                 print("  pip is replacing packages: it finishes first", flush=True)
-                _follow(process, said)
+                _follow(output, said)
                 process.wait()
             raise
         finally:
-            process.stdout.close()
+            output.close()
             if process.poll() is None:
                 process.kill()
                 process.wait()
     return code, "".join(said)
 
 
-def _follow(process, said: list[str]) -> None:
-    for line in process.stdout:
+def _follow(output: IO[str], said: list[str]) -> None:
+    for line in output:
         said.append(line)
         if shown := _PROGRESS.match(line):
             print(f"  {shown[1]}", flush=True)
 
 
-def _why_it_failed(code: int, said: str, before: dict, place: str) -> str:
-    whole = _all_versions() == before
-    state = "nothing was changed" if whole else "it stopped half-way"
+def _why_it_failed(
+    code: int, said: str, before: Mapping[str, str | None], place: str
+) -> str:
+    unchanged = _all_versions() == before
+    state = "nothing was changed" if unchanged else "it stopped half-way"
     if "No space left" not in said and _NO_NETWORK.search(said):
         ask = "see that this runtime has a network"
         if place == "Kaggle":
@@ -245,7 +250,7 @@ def import_again(place: str) -> None:
         _import_all(sorted(_not_imported), place)
 
 
-def _import_all(packages, place: str) -> None:
+def _import_all(packages: Iterable[str], place: str) -> None:
     for package in packages:
         _not_imported.add(package)
         try:

@@ -11,6 +11,11 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 OLDEST_JAX = "0.10.2"
 OLDEST_NUMPY = "2.0"  # what jax 0.10.2 asks for
@@ -60,7 +65,7 @@ class Change:
     def command(self) -> str:
         """The line to type in a notebook cell, for pip or, where there is none, uv."""
         if not has_pip():
-            names = [re.match(r"[\w.-]+", text)[0] for text in self.requirements]
+            names = [bare_name(text) for text in self.requirements]
             renew = "".join(f" -P {name}" for name in names if name != "numpy")
             here = python_in_a_shell()
             if shutil.which("uv"):
@@ -75,7 +80,9 @@ class Change:
         return " ".join(f'"{t}"' if re.search(r"[^\w.-]", t) else t for t in texts)
 
 
-def needed_change(libraries=(), running_jax: str | None = None) -> Change | None:
+def needed_change(
+    libraries: Iterable[str] = (), running_jax: str | None = None
+) -> Change | None:
     """What has to change before a notebook with these libraries can run.
 
     NumPy keeps its version: other packages of the environment were built for it, and
@@ -91,26 +98,27 @@ def needed_change(libraries=(), running_jax: str | None = None) -> Change | None
     """
     jax = installed("jax")
     faults = list(_faults_of_jax(jax, running_jax))
-    stays = jax is not None and not running_jax and not is_older(jax, OLDEST_JAX)
+    too_old = jax is None or running_jax or is_older(jax, OLDEST_JAX)
+    kept = None if too_old else jax
     missing = [name for name in libraries if not is_installed(name)]
     unfit = [
         name
         for name in DOES_NOT_IMPORT
-        if (name in libraries or not stays)
+        if (name in libraries or not kept)
         and name not in missing
         and (have := installed(name))
-        and not fits(name, have, jax if stays else _NEWEST)
+        and not fits(name, have, kept or _NEWEST)
     ]
     numpy = installed("numpy")
     old_numpy = bool(numpy and is_older(numpy, OLDEST_NUMPY))
-    if not (faults or missing or old_numpy or (stays and unfit)):
+    if not (faults or missing or old_numpy or (kept and unfit)):
         return None
     reasons = [*faults, *(f"{name} is not installed" for name in missing)]
-    if stays:
-        reasons += [f"{n} {installed(n)} does not work with jax {jax}" for n in unfit]
+    if kept:
+        reasons += [f"{n} {installed(n)} does not work with jax {kept}" for n in unfit]
     extras = _extras() if faults else ""
-    wanted = f"jax{extras}=={jax}" if stays else f"jax{extras}{_newest_with(numpy)}"
-    oldest = jax if stays else OLDEST_JAX
+    wanted = f"jax{extras}=={kept}" if kept else f"jax{extras}{_newest_with(numpy)}"
+    oldest = kept or OLDEST_JAX
     requirements = [wanted, *(_that_fits(n, oldest) for n in [*missing, *unfit])]
     replaces = [*(["jax", "jaxlib"] if faults and jax else []), *unfit]
     if old_numpy:
@@ -133,7 +141,8 @@ def _that_fits(name: str, jax: str) -> str:
     wanted = ""
     for which_jax, releases in DOES_NOT_IMPORT.get(name, ()):
         if SpecifierSet(which_jax).contains(jax, prereleases=True):
-            operator, release = re.fullmatch(r"(\W+)(.+)", releases).groups()
+            release = releases.lstrip("<=")
+            operator = releases.removesuffix(release)
             wanted = wanted or turned[operator] + release  # the first is the strictest
     return name + wanted
 
@@ -146,7 +155,7 @@ def _newest_with(numpy: str | None) -> str:
     return f">={OLDEST_JAX},<{too_new[-1]}"
 
 
-def _faults_of_jax(jax: str | None, running: str | None):
+def _faults_of_jax(jax: str | None, running: str | None) -> Iterator[str]:
     """Clauses that say why the installed JAX has to be replaced or completed."""
     if running is not None:
         yield f"jax {running} is older than {OLDEST_JAX}"
@@ -155,21 +164,21 @@ def _faults_of_jax(jax: str | None, running: str | None):
     elif is_older(jax, OLDEST_JAX):
         yield f"jax {jax} is older than {OLDEST_JAX}"
     else:
-        for name, asked in _requirements_of_jax():
+        for name, versions in _requirements_of_jax():
             have = installed(name)
             if have is None:
                 pair = {name.replace("pjrt", "plugin"), name.replace("plugin", "pjrt")}
                 if name == "jaxlib" or any(map(installed, pair)):
                     yield f"jax {jax} is installed without {name}"
             elif name == "libtpu":  # a newer one works, and images have such
-                oldest = re.search(r"\d+(\.\d+)*", str(asked))
+                oldest = re.search(r"\d+(\.\d+)*", str(versions))
                 if oldest and is_older(have, oldest[0]):
                     yield f"libtpu {have} is older than jax {jax} needs"
-            elif not asked.contains(have, prereleases=True):
+            elif not versions.contains(have, prereleases=True):
                 yield f"{name} {have} is not the one for jax {jax}"
 
 
-def _requirements_of_jax():
+def _requirements_of_jax() -> Iterator[tuple[str, "SpecifierSet"]]:
     """(jaxlib or a plugin, which versions the installed JAX goes with)."""
     from packaging.requirements import InvalidRequirement, Requirement
 
@@ -179,16 +188,15 @@ def _requirements_of_jax():
             texts += importlib.metadata.requires(f"jax-cuda{cuda}-plugin") or ()
     for text in texts:
         try:
-            asked = Requirement(text)
+            requirement = Requirement(text)
         except InvalidRequirement:
             continue
         extras = {"", "tpu", "cuda12-local", "cuda13-local"}
-        if not re.fullmatch(r"jaxlib|libtpu|jax-cuda1[23]-(plugin|pjrt)", asked.name):
+        name, marker = requirement.name, requirement.marker
+        if not re.fullmatch(r"jaxlib|libtpu|jax-cuda1[23]-(plugin|pjrt)", name):
             continue
-        if asked.marker is None or any(
-            asked.marker.evaluate({"extra": extra}) for extra in extras
-        ):
-            yield asked.name, asked.specifier
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in extras):
+            yield name, requirement.specifier
 
 
 def _extras() -> str:
@@ -222,6 +230,15 @@ def fits(name: str, version: str, jax: str) -> bool:
         and SpecifierSet(releases).contains(version, prereleases=True)
         for which_jax, releases in DOES_NOT_IMPORT.get(name, ())
     )
+
+
+def bare_name(requirement: str) -> str:
+    """The name of a package in what pip is asked for.
+
+    >>> bare_name("jax[tpu]>=0.10.2")
+    'jax'
+    """
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def has_pip() -> bool:
@@ -261,11 +278,13 @@ def is_installed(name: str) -> bool:
         spec = importlib.util.find_spec(top)  # of the first part: imports nothing
         for part in rest:
             top = f"{top}.{part}"
-            where = spec and spec.submodule_search_locations
-            spec = where and importlib.machinery.PathFinder.find_spec(top, where)
+            folders = spec.submodule_search_locations if spec else None
+            if not folders:
+                return False
+            spec = importlib.machinery.PathFinder.find_spec(top, folders)
     except ValueError:  # imported, and without a spec
         return True
-    return bool(spec) and spec.origin is not None
+    return spec is not None and spec.origin is not None
 
 
 def is_imported(name: str) -> bool:

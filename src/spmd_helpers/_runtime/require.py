@@ -1,6 +1,7 @@
 """Asked before anything else: is there a JAX, new enough, and what else is needed?"""
 
 import sys
+from types import ModuleType
 
 from .._core.words import join_words
 from .._errors import MissingLibrary, NoJax, OldJax, RestartNeeded
@@ -8,7 +9,7 @@ from .install import RESTART, hosted, import_again, install
 from .packages import OLDEST_JAX, Change, is_older, needed_change
 
 
-def require_jax():
+def require_jax() -> ModuleType:
     """Import JAX and return it, or say in one sentence what to install.
 
     Example:
@@ -38,7 +39,7 @@ def require_jax():
     return jax
 
 
-def require(*libraries):
+def require(*libraries: str) -> None:
     """Make sure that a notebook's JAX is new enough and its libraries are there.
 
     On Colab and Kaggle, which bring a JAX of their own, what is missing or too old is
@@ -94,13 +95,13 @@ def _afterwards(change: Change) -> str:
     return f", {RESTART} and run" if change.replaces and imported else "and then run"
 
 
-def _command(**given) -> str:
+def _command(running_jax: str | None = None) -> str:
     """What to type; where metadata show nothing wrong, what brings JAX anew."""
-    change = needed_change(**given)
+    change = needed_change(running_jax=running_jax)
     return change.command if change else f'%pip install -U "jax>={OLDEST_JAX}" jaxlib'
 
 
-def _why_not(error) -> str:
+def _why_not(error: Exception) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in ("jax", "jaxlib"):
         return (
             f"spmd_helpers needs JAX, and {error.name} is not installed: run"
