@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import urllib.error
 
 import numpy as np
 import pytest
@@ -308,6 +309,13 @@ def test_no_network(made_up, tmp_path):
     with pytest.raises(DownloadFailed, match="ConnectionRefusedError: Connection ref"):
         load_mnist(full=True, cache=tmp_path, base_url=url)
     assert os.listdir(tmp_path) == []
+
+
+def test_an_error_that_is_only_words():
+    words = datasets_mnist._words(urllib.error.URLError("no host given"))
+    assert words == "URLError: no host given"
+    inner = urllib.error.URLError(TimeoutError("timed out"))
+    assert datasets_mnist._words(inner) == "TimeoutError: timed out"
 
 
 @pytest.mark.parametrize("limit", ["_SILENCE_SECONDS", "_FILE_SECONDS"])

@@ -8,12 +8,17 @@ import pathlib
 import sys
 import tempfile
 import time
-import typing
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterable
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from .._errors import DownloadFailed
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 _TRAIN = 8_000  # of the 10,000 embedded digits
 _MIRRORS = (
@@ -43,20 +48,25 @@ _SILENCE_SECONDS = 30  # a server that says nothing for so long is given up
 _FILE_SECONDS = 600  # and so is one that has not sent a whole file by then
 
 
-class MNIST(typing.NamedTuple):
+class MNIST(NamedTuple):
     """Digits to train and to test on: images float32 [n, 28, 28], labels int32 [n]."""
 
-    train_images: typing.Any
-    train_labels: typing.Any
-    test_images: typing.Any
-    test_labels: typing.Any
+    train_images: "npt.NDArray[np.float32]"
+    train_labels: "npt.NDArray[np.int32]"
+    test_images: "npt.NDArray[np.float32]"
+    test_labels: "npt.NDArray[np.int32]"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         fields = (f"{k}={v.dtype}{list(v.shape)}" for k, v in self._asdict().items())
         return f"MNIST({', '.join(fields)})"
 
 
-def load_mnist(full=False, *, cache=None, base_url=None):
+def load_mnist(
+    full: bool = False,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    base_url: str | None = None,
+) -> MNIST:
     """Load the MNIST digits: 10,000 from this package, or all 70,000 by download.
 
     Example:
@@ -103,7 +113,7 @@ def load_mnist(full=False, *, cache=None, base_url=None):
     return _embedded()
 
 
-def _embedded():
+def _embedded() -> MNIST:
     import numpy as np
 
     file = pathlib.Path(__file__).with_name("mnist-10k.npz")
@@ -112,7 +122,12 @@ def _embedded():
     return _mnist(images[:_TRAIN], labels[:_TRAIN], images[_TRAIN:], labels[_TRAIN:])
 
 
-def _mnist(train_images, train_labels, test_images, test_labels):
+def _mnist(
+    train_images: "npt.NDArray[np.uint8]",
+    train_labels: "npt.NDArray[np.uint8]",
+    test_images: "npt.NDArray[np.uint8]",
+    test_labels: "npt.NDArray[np.uint8]",
+) -> MNIST:
     """Gray levels 0..255 to float32 in [0, 1]; labels to int32."""
     import numpy as np
 
@@ -125,7 +140,7 @@ def _mnist(train_images, train_labels, test_images, test_labels):
     )
 
 
-def _full(folder, mirrors):
+def _full(folder: pathlib.Path, mirrors: Iterable[str]) -> MNIST:
     files = [_file(name, folder, mirrors) for name in _FILES]
     try:
         arrays = [_read_idx(data) for data in files]
@@ -134,7 +149,7 @@ def _full(folder, mirrors):
     return _mnist(*arrays)
 
 
-def _file(name, folder, mirrors):
+def _file(name: str, folder: pathlib.Path, mirrors: Iterable[str]) -> bytes:
     """The bytes of one verified file, from the cache or else from a mirror."""
     path = folder / name
     tried = []
@@ -171,7 +186,7 @@ def _file(name, folder, mirrors):
     raise DownloadFailed(_failure(name, folder, tried)) from None
 
 
-def _failure(name, folder, tried):
+def _failure(name: str, folder: pathlib.Path, tried: Iterable[str]) -> str:
     tries = "".join(f"\n  {line}" for line in tried)
     return (
         f"load_mnist(full=True) could not get {name}. Tried, in this order:{tries}\n"
@@ -183,32 +198,34 @@ def _failure(name, folder, tried):
     )
 
 
-def _problem(name, data):
+def _problem(name: str, data: bytes) -> str:
     """What is wrong with the bytes of a file, or nothing ('')."""
     size, sha256 = _FILES[name]
     if len(data) < size:
         return f"cut short, {len(data):,} of {size:,} bytes"
     if len(data) > size:
         return f"more than the {size:,} bytes of the file"
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        return f"not the file: its SHA-256 is {found} and must be {sha256}"
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
+        return f"not the file: its SHA-256 is {digest} and must be {sha256}"
     return ""
 
 
-def _words(error):
+def _words(error: Exception) -> str:
     """An error in one line: 'HTTP 404 Not Found', 'FileExistsError: …'."""
+    reason: BaseException | str = error
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP {error.code} {error.reason}".strip()
     if isinstance(error, urllib.error.URLError):
-        error = error.reason
+        reason = error.reason  # another error, or only its words
+        error = reason if isinstance(reason, Exception) else error
     if isinstance(error, OSError) and error.strerror:
         return f"{type(error).__name__}: {error.strerror}"
-    text = str(error).strip() or "no message"
+    text = str(reason).strip() or "no message"
     return f"{type(error).__name__}: {text.splitlines()[0]}"
 
 
-def _fetch(url, size):
+def _fetch(url: str, size: int) -> bytes:
     """Read an address, at most one byte more than the file has."""
     opener = urllib.request.build_opener(_SafeRedirects)
     request = urllib.request.Request(url, headers={"User-Agent": "spmd_helpers"})
@@ -228,13 +245,21 @@ def _fetch(url, size):
 class _SafeRedirects(urllib.request.HTTPRedirectHandler):
     """A server may send us on, though not to an address we would not take."""
 
-    def redirect_request(self, req, fp, code, msg, headers, newurl):
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
         if not _is_safe(newurl):
             raise ValueError(f"sends on to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _is_safe(url):
+def _is_safe(url: str) -> bool:
     """https; or http where it never leaves this machine."""
     parts = urllib.parse.urlsplit(url)
     if not parts.hostname:
@@ -249,7 +274,7 @@ def _is_safe(url):
         return parts.hostname == "localhost"
 
 
-def _address(base_url):
+def _address(base_url: str) -> str:
     try:
         safe = isinstance(base_url, str) and _is_safe(base_url)
     except ValueError:  # such as a bracket that is never closed
@@ -262,7 +287,7 @@ def _address(base_url):
     return base_url if base_url.endswith("/") else base_url + "/"
 
 
-def _cache_folder(cache):
+def _cache_folder(cache: str | os.PathLike[str] | None) -> pathlib.Path:
     if cache is not None:
         try:
             return pathlib.Path(cache).expanduser().absolute()
@@ -289,7 +314,7 @@ def _cache_folder(cache):
     return base / "spmd_helpers" / "mnist"
 
 
-def _store(path, data):
+def _store(path: pathlib.Path, data: bytes) -> None:
     """Write verified bytes so that the file is there whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # A name of its own for each writer: two processes can't mix their bytes.
@@ -305,7 +330,7 @@ def _store(path, data):
         raise
 
 
-def _read_idx(packed):
+def _read_idx(packed: bytes) -> "npt.NDArray[np.uint8]":
     """A gzipped idx file of bytes: 0, 0, 8, rank, a big-endian size each, the data."""
     import gzip
     import math

@@ -288,5 +288,5 @@ def chip(name: "str | Chip") -> Chip:
     raise NotUnderstood(HARDWARE.unknown(name))
 
 
-def _plain(name) -> str:
+def _plain(name: object) -> str:
     return re.sub(r"^tpu|[\s_-]", "", str(name).lower())

@@ -4,6 +4,7 @@ import copy
 import functools
 import json
 import pathlib
+from typing import Any
 
 from .._core.registry import ByName
 from .._errors import NotUnderstood
@@ -22,7 +23,7 @@ _FILES = {
 }
 
 
-def load_measured(kind: str) -> list[dict]:
+def load_measured(kind: str) -> list[dict[str, Any]]:
     """Stored measurements of one kind: what was run, on what, when, and what came out.
 
     Nothing is measured here. Each row is a dict that names its program and the
@@ -62,6 +63,9 @@ def load_measured(kind: str) -> list[dict]:
 
 
 @functools.cache
-def _stored(name: str) -> list[dict]:
+def _stored(name: str) -> list[dict[str, Any]]:
     path = _FOLDER / name
-    return json.loads(path.read_text("utf8")) if path.exists() else []
+    rows: list[dict[str, Any]] = []
+    if path.exists():
+        rows = json.loads(path.read_text("utf8"))
+    return rows

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import traceback
+from typing import NoReturn, TypedDict
 
 from .._runtime.require import require_jax
 
@@ -15,10 +16,26 @@ START_S = 120  # a loaded machine imports JAX slowly; the program's own time is 
 FILE = "<program>"  # how the program is called in tracebacks
 
 
-_sign = []  # what a process says to the kernel follows it, on its error stream
+class Order(TypedDict):
+    """What the kernel sends to a process first."""
+
+    text: str
+    rank: int
+    processes: int
+    devices: int
+    port: int
+    path: list[str]
+    sign: str
 
 
-def be_a_process(order):
+# What a process says: "is" is 'ready', 'done', 'raised' or 'port taken'.
+Event = TypedDict("Event", {"is": str, "words": str})
+
+# What a process says to the kernel follows this, on its error stream.
+_sign: list[str] = []
+
+
+def be_a_process(order: Order) -> NoReturn:
     _sign.append(order["sign"])
     noise, watched = 2, os.dup(0)
     own_output = os.dup(1)
@@ -35,7 +52,7 @@ def be_a_process(order):
     os._exit(code)
 
 
-def _run(order):
+def _run(order: Order) -> int:
     jax = require_jax()
     jax.config.update("jax_num_cpu_devices", order["devices"])
     address, lines = f"127.0.0.1:{order['port']}", order["text"].split("\n")
@@ -73,7 +90,7 @@ def _run(order):
     return 0
 
 
-def _die_with_the_kernel(watched):
+def _die_with_the_kernel(watched: int) -> NoReturn:
     while os.read(watched, 1024):
         pass
     if hasattr(os, "killpg"):
@@ -81,12 +98,12 @@ def _die_with_the_kernel(watched):
     os._exit(1)
 
 
-def _tell(what, words=""):
-    event = json.dumps({"is": what, "words": words[:2000]})
-    os.write(2, f"{_sign[0]}{event}\n".encode())
+def _tell(what: str, words: str = "") -> None:
+    event: Event = {"is": what, "words": words[:2000]}
+    os.write(2, f"{_sign[0]}{json.dumps(event)}\n".encode())
 
 
-def _words(error):
+def _words(error: BaseException) -> str:
     """The class, the lines of the program on the way, and the message."""
     steps = traceback.extract_tb(error.__traceback__)
     lines = [f"  at: {step.line}" for step in steps if step.filename == FILE]

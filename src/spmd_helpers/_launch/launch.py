@@ -14,12 +14,14 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from typing import IO, NoReturn
 
 from .._core.validate import is_number, whole_number
 from .._errors import LaunchFailed, LaunchTimedOut, NotUnderstood
 from .._runtime.require import require_jax
-from .child import FILE, START_S
+from .child import FILE, START_S, Event, Order
 from .program_text import text_of
 
 _TRIES = 3
@@ -58,7 +60,9 @@ class Launched:
             f"{name}\n{textwrap.indent(text, '  ')}" for name, text in self._parts()
         )
 
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+    def _repr_mimebundle_(
+        self, include: object = None, exclude: object = None
+    ) -> dict[str, str]:
         blocks = "".join(
             f'<p style="margin: 0.4em 0 0"><b>{escape(name)}</b></p>'
             f'<pre style="margin: 0; padding: 0 0 0 1em">{escape(text)}</pre>'
@@ -77,7 +81,13 @@ class Launched:
         ]
 
 
-def launch(program, *, processes=2, devices=4, timeout_s=60) -> Launched:
+def launch(
+    program: Callable[[], object] | str,
+    *,
+    processes: int = 2,
+    devices: int = 4,
+    timeout_s: float = 60,
+) -> Launched:
     """Run a program as several processes that form one JAX cluster on this machine.
 
     Each process is a fresh Python with `devices` CPU devices of its own, and has
@@ -141,24 +151,27 @@ class _PortTaken(Exception):
 class _Cluster:
     """The processes of one launch, seen from this kernel."""
 
-    def __init__(self, text, processes, devices):
+    def __init__(self, text: str, processes: int, devices: int) -> None:
         self.text, self.processes, self.devices = text, processes, devices
-        self.children, self.readers, self.events = [], [], queue.Queue()
+        self.children: list[subprocess.Popen[bytes]] = []
+        self.readers: list[threading.Thread] = []
+        self.events: queue.Queue[tuple[int, Event]] = queue.Queue()
         self.out = [bytearray() for _ in range(processes)]
         self.err = [bytearray() for _ in range(processes)]
-        self.ready, self.done = set(), set()
+        self.ready: set[int] = set()
+        self.done: set[int] = set()
         self.sign = "\x1e" + secrets.token_hex(8)  # no program writes it by accident
 
-    def run(self, timeout_s):
+    def run(self, timeout_s: float) -> Launched:
         # The port stays ours for as long as this socket lives: the system gives it to
         # nobody who asks for a free one, and the coordinator (gRPC) may share it.
-        with socket.socket() as held:
+        with socket.socket() as reserved:
             if hasattr(socket, "SO_REUSEPORT"):
-                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            held.bind(("127.0.0.1", 0))
-            port = held.getsockname()[1]
+                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            reserved.bind(("127.0.0.1", 0))
+            port = reserved.getsockname()[1]
             if not hasattr(socket, "SO_REUSEPORT"):
-                held.close()
+                reserved.close()
             try:
                 for rank in range(self.processes):
                     self._start(rank, port)
@@ -166,7 +179,7 @@ class _Cluster:
             finally:
                 self._end()
 
-    def _start(self, rank, port):
+    def _start(self, rank: int, port: int) -> None:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(_DROP)}
         environment.update(
             JAX_PLATFORMS="cpu",
@@ -182,8 +195,19 @@ class _Cluster:
             start_new_session=True,  # an interrupt of the kernel is for us to handle
         )
         self.children.append(child)
-        order = {"text": self.text, "rank": rank, "processes": self.processes}
-        order.update(devices=self.devices, port=port, path=sys.path, sign=self.sign)
+        # They are pipes.
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        order: Order = {
+            "text": self.text,
+            "rank": rank,
+            "processes": self.processes,
+            "devices": self.devices,
+            "port": port,
+            "path": sys.path,
+            "sign": self.sign,
+        }
         for stream, kept in ((child.stdout, self.out), (child.stderr, self.err)):
             reader = threading.Thread(
                 target=self._read, args=(rank, stream, kept[rank]), daemon=True
@@ -194,20 +218,22 @@ class _Cluster:
             child.stdin.write(json.dumps(order).encode() + b"\n")
             child.stdin.flush()
 
-    def _read(self, rank, stream, kept):
+    def _read(self, rank: int, stream: IO[bytes], kept: bytearray) -> None:
         with stream:  # at its end, which a child in a session of its own puts off
             for line in iter(stream.readline, b""):
-                before, sign, event = line.partition(self.sign.encode())
+                before, sign, text = line.partition(self.sign.encode())
                 if sign:
                     try:
-                        self.events.put((rank, json.loads(event)))
+                        event: Event = json.loads(text)
+                        self.events.put((rank, event))
                         line = before
                     except ValueError:  # two threads wrote at once: only words, then
                         pass
                 kept.extend(line)
 
-    def _wait(self, timeout_s):
-        started, limit, end = False, START_S, time.monotonic() + START_S
+    def _wait(self, timeout_s: float) -> Launched:
+        started, limit = False, float(START_S)
+        end = time.monotonic() + limit
         while True:
             codes = [_code(child) for child in self.children]
             if any(codes):  # neither None nor 0: let what it said arrive
@@ -218,14 +244,15 @@ class _Cluster:
             if all(code == 0 for code in codes):
                 self._end()
                 texts = tuple(bytes(o).decode("utf8", "replace") for o in self.out)
-                return Launched(texts, tuple(codes), self.devices, self.text)
+                ended = (0,) * self.processes
+                return Launched(texts, ended, self.devices, self.text)
             if not started and len(self.ready) == self.processes:
                 started, limit, end = True, timeout_s, time.monotonic() + timeout_s
             if time.monotonic() > end:
                 self._time_is_up(limit)
             time.sleep(0.02)
 
-    def _take_events(self):
+    def _take_events(self) -> None:
         while not self.events.empty():
             rank, event = self.events.get()
             if event["is"] == "port taken":
@@ -234,20 +261,20 @@ class _Cluster:
                 self._fail(rank, event["words"])
             getattr(self, event["is"]).add(rank)
 
-    def _blame(self, codes):
+    def _blame(self, codes: Sequence[int | None]) -> NoReturn:
         """A process is gone, and none has said that it raised."""
         # Instead of an error, jax 0.10.2 can crash where gRPC does not get its port.
         if any(_NO_PORT in said for said in self.err) and len(self.ready) < len(codes):
             raise _PortTaken
-        rank = next(i for i, code in enumerate(codes) if code)
-        how = f"ended with code {codes[rank]}"
-        if codes[rank] < 0:
-            how = f"was killed by signal {-codes[rank]}"
+        rank, code = next((i, code) for i, code in enumerate(codes) if code)
+        how = f"ended with code {code}"
+        if code < 0:
+            how = f"was killed by signal {-code}"
         last = bytes(self.err[rank]).decode("utf8", "replace").splitlines()
         last = [s for s in last if s.strip() and not s.startswith(("[Gloo]", "    @"))]
         self._fail(rank, "\n".join([how, *(line[:200] for line in last[-4:])]))
 
-    def _fail(self, rank, words):
+    def _fail(self, rank: int, words: str) -> NoReturn:
         others = self.processes - 1
         stopped = " The other one was stopped." if others == 1 else ""
         stopped = f" The other {others} were stopped." if others > 1 else stopped
@@ -260,7 +287,7 @@ class _Cluster:
             "\n".join([f"process {rank} of {self.processes} {first}.{stopped}", *rest])
         )
 
-    def _time_is_up(self, limit):
+    def _time_is_up(self, limit: float) -> NoReturn:
         if len(self.ready) < self.processes:
             raise LaunchTimedOut(
                 f"the {self.processes} processes had not found each other after"
@@ -283,33 +310,34 @@ class _Cluster:
             "\n".join([f"after {limit:g} s the program was stopped:", *lines])
         )
 
-    def _await_places(self, said):
+    def _await_places(self, said: Sequence[int]) -> None:
         """Until who is still in its program has written more, and nobody goes on."""
         busy = set(range(self.processes)) - self.done
-        sizes, end = None, time.monotonic() + _PLACES_S
+        sizes: list[int] = []
+        end = time.monotonic() + _PLACES_S
         while time.monotonic() < end:
             time.sleep(0.25)
             before, sizes = sizes, [len(err) for err in self.err]
             if sizes == before and all(sizes[rank] > said[rank] for rank in busy):
                 return
 
-    def _place(self, rank, begin):
+    def _place(self, rank: int, begin: int) -> str:
         """The innermost line of the program on which a process is."""
         said = bytes(self.err[rank][begin:]).decode("utf8", "replace")
         threads = said.split("(most recent call first)")  # faulthandler's: main is last
         for thread in reversed(threads):
-            if found := re.search(f'File "{FILE}", line (\\d+) in ', thread):
+            if match := re.search(f'File "{FILE}", line (\\d+) in ', thread):
                 lines = self.text.split("\n")
-                return f"at: {lines[int(found[1]) - 1].strip()}"
+                return f"at: {lines[int(match[1]) - 1].strip()}"
         return "somewhere in its program"
 
-    def _join(self, ranks):
+    def _join(self, ranks: Iterable[int]) -> None:
         for rank in ranks:
             for reader in self.readers[2 * rank : 2 * rank + 2]:
                 reader.join(2)
 
-    def _end(self):
-        """No process is left, and no pipe: all are told before one is waited for."""
+    def _end(self) -> None:
+        """No process is left, and no pipe: all are killed before one is waited for."""
         for child in self.children:
             if child.returncode is None:  # not reaped: its number is still its own
                 with contextlib.suppress(OSError):
@@ -321,10 +349,11 @@ class _Cluster:
         self._join(range(len(self.readers) // 2))
         for child in self.children:
             with contextlib.suppress(OSError):  # what was unwritten has no reader
-                child.stdin.close()
+                if child.stdin:
+                    child.stdin.close()
 
 
-def _code(child):
+def _code(child: subprocess.Popen[bytes]) -> int | None:
     """How a process ended, or None.
 
     A dead one is not reaped, so that its number, which is that of its group, goes to no
@@ -334,9 +363,10 @@ def _code(child):
         return child.poll()
     try:
         how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        seen = os.waitid(os.P_PID, child.pid, how)
+        status = os.waitid(os.P_PID, child.pid, how)
     except ChildProcessError:  # somebody else has reaped it
         return child.poll()
-    if seen is None:
+    if status is None:
         return None
-    return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+    exited = status.si_code == os.CLD_EXITED
+    return status.si_status if exited else -status.si_status

@@ -5,14 +5,16 @@ import inspect
 import symtable
 import sys
 import textwrap
+from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
+from typing import TypeGuard
 
 from .._errors import NotUnderstood
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, list, dict, set)
 
 
-def text_of(program) -> str:
+def text_of(program: Callable[[], object] | str) -> str:
     """The text of a program that does what `program` does, in a fresh Python.
 
     A text is taken as it is. For a function come first the imports that it needs, then
@@ -55,14 +57,21 @@ def text_of(program) -> str:
             f"launch({main.__name__}): it is made inside another function and uses its"
             f" {', '.join(main.__code__.co_freevars)}: define it at the top of a cell"
         )
-    imports, values, functions = {}, {}, {}
+    imports: dict[str, str] = {}
+    values: dict[str, str] = {}
+    functions: dict[str, str] = {}
     _collect(main, imports, values, functions)
     parts = ["\n".join(group.values()) for group in (imports, values) if group]
     parts += list(functions.values())
     return "\n\n".join([*parts, f"{main.__name__}()"]) + "\n"
 
 
-def _collect(function, imports, values, functions):
+def _collect(
+    function: FunctionType,
+    imports: dict[str, str],
+    values: dict[str, str],
+    functions: dict[str, str],
+) -> None:
     """Everything that a function uses, in an order in which it can be run."""
     text = _source(function)
     functions[function.__name__] = ""  # known, so that it may call itself
@@ -93,7 +102,9 @@ def _collect(function, imports, values, functions):
     functions[function.__name__] = text
 
 
-def _is_own_function(name, value, own, around) -> bool:
+def _is_own_function(
+    name: str, value: object, own: object, around: Mapping[str, object]
+) -> TypeGuard[FunctionType]:
     """Whether the text of `own` makes what is called `name`, decorated or not."""
     if not isinstance(own, FunctionType) or own.__globals__ is not around:
         return False
@@ -101,7 +112,7 @@ def _is_own_function(name, value, own, around) -> bool:
     return own.__name__ == name and as_written
 
 
-def _source(function) -> str:
+def _source(function: FunctionType) -> str:
     try:
         return textwrap.dedent(inspect.getsource(function)).rstrip()
     except (OSError, TypeError):
@@ -111,19 +122,19 @@ def _source(function) -> str:
         ) from None
 
 
-def _names_used(text) -> list[str]:
+def _names_used(text: str) -> list[str]:
     """The names that a text takes from around it, its decorators' too."""
     top = symtable.symtable(text, "<program>", "exec")
-    found = [s.get_name() for s in top.get_symbols() if s.is_referenced()]
+    names = [s.get_name() for s in top.get_symbols() if s.is_referenced()]
     scopes = list(top.get_children())
     while scopes:
         scope = scopes.pop()
-        found += [s.get_name() for s in scope.get_symbols() if s.is_global()]
+        names += [s.get_name() for s in scope.get_symbols() if s.is_global()]
         scopes += scope.get_children()
-    return sorted(set(found))
+    return sorted(set(names))
 
 
-def _importable(value) -> tuple[str, str] | None:
+def _importable(value: object) -> tuple[str, str] | None:
     """(module, name) of what a library gives, by the shortest public way."""
     name, home = getattr(value, "__name__", None), getattr(value, "__module__", None)
     if not isinstance(name, str) or not isinstance(home, str) or home == "__main__":
@@ -142,15 +153,15 @@ def _importable(value) -> tuple[str, str] | None:
     return (home, name) if there is value else None
 
 
-def _is_plain(value) -> bool:
+def _is_plain(value: object) -> bool:
     if not isinstance(value, _PLAIN):
         return False
     try:
-        return ast.literal_eval(repr(value)) == value
+        return bool(ast.literal_eval(repr(value)) == value)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return False
 
 
-def _short(value) -> str:
+def _short(value: object) -> str:
     words = repr(value)
     return words if len(words) <= 60 else type(value).__name__

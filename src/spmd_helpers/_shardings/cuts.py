@@ -1,14 +1,19 @@
 """The mesh axes that cut each dimension of an array: from a spec, and in words."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that cut it
 
 
-def cuts_of(spec: Any, mesh: Any, rank: int) -> Cuts | None:
+def cuts_of(
+    spec: "PartitionSpec", mesh: "Mesh | AbstractMesh", rank: int
+) -> Cuts | None:
     """For each dimension the axes longer than 1 that a spec cuts it with."""
-    cuts = []
+    cuts: list[tuple[str, ...]] = []
     for part in tuple(getattr(spec, "partitions", spec)):
         if part is not None and not isinstance(part, (str, tuple)):
             return None  # left to the compiler

@@ -7,14 +7,34 @@ object of JAX's can't be given by someone who did not import it.
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .._core.words import JAX_PMAP_AXIS, PMAP_AXIS
 from .._errors import MeshMismatch, NotUnderstood, SpecError
-from .sharding import MeshFacts, ShardingInfo, itemsize, mesh_words
+from .sharding import (
+    Entries,
+    MeshFacts,
+    ShardingInfo,
+    as_tuples,
+    itemsize,
+    mesh_words,
+)
+
+if TYPE_CHECKING:
+    from jax import Device
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    from .types import ArrayLike, DTypeLike, MeshLike, ShardingLike
 
 
-def sharding(x, sharding=None, *, mesh=None, dtype="float32") -> ShardingInfo:
+def sharding(
+    x: "ArrayLike | tuple[int, ...]",
+    sharding: "ShardingLike | None" = None,
+    *,
+    mesh: "MeshLike | None" = None,
+    dtype: "DTypeLike" = "float32",
+) -> ShardingInfo:
     """Say how an array is cut over devices, without touching its data.
 
     >>> import jax
@@ -56,7 +76,7 @@ device, 120 B, 4 copies)
         raise error.with_traceback(None) from None
 
 
-def read_mesh(mesh) -> MeshFacts:
+def read_mesh(mesh: "MeshLike") -> MeshFacts:
     """Read a Mesh, an AbstractMesh or a dict of axis sizes."""
     if isinstance(mesh, MeshFacts):
         return mesh
@@ -74,14 +94,19 @@ def read_mesh(mesh) -> MeshFacts:
     return _devices(shape, mesh.devices.flat)
 
 
-def _devices(shape, devices) -> MeshFacts:
+def _devices(shape: Mapping[str, int], devices: "Iterable[Device]") -> MeshFacts:
     devices = tuple(devices)
     kinds = Counter(getattr(d, "device_kind", None) or d.platform for d in devices)
     words = " + ".join(f"{count} × {kind}" for kind, count in kinds.items())
     return MeshFacts(shape, tuple(d.id for d in devices), words)
 
 
-def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
+def _sharding(
+    x: object,
+    sharding: "ShardingLike | None",
+    mesh: "MeshLike | None",
+    dtype: "DTypeLike",
+) -> ShardingInfo:
     x = unwrap(x)
     given = None if mesh is None else read_mesh(mesh)
     if isinstance(x, ShardingInfo):
@@ -127,8 +152,15 @@ def _sharding(x, sharding, mesh, dtype) -> ShardingInfo:
     return _lay(shape, *read_dtype(kind), own, given, "x")
 
 
-def _lay(shape, dtype, size, sharding, given, name="sharding") -> ShardingInfo:
-    spec = sharding
+def _lay(
+    shape: tuple[int, ...],
+    dtype: str,
+    size: int,
+    sharding: object,
+    given: MeshFacts | None,
+    name: str = "sharding",
+) -> ShardingInfo:
+    spec: PartitionSpec | None
     if isinstance(sharding, jax_types("NamedSharding")):
         own, spec = read_mesh(sharding.mesh), sharding.spec
         _same_mesh(given, own, name)
@@ -142,7 +174,7 @@ def _lay(shape, dtype, size, sharding, given, name="sharding") -> ShardingInfo:
                 f"sharding={words} comes without a mesh; give the mesh too, as in "
                 f"spmd.sharding({shape}, {words}, mesh=mesh)."
             )
-        own = given
+        own, spec = given, sharding
     else:
         raise NotUnderstood(_no_sharding(sharding, name))
     spec, entries, unreduced = _read_spec(spec)
@@ -159,10 +191,12 @@ def _lay(shape, dtype, size, sharding, given, name="sharding") -> ShardingInfo:
     )
 
 
-def _read_spec(spec):
+def _read_spec(
+    spec: "PartitionSpec | None",
+) -> "tuple[PartitionSpec | None, Entries, frozenset[str]]":
     """A spec with pmap's private axis name replaced, its entries, its partial sums."""
     if spec is None:
-        return None, (), ()
+        return None, (), frozenset()
     parts = tuple(getattr(spec, "partitions", spec))
     if any(type(part).__name__ == "UnconstrainedSingleton" for part in parts):
         raise NotUnderstood(
@@ -180,14 +214,14 @@ def _read_spec(spec):
     unreduced = frozenset(map(_axis, getattr(spec, "unreduced", ()) or ()))
     if PMAP_AXIS in str(parts):
         spec = type(spec)(*parts)
-    return spec, parts, unreduced
+    return spec, as_tuples(parts), unreduced
 
 
-def _axis(name) -> str:
+def _axis(name: object) -> str:
     return PMAP_AXIS if name == JAX_PMAP_AXIS else str(name)
 
 
-def _same_mesh(given: MeshFacts | None, own: MeshFacts, name: str):
+def _same_mesh(given: MeshFacts | None, own: MeshFacts, name: str) -> None:
     """Refuse a mesh= that is not the mesh which the argument is on."""
     if given is None:
         return
@@ -218,11 +252,11 @@ def _place(mesh: MeshFacts) -> str:
     return "one device" if mesh.device_ids is None else f"device {mesh.device_ids[0]}"
 
 
-def _few(ids) -> str:
+def _few(ids: Sequence[int]) -> str:
     return f"[{', '.join(map(str, ids[:8]))}{', …' if len(ids) > 8 else ''}]"
 
 
-def unwrap(x):
+def unwrap(x: Any) -> Any:
     """What a Flax variable, or a box with a value, holds."""
     for _ in range(4):
         if callable(get := getattr(x, "get_value", None)) and not isinstance(x, type):
@@ -236,24 +270,25 @@ def unwrap(x):
     return x
 
 
-def read_dtype(dtype) -> tuple[str, int]:
+def read_dtype(dtype: "DTypeLike") -> tuple[str, int]:
     """An element type's name and its bytes."""
     if isinstance(dtype, str):
         return dtype, itemsize(dtype)
+    kind: Any = dtype  # an object of NumPy's or JAX's that says its name and size
     if not isinstance(getattr(dtype, "name", None), str):
         import numpy
 
         try:
-            dtype = numpy.dtype("" if dtype is None else dtype)
+            kind = numpy.dtype("" if dtype is None else dtype)
         except TypeError:
             raise NotUnderstood(
                 f"dtype={short(dtype)} is not an element type; give one such as "
                 "'float32', 'bfloat16' or jnp.int8."
             ) from None
-    return dtype.name, int(dtype.itemsize)
+    return kind.name, int(kind.itemsize)
 
 
-def _check_type(x, sharding):
+def _check_type(x: object, sharding: "NamedSharding") -> None:
     """Refuse a type from inside a jitted function that does not tell the sharding."""
     if {mode.name for mode in sharding.mesh.axis_types} != {"Explicit"}:
         raise NotUnderstood(
@@ -263,7 +298,7 @@ def _check_type(x, sharding):
         )
 
 
-def _no_array(x) -> str:
+def _no_array(x: object) -> str:
     if isinstance(x, (bool, int, float, complex)):
         return (
             f"x={x!r} is a Python number, which has no sharding yet; put it on devices "
@@ -288,7 +323,7 @@ def _no_array(x) -> str:
     )
 
 
-def _no_sharding(sharding, name) -> str:
+def _no_sharding(sharding: object, name: str) -> str:
     if isinstance(sharding, (str, tuple, list)) or sharding is None:
         entries = [sharding] if isinstance(sharding, str) else list(sharding or ())
         wanted = f"P({', '.join(map(repr, entries))})"
@@ -303,25 +338,25 @@ def _no_sharding(sharding, name) -> str:
     )
 
 
-def _kind(x) -> str:
+def _kind(x: object) -> str:
     module, name = type(x).__module__.split(".")[0], type(x).__name__
     return "a NumPy array" if module == "numpy" else f"a {name}"
 
 
-def short(x) -> str:
+def short(x: object) -> str:
     words = " ".join(repr(x).split())
     return words if len(words) <= 60 else words[:57] + "…"
 
 
-def _is_number(x) -> bool:
+def _is_number(x: object) -> bool:
     return hasattr(x, "__index__") and not hasattr(x, "sharding")
 
 
-def is_tracer(x) -> bool:
+def is_tracer(x: object) -> bool:
     core = getattr(sys.modules.get("jax"), "core", None)
     return core is not None and isinstance(x, core.Tracer)
 
 
-def jax_types(*names) -> tuple[type, ...]:
+def jax_types(*names: str) -> tuple[type[Any], ...]:
     module = sys.modules.get("jax.sharding")
     return tuple(getattr(module, name) for name in names if hasattr(module, name))

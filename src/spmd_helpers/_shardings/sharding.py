@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from .._core.validate import axis_sizes, close_name, whole
 from .._core.words import bytes_words, count_words, join_words
@@ -22,7 +23,11 @@ from .._errors import (
     UnknownAxis,
 )
 
+if TYPE_CHECKING:
+    from jax.sharding import PartitionSpec
+
 Block = tuple[int, ...]
+Entries = tuple[tuple[str, ...], ...]  # for each dimension the axes that cut it
 
 _KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}
 _NUMBER = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
@@ -36,7 +41,7 @@ class MeshFacts:
     device_ids: tuple[int, ...] | None = None
     platform: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "shape", axis_sizes("mesh", self.shape))
 
     @property
@@ -80,15 +85,15 @@ class ShardingInfo:
     dtype: str = "float32"
     itemsize: int = 0
     mesh_shape: Mapping[str, int] = field(default_factory=dict, compare=False)
-    entries: tuple[tuple[str, ...], ...] = ()
-    spec: object = field(default=None, compare=False)
+    entries: Entries = ()
+    spec: "PartitionSpec | None" = field(default=None, compare=False)
     device_ids: tuple[int, ...] | None = None
     platform: str = field(default="", compare=False)
     unreduced: tuple[str, ...] = ()
     axes: tuple[tuple[str, int], ...] = field(init=False, default=())
 
-    def __post_init__(self):
-        def put(name, value):
+    def __post_init__(self) -> None:
+        def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         mesh = axis_sizes("mesh", self.mesh_shape)
@@ -96,7 +101,7 @@ class ShardingInfo:
         put("axes", tuple(mesh.items()))
         put("shape", _checked_shape(self.shape))
         put("itemsize", self.itemsize or itemsize(self.dtype))
-        entries = _as_tuples(self.entries)
+        entries = as_tuples(self.entries)
         _check_axes(self.shape, mesh, entries)
         put("entries", entries + ((),) * (len(self.shape) - len(entries)))
         _check_division(self.shape, mesh, self.entries)
@@ -166,28 +171,30 @@ class ShardingInfo:
 # The arithmetic. Small on purpose: the tests break each and see it caught.
 
 
-def _grid(mesh, entries):
+def _grid(mesh: Mapping[str, int], entries: Entries) -> tuple[int, ...]:
     return tuple(math.prod(mesh[axis] for axis in entry) for entry in entries)
 
 
-def _shard_shape(shape, grid):
+def _shard_shape(shape: tuple[int, ...], grid: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size // blocks for size, blocks in zip(shape, grid, strict=True))
 
 
-def _replicas(mesh, entries):
+def _replicas(mesh: Mapping[str, int], entries: Entries) -> int:
     used = {axis for entry in entries for axis in entry}
     return math.prod(size for axis, size in mesh.items() if axis not in used)
 
 
-def _coordinates(position, mesh):
+def _coordinates(position: int, mesh: dict[str, int]) -> dict[str, int]:
     """A device's index along each mesh axis; the last axis runs fastest."""
-    found = {}
+    coordinates = {}
     for axis in reversed(mesh):
-        position, found[axis] = divmod(position, mesh[axis])
-    return found
+        position, coordinates[axis] = divmod(position, mesh[axis])
+    return coordinates
 
 
-def _block_number(where, mesh, entry):
+def _block_number(
+    where: Mapping[str, int], mesh: Mapping[str, int], entry: tuple[str, ...]
+) -> int:
     """Which block of a dimension a device holds; the first axis is the slowest."""
     number = 0
     for axis in entry:
@@ -195,18 +202,18 @@ def _block_number(where, mesh, entry):
     return number
 
 
-def _slices(block, shard_shape):
+def _slices(block: Block, shard_shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     pairs = zip(block, shard_shape, strict=True)
     return tuple((i * size, (i + 1) * size) for i, size in pairs)
 
 
-def _owners(mesh, entries):
-    found: dict[Block, list[int]] = {}
+def _owners(mesh: dict[str, int], entries: Entries) -> dict[Block, tuple[int, ...]]:
+    owners: dict[Block, list[int]] = {}
     for position in range(math.prod(mesh.values())):
         where = _coordinates(position, mesh)
         block = tuple(_block_number(where, mesh, entry) for entry in entries)
-        found.setdefault(block, []).append(position)
-    return {block: tuple(found[block]) for block in sorted(found)}
+        owners.setdefault(block, []).append(position)
+    return {block: tuple(owners[block]) for block in sorted(owners)}
 
 
 # Words and checks.
@@ -254,7 +261,7 @@ def mesh_words(mesh: Mapping[str, int]) -> str:
     return " × ".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
-def _checked_shape(shape) -> tuple[int, ...]:
+def _checked_shape(shape: object) -> tuple[int, ...]:
     given = shape if isinstance(shape, tuple) else (None,)
     sizes = tuple(n for n in map(whole, given) if n is not None)
     if len(sizes) < len(given):
@@ -265,13 +272,16 @@ def _checked_shape(shape) -> tuple[int, ...]:
     return sizes
 
 
-def _as_tuples(entries) -> tuple[tuple[str, ...], ...]:
+def as_tuples(entries: Iterable[str | Iterable[str] | None]) -> Entries:
+    """The entries of a spec, each as a tuple of axes."""
     return tuple(
         () if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries
     )
 
 
-def _check_axes(shape, mesh, entries):
+def _check_axes(
+    shape: tuple[int, ...], mesh: Mapping[str, int], entries: Entries
+) -> None:
     given = f"sharding={spec_words(entries)}"
     if len(entries) > len(shape):
         fits = spec_words(entries[: len(shape)])
@@ -280,30 +290,30 @@ def _check_axes(shape, mesh, entries):
             f"array of shape {shape} has {count_words(len(shape), 'dimension')}; "
             f"give at most one entry a dimension, such as {fits}."
         )
-    seen: dict[str, int] = {}
+    dims: dict[str, int] = {}  # axis → the dimension that it cuts
     for dim, entry in enumerate(entries):
         for axis in entry:
             if axis not in mesh:
                 raise UnknownAxis(f"{given}: {_unknown(axis, mesh, entries)}")
-            if axis in seen:
+            if axis in dims:
                 once = tuple(
                     tuple(a for a in e if a != axis)
-                    if d > seen[axis]
+                    if d > dims[axis]
                     else tuple(dict.fromkeys(e))
                     for d, e in enumerate(entries)
                 )
-                where = f"for dimension {seen[axis]} and again for dimension {dim}"
-                if seen[axis] == dim:
+                where = f"for dimension {dims[axis]} and again for dimension {dim}"
+                if dims[axis] == dim:
                     where = f"twice for dimension {dim}"
                 raise AxisUsedTwice(
                     f"{given} uses the mesh axis {axis!r} {where}; an axis can cut an "
                     "array only once, so use it in one place, such as "
                     f"{spec_words(once)}."
                 )
-            seen[axis] = dim
+            dims[axis] = dim
 
 
-def _unknown(axis, mesh, entries) -> str:
+def _unknown(axis: str, mesh: Mapping[str, int], entries: Entries) -> str:
     if not mesh:
         return f"there is no axis {axis!r}: the mesh has no axes; use P()."
     has = join_words([f"{name!r} ({size})" for name, size in mesh.items()])
@@ -317,7 +327,9 @@ def _unknown(axis, mesh, entries) -> str:
     return f"{words} Use {use}, or None to leave the dimension whole."
 
 
-def _check_division(shape, mesh, entries):
+def _check_division(
+    shape: tuple[int, ...], mesh: Mapping[str, int], entries: Entries
+) -> None:
     for dim, (size, entry) in enumerate(zip(shape, entries, strict=True)):
         blocks = math.prod(mesh[axis] for axis in entry)
         if size % blocks == 0:
@@ -325,10 +337,10 @@ def _check_division(shape, mesh, entries):
         axes = join_words([f"{axis!r} ({mesh[axis]})" for axis in entry])
         less = size // blocks * blocks
         sizes = f"{less} or {less + blocks}" if less else f"{blocks}"
-        whole = tuple(() if d == dim else e for d, e in enumerate(entries))
+        uncut = tuple(() if d == dim else e for d, e in enumerate(entries))
         raise NotDivisible(
             f"sharding={spec_words(entries)}: dimension {dim} of shape {shape} has "
             f"{count_words(size, 'element')}, which do not divide into {blocks} equal "
             f"blocks over {axes}; make it {sizes}, or leave it whole with "
-            f"{spec_words(whole)}."
+            f"{spec_words(uncut)}."
         )
