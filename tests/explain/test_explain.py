@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import spmd_helpers as spmd
 from spmd_helpers._explain import explain as module
 from spmd_helpers._explain.explain import Explanation, explain
-from spmd_helpers._explain.rules.table import ANY_MESSAGE, BOTH, RULES
+from spmd_helpers._explain.rules.rule import BOTH
+from spmd_helpers._explain.rules.table import ANY_MESSAGE, RULES
 
 from .cases import CASES, NOT_ALONE, Case, errors
 from .cures import CURES, ELSEWHERE
@@ -63,7 +64,7 @@ def test_case(case: Case):
         return
     assert error is not None, "nothing was raised"
     said = explain(error)
-    assert (said.code, said.found) == (case.code, True)
+    assert (said.code, said.known) == (case.code, True)
     for words in (said.means, said.instead):
         assert "…" not in words
         assert not re.search(r"\{\w+\}|<class|_internal_pmap|frozenset", words)
@@ -304,20 +305,20 @@ def test_the_outer_error_comes_first():
 
 
 def test_a_context_that_was_cut_off_stays_so():
-    assert not explain(chained(context=SPEC_ERROR, suppress=True)).found
+    assert not explain(chained(context=SPEC_ERROR, suppress=True)).known
 
 
 def test_a_circle_ends():
     first, second = KeyError("a"), KeyError("b")
     first.__cause__, second.__cause__ = second, first
-    assert not explain(first).found
+    assert not explain(first).known
 
 
 def test_the_last_error(monkeypatch):
     for name in ("last_exc", "last_value"):
         monkeypatch.delattr(sys, name, raising=False)
     assert explain() == Explanation(
-        "", "No error has been raised here yet.", "", "", found=False
+        "", "No error has been raised here yet.", "", "", known=False
     )
     monkeypatch.setattr(sys, "last_value", SPEC_ERROR, raising=False)
     assert explain().code == "unknown-axis"
@@ -331,7 +332,7 @@ def test_the_last_error(monkeypatch):
 def test_own_errors_keep_their_words(error):
     words = "Exercise 2.1, not yet: 5 is not 6"
     expected = Explanation(
-        error.__name__, words, "", "", found=True, about=error.__name__
+        error.__name__, words, "", "", known=True, about=error.__name__
     )
     assert explain(error(words)) == expected
     assert explain(f"spmd_helpers._errors.{error.__name__}: {words}") == expected
@@ -352,12 +353,12 @@ def test_an_own_error_that_jax_caused_keeps_its_words():
 def test_unrelated_errors_stay_unknown(name):
     error = strangers()[name]
     said = explain(error)
-    assert (said.code, said.found) == ("", False)
+    assert (said.code, said.known) == ("", False)
     assert said.means.startswith(
         f"Not known here, so nothing is guessed: {type(error).__name__}"
     )
     assert (said.instead, said.chapter) == ("", "")
-    assert explain(python_text(error)).found is False
+    assert explain(python_text(error)).known is False
 
 
 # Never raises.
@@ -384,7 +385,7 @@ class Unreadable(Exception):
 )
 def test_what_is_no_known_error(given_, words):
     said = explain(given_)
-    assert (said.means, said.found) == (words, False)
+    assert (said.means, said.known) == (words, False)
     assert str(said) == words
 
 
@@ -394,7 +395,7 @@ def test_what_is_no_known_error(given_, words):
 def test_a_broken_rule_is_no_error(monkeypatch, rules, kind):
     monkeypatch.setattr(module, "RULES", rules)
     words = f"This error can't be read ({kind})."
-    assert explain(SPEC_ERROR) == Explanation("", words, "", "", found=False)
+    assert explain(SPEC_ERROR) == Explanation("", words, "", "", known=False)
 
 
 MESSAGES = [rule.says for rule in RULES] + list(RECORDED)
@@ -429,7 +430,7 @@ def exceptions(draw):
 def test_explain_always_answers(given_):
     said = explain(given_)
     assert "can't be read" not in said.means
-    assert said.found == bool(said.code)
+    assert said.known == bool(said.code)
     assert isinstance(str(said), str)
     assert said.means
 
@@ -534,7 +535,7 @@ def test_memory_of_a_chip():
 def test_no_jax_is_needed():
     text = (
         "import sys; from spmd_helpers._explain.explain import explain\n"
-        "assert explain('NameError: unbound axis name: x').found\n"
+        "assert explain('NameError: unbound axis name: x').known\n"
         "assert not {'jax', 'numpy', 'IPython'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
@@ -544,5 +545,5 @@ def test_no_jax_is_needed():
 def test_what_does_not_fit_says_so_itself():
     error = spmd.DoesNotFit(20 * 2**30, 16 * 2**30, chip="v5e", largest=(), text="")
     found = spmd.explain(error)
-    assert found.found
+    assert found.known
     assert found.means == str(error)

@@ -18,7 +18,8 @@ from spmd_helpers._explain import explain as module
 from spmd_helpers._explain import fields
 from spmd_helpers._explain.explain import Explanation, chapter_words, explain, match
 from spmd_helpers._explain.read import LONGEST, Raised, one_line, read_text
-from spmd_helpers._explain.rules.table import BOTH, RULES, records
+from spmd_helpers._explain.rules.rule import BOTH
+from spmd_helpers._explain.rules.table import RULES, records
 
 from .cases import CASES, IS_OLD, OTHER_VERSION, errors
 from .test_explain import OF_PROCESSES, RECORDED

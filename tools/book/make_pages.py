@@ -10,7 +10,8 @@ import argparse
 import re
 import sys
 
-from spmd_helpers._explain.rules.table import BOTH, records
+from spmd_helpers._explain.rules.rule import BOTH
+from spmd_helpers._explain.rules.table import records
 from tools.book.book import ROOT, BookError, read_book
 from tools.book.claims import claims_page
 from tools.book.exercises_page import exercises_page

@@ -11,7 +11,8 @@ from html import escape
 from .._core.words import table
 from .fields import CHECKS, placeholders, readable
 from .read import OWN, Raised, frame_line, one_line, read_text
-from .rules.table import ANY_MESSAGE, RULES, Rule
+from .rules.rule import Rule
+from .rules.table import ANY_MESSAGE, RULES
 
 OWN_PACKAGE = __name__.partition(".")[0]
 FRAMES = 200  # of a traceback, the innermost
@@ -27,7 +28,7 @@ class Explanation:
         means: what it means.
         instead: lines of code to write instead; '' where there is none.
         chapter: the chapter that teaches it, by its file's name, or ''.
-        found: whether the error is known.
+        known: whether there is a rule for the error.
         about: the type of the error that is explained.
     """
 
@@ -35,7 +36,7 @@ class Explanation:
     means: str
     instead: str
     chapter: str
-    found: bool
+    known: bool
     about: str = ""
 
     def _rows(self) -> list[tuple[str, str]]:
@@ -85,7 +86,7 @@ def explain(error: BaseException | str | None = None) -> Explanation:
 dimension: its devices are spent there.
         instead  P('data', None)  # or another axis of the mesh for the second
         chapter  3, mesh and partitionspec
-        >>> explain(KeyError("w")).found
+        >>> explain(KeyError("w")).known
         False
 
     Args:
@@ -93,7 +94,7 @@ dimension: its devices are spent there.
             error that is being handled, or the last one that was not.
 
     Returns:
-        An `Explanation`. Of an error that it does not know it says so (`found` is
+        An `Explanation`. Of an error that it does not know it says so (`known` is
         False) and guesses nothing. The error itself, the causes it was raised from,
         those it came up while handling, and the members of a group are looked at, in
         this order; the first known one is explained. Errors of this package come
@@ -123,7 +124,7 @@ def chapter_words(slug: str) -> str:
 
 
 def _unknown(words: str, about: str = "") -> Explanation:
-    return Explanation("", words, "", "", found=False, about=about)
+    return Explanation("", words, "", "", known=False, about=about)
 
 
 def _last_error() -> BaseException | None:
@@ -137,18 +138,17 @@ def _last_error() -> BaseException | None:
 
 def _explain_text(text: object) -> Explanation:
     if not isinstance(text, str):
-        is_type = isinstance(text, type)
-        what = (
-            f"a type, {text.__name__}" if is_type else f"of type {type(text).__name__}"
-        )
+        what = f"of type {type(text).__name__}"
+        if isinstance(text, type):
+            what = f"a type, {text.__name__}"
         return _unknown(f"explain takes an exception or a text; this is {what}.")
     errors = read_text(text)
     for raised in errors:
         if raised.kinds and raised.kinds[0] in OWN:
             return _own_words(raised.kinds[0], raised.message)
-        found = _explain(raised)
-        if found:
-            return found
+        explanation = _explain(raised)
+        if explanation:
+            return explanation
     kinds = errors[0].kinds
     return _not_known(kinds[0] if kinds else "text", errors[0].message)
 
@@ -157,9 +157,9 @@ def _explain_exception(error: BaseException) -> Explanation:
     for one in _chain(error):
         if is_own(one):
             return _own_words(type(one).__name__, _message(one))
-        found = _explain(_read(one))
-        if found:
-            return found
+        explanation = _explain(_read(one))
+        if explanation:
+            return explanation
     return _not_known(type(error).__name__, _message(error))
 
 
@@ -169,7 +169,7 @@ def is_own(error: BaseException) -> bool:
 
 
 def _own_words(kind: str, message: str) -> Explanation:
-    return Explanation(kind, message, "", "", found=True, about=kind)
+    return Explanation(kind, message, "", "", known=True, about=kind)
 
 
 def _not_known(kind: str, message: str) -> Explanation:
@@ -180,12 +180,13 @@ def _not_known(kind: str, message: str) -> Explanation:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error, what it was raised from, what it came up in, what it groups."""
-    waiting, seen = [error], set()
-    while waiting and len(seen) < 100:
+    waiting: list[BaseException | None] = [error]
+    visited: set[int] = set()
+    while waiting and len(visited) < 100:
         one = waiting.pop(0)
-        if one is None or id(one) in seen:
+        if one is None or id(one) in visited:
             continue
-        seen.add(id(one))
+        visited.add(id(one))
         yield one
         waiting.append(one.__cause__)
         if not one.__suppress_context__:
@@ -229,7 +230,7 @@ def _explain(raised: Raised) -> Explanation | None:
                 means=_filled(rule.means, words),
                 instead=_filled(rule.instead, words),
                 chapter=rule.chapter,
-                found=True,
+                known=True,
                 about=raised.kinds[0] if raised.kinds else "Error",
             )
     return None
@@ -250,9 +251,9 @@ def match(rule: Rule, raised: Raised) -> dict[str, str | None] | None:
             return None
         groups = place.groupdict() if place else {}
     for pattern in rule.patterns:
-        found = re.search(pattern, raised.message)
-        if found:
-            groups |= found.groupdict()
+        message = re.search(pattern, raised.message)
+        if message:
+            groups |= message.groupdict()
             check = CHECKS.get(rule.check)
             return groups if check is None or check(groups) else None
     return None

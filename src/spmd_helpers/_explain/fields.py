@@ -46,8 +46,8 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
 
     Example:
         >>> groups = {"shape": "(10, 3)", "dim": "0", "size": "10", "parts": "8"}
-        >>> found = readable(groups)
-        >>> found["more"], found["pads"]        # 16 is the next multiple of 8
+        >>> words = readable(groups)
+        >>> words["more"], words["pads"]        # 16 is the next multiple of 8
         ('16', '((0, 6), (0, 0))')
         >>> readable({"axis": "modle", "axes": "('data', 'model')"})["near"]
         "Did you mean 'model'?"
@@ -66,25 +66,25 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
         name: (text or "").replace(repr(JAX_PMAP_AXIS), PMAP_AXIS)
         for name, text in groups.items()
     }
-    found = {name: _words(name, text) for name, text in raw.items()}
+    words = {name: _words(name, text) for name, text in raw.items()}
     if "axes" in raw:
         names = _names(raw["axes"])
-        found["near"] = did_you_mean(raw.get("axis", ""), names).strip()
-        found["first"] = names[0] if names else "x"
-        found["axes_code"] = repr(names[0] if len(names) == 1 else tuple(names))
+        words["near"] = did_you_mean(raw.get("axis", ""), names).strip()
+        words["first"] = names[0] if names else "x"
+        words["axes_code"] = repr(names[0] if len(names) == 1 else tuple(names))
     if {"parts", "size"} <= raw.keys():
-        found |= _padding(raw)
+        words |= _padding(raw)
     if {"spec", "rank"} <= raw.keys():
         rank = int(raw["rank"])
-        found["shorter"] = f"P({', '.join(_entries(raw['spec'])[:rank])})"
-        found["entries"] = count_words(rank, "entry", "entries")
+        words["shorter"] = f"P({', '.join(_entries(raw['spec'])[:rank])})"
+        words["entries"] = count_words(rank, "entry", "entries")
     for name in ("ids", "ids_other"):
         if name in raw:
-            found[f"{name}_list"] = _shortened(_numbers(raw[name]))
+            words[f"{name}_list"] = _shortened(_numbers(raw[name]))
     if "argument" in raw:
         leaf = _LEAVES.get(raw["argument"], "NamedSharding(mesh, P())")
-        found["one_leaf"] = leaf
-    return found
+        words["one_leaf"] = leaf
+    return words
 
 
 def same_devices(groups: Mapping[str, str | None]) -> bool:
@@ -179,12 +179,12 @@ def _padding(raw: Mapping[str, str]) -> dict[str, str]:
     """The next size that divides, and the pads of every dimension up to it."""
     size, parts = int(raw["size"]), int(raw["parts"])
     missing = -size % max(parts, 1)
-    found = {"more": str(size + missing)}
+    words = {"more": str(size + missing)}
     if {"shape", "dim"} <= raw.keys():
         rank, dim = len(_numbers(raw["shape"])), int(raw["dim"])
         pads = [f"(0, {missing if i == dim else 0})" for i in range(rank)]
-        found["pads"] = f"({', '.join(pads)}{',' if rank == 1 else ''})"
-    return found
+        words["pads"] = f"({', '.join(pads)}{',' if rank == 1 else ''})"
+    return words
 
 
 def _entries(spec: str) -> list[str]:

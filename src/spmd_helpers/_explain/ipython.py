@@ -1,11 +1,15 @@
 """`%load_ext spmd_helpers`: below an error that `explain` knows, what it means."""
 
 import contextlib
+from typing import TYPE_CHECKING, Any
 
 from .explain import explain, is_own
 
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
 
-def load_ipython_extension(shell) -> None:
+
+def load_ipython_extension(shell: "InteractiveShell") -> None:
     """Show an explanation below the traceback of a sharding error, from now on.
 
     IPython calls it for `%load_ext spmd_helpers`. The traceback stays as it is; a few
@@ -23,7 +27,7 @@ def load_ipython_extension(shell) -> None:
     shell.events.register("post_run_cell", _after_cell)
 
 
-def unload_ipython_extension(shell) -> None:
+def unload_ipython_extension(shell: "InteractiveShell") -> None:
     """Show no more explanations; IPython calls it for `%unload_ext spmd_helpers`.
 
     Args:
@@ -33,7 +37,7 @@ def unload_ipython_extension(shell) -> None:
         shell.events.unregister("post_run_cell", _after_cell)
 
 
-def _after_cell(result) -> None:
+def _after_cell(result: "ExecutionResult") -> None:
     """Called by IPython with the ExecutionResult of each cell."""
     try:
         error = result.error_in_exec
@@ -42,10 +46,10 @@ def _after_cell(result) -> None:
         if is_own(error) or _is_expected():
             return
         explanation = explain(error)
-        if explanation.found:
+        if explanation.known:
             from IPython.display import display
 
-            display(explanation)
+            display(explanation)  # type: ignore[no-untyped-call]  # IPython has no type
     except Exception:
         return  # the traceback stands above: whatever fails here must not cover it
 
@@ -54,8 +58,7 @@ def _is_expected() -> bool:
     """Whether the front end said that the running cell may raise."""
     from IPython import get_ipython
 
-    asked = getattr(get_ipython(), "get_parent", dict)()
-    tags = asked.get("metadata", {}).get("tags", ())
-    return "raises-exception" in tags or not asked.get("content", {}).get(
-        "stop_on_error", True
-    )
+    request: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
+    tags = request.get("metadata", {}).get("tags", ())
+    stops = request.get("content", {}).get("stop_on_error", True)
+    return "raises-exception" in tags or not stops

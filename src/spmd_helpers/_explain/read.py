@@ -1,6 +1,5 @@
 """A pasted error as an error: its type, its message and the lines it passed through."""
 
-import itertools
 import re
 from dataclasses import dataclass
 
@@ -70,8 +69,9 @@ def frame_line(file: str, function: str, line: str, part: str = "") -> str:
 
     A line that asserts stays whole, so that it can be told from its parts.
     """
-    whole = line.strip()
-    code = whole if whole.startswith("assert") else part.strip() or whole
+    statement = line.strip()
+    asserts = statement.startswith("assert")
+    code = statement if asserts else part.strip() or statement
     return f"{file}:{function}: {code}"
 
 
@@ -101,14 +101,14 @@ def read_text(text: str) -> list[Raised]:
     """
     plain = _BAR.sub("", _COLORS.sub("", text[-LONGEST_TEXT:]))
     plain = _JAX_NOTE.sub("", plain)
-    found = []
+    errors: list[Raised] = []
     for part in _CHAIN.split(plain):
         raised = _RAISED.search(part)
         if raised:
             message = one_line(raised["message"] or "")
             frames = _frames(part[: raised.start()])
-            found.insert(0, Raised((raised["kind"],), message, frames))
-    return found or [Raised((), one_line(plain))]
+            errors.insert(0, Raised((raised["kind"],), message, frames))
+    return errors or [Raised((), one_line(plain))]
 
 
 def _frames(text: str) -> str:
@@ -117,10 +117,10 @@ def _frames(text: str) -> str:
         line, marks = frame[3] or "", frame[4] or ""
         part = line[len(marks) - len(marks.lstrip()) : len(marks) or None]
         lines.append(frame_line(frame[1], frame[2], line, part))
-    starts = [] if lines else [m.start() for m in _IPYTHON_FRAME.finditer(text)]
-    for start, end in itertools.pairwise([*starts, len(text)]):
-        frame = _IPYTHON_FRAME.match(text, start)
-        arrow = _ARROW.search(text, start, end)
+    heads = [] if lines else list(_IPYTHON_FRAME.finditer(text))
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    for head, end in zip(heads, ends, strict=False):
+        arrow = _ARROW.search(text, head.start(), end)
         code = arrow[1].strip() if arrow else ""
-        lines.append(frame_line(frame[1] or "cell", frame[2] or "<module>", code))
+        lines.append(frame_line(head[1] or "cell", head[2] or "<module>", code))
     return "\n".join(lines)

@@ -3,10 +3,12 @@
 Each rule is one dict; `table` says what its keys hold.
 """
 
+from .rule import RuleFields
+
 MODES = "05_three_modes"
 TYPE = ("ShardingTypeError",)
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     {
         "code": "contraction-is-ambiguous",
         "raised": TYPE,

@@ -4,6 +4,7 @@ Each rule is one dict; `table` says what its keys hold.
 """
 
 from ..read import innermost
+from .rule import RuleFields
 
 JIT = "02_jit_sharding"
 MODES = "05_three_modes"
@@ -17,7 +18,7 @@ def _calls(names: str) -> str:
     return innermost(rf":[\w<>]+: (?!assert\b)[^\n]*\b(?P<op>{names})\(")
 
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     # Axis names and collectives.
     {
         "code": "axis-index-under-jit",

@@ -4,10 +4,11 @@ Each rule is one dict; `table` says what its keys hold.
 """
 
 from ..read import innermost
+from .rule import RuleFields
 
 MESH = "03_mesh_and_partitionspec"
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     # Devices.
     {
         "code": "too-late-for-devices",

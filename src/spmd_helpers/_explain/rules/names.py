@@ -3,6 +3,8 @@
 Each rule is one dict; `table` says what its keys hold.
 """
 
+from .rule import RuleFields
+
 PMAP = "01_pmap_mnist"
 JIT = "02_jit_sharding"
 MESH = "03_mesh_and_partitionspec"
@@ -24,7 +26,7 @@ def _gone(module: str, names: str) -> tuple[str, ...]:
     )
 
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     # JAX.
     {
         "code": "make-mesh-keyword",

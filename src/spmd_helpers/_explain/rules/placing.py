@@ -3,9 +3,11 @@
 Each rule is one dict; `table` says what its keys hold.
 """
 
+from .rule import RuleFields
+
 MESH = "03_mesh_and_partitionspec"
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     # Specs.
     {
         "code": "unknown-axis",

@@ -4,6 +4,7 @@ Each rule is one dict; `table` says what its keys hold.
 """
 
 from ..read import innermost
+from .rule import RuleFields
 
 JIT = "02_jit_sharding"
 FOLLOWS = "04_computation_follows_data"
@@ -18,7 +19,7 @@ _ONE = (
 )
 _OTHER = r" (?P<name_other>.*?)(?: of .*?)? with device ids (?P<ids_other>\[[\d, ]*\])"
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     # Where arguments lie.
     {
         "code": "device-order-differs",

@@ -4,11 +4,12 @@ Each rule is one dict; `table` says what its keys hold.
 """
 
 from ..read import innermost
+from .rule import RuleFields
 
 PMAP = "01_pmap_mnist"
 MODES = "05_three_modes"
 
-RULES = (
+RULES: tuple[RuleFields, ...] = (
     # pmap.
     {
         "code": "pmap-rows",
