@@ -766,8 +766,8 @@ EAGER = [
     eager(requests, "_ELEMENTWISE", set(), "put_where_it_lies"),
     eager(requests, "_EXCHANGES", set(), "all_to_all_by_hand"),
     eager(findings_requests, "_PADDED", 0, "vocabulary_padded_a_little"),
-    eager(shardings, "is_asked", always(False), CHANGED),
-    eager(gathered, "is_asked", always(False), RESHAPED),
+    eager(shardings, "is_requested", always(False), CHANGED),
+    eager(gathered, "is_requested", always(False), RESHAPED),
     eager(shardings, "_same_ending", always(0), OTHERS),
     # What a compiled program shows.
     eager(findings_compiled, "_is_turn", always(True), "scanned_fsdp"),

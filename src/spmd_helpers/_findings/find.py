@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from math import prod
 
 from .._core.source_lines import place_name
-from .._jaxprs.requests import asked_by
+from .._jaxprs.requests import requests_of
 from .._jaxprs.shard_maps import Drawn, Sum, Unchecked, mapped_by
 from .._shardings.cuts import array_words
 from . import compiled as hlo
@@ -43,7 +43,7 @@ def find(seen: Evidence, named: Named = place_name) -> tuple[Finding, ...]:
 def _all(seen: Evidence, named: Named) -> Iterator[Finding]:
     asked = None
     if seen.jaxpr is not None:
-        asked = asked_by(seen.jaxpr)
+        asked = requests_of(seen.jaxpr)
         inside = mapped_by(seen.jaxpr)
         for each in dict.fromkeys(inside.sums.values()):
             yield _summed(each, named)

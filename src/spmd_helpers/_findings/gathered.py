@@ -7,7 +7,7 @@ from .._core.words import bytes_words, join_words
 from .._hlo.dataflow import Path, Place, back, uses
 from .._hlo.opcodes import BY_ELEMENT, Does, does
 from .._hlo.parser import Instruction, Module
-from .._jaxprs.requests import Asked, Request, Reshape, is_asked
+from .._jaxprs.requests import Request, Reshape, TracedRequests, is_requested
 from .._shardings.cuts import array_words, spec_words
 from .compiled import Gathered, array_of, source_of, whole_axis
 from .evidence import Evidence, Leaf
@@ -30,7 +30,7 @@ _FARTHEST = 12
 
 
 def whole(
-    seen: Evidence, found: list[Gathered], asked: Asked | None, named: Named
+    seen: Evidence, found: list[Gathered], asked: TracedRequests | None, named: Named
 ) -> Iterator[Finding]:
     """`gathered-output`, `gathered-reshard`, `gathered-reshape`, `gathered-operand`."""
     if asked is None or asked.explicit:
@@ -50,7 +50,7 @@ Found = Iterator[tuple[list[Gathered], Finding]]
 
 
 def _outputs(
-    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
 ) -> Found:
     if len(asked.results) != len(seen.outputs):
         return
@@ -62,7 +62,7 @@ def _outputs(
         if (
             out.sharding_info is None
             or out.sharding is not None
-            or held.asked is not None
+            or held.request is not None
         ):
             continue
         if out in known:
@@ -71,7 +71,7 @@ def _outputs(
         if each is None or out.sharding_info.bytes_per_device < SMALL_BYTES:
             continue
         axes = {whole_axis(axis) for axis in each.axes}
-        if is_asked(asked, out.shape, cuts(out, seen), axes):
+        if is_requested(asked, out.shape, cuts(out, seen), axes):
             continue
         # Padded to a multiple of the devices it may be a little larger.
         elements = prod(out.sharding_info.shard_shape)
@@ -154,7 +154,7 @@ def _uneven(seen: Evidence, out: Leaf, each: Gathered) -> str | None:
 
 
 def _reshards(
-    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
 ) -> Found:
     wanted = [r for r in asked.requests.values() if r.kind != "device_put"]
     for each in found:
@@ -206,7 +206,7 @@ def _reshard(seen: Evidence, each: Gathered, request: Request, named: Named) -> 
 
 
 def _reshapes(
-    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
 ) -> Found:
     for each in found:
         small = each.shape.nbytes < SMALL_BYTES
@@ -288,7 +288,7 @@ def _fits(each: Gathered, shape: tuple[int, ...], dimension: int) -> bool:
 
 
 def _operands(
-    seen: Evidence, found: list[Gathered], asked: Asked, named: Named
+    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
 ) -> Found:
     for each in found:
         if each.shape.nbytes < SMALL_BYTES:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from .._core.words import bytes_words, count_words
-from .._jaxprs.requests import Asked, Key, Request, padding
+from .._jaxprs.requests import Key, Request, TracedRequests, padding
 from .._shardings.cuts import Cuts, array_words, spec_words
 from .evidence import Evidence
 from .finding import SMALL_BYTES, Finding, Named, axes_words
@@ -15,14 +15,16 @@ from .shardings import cuts, partners
 _PADDED = 0.05
 
 
-def constraints(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[Finding]:
+def constraints(
+    seen: Evidence, asked: TracedRequests | None, named: Named
+) -> Iterator[Finding]:
     """`padded-constraint` and `dropped-constraint` of specs that don't divide.
 
     However small the array: the reader asked for it in so many words.
     """
     if asked is None:
         return
-    direct = {held.asked: n for n, held in enumerate(asked.results)}
+    direct = {held.request: n for n, held in enumerate(asked.results)}
     for key, request in asked.requests.items():
         uneven = padding(request) if request.kind == "constraint" else None
         if uneven is None:
@@ -82,7 +84,9 @@ def _dropped(
     )
 
 
-def device_puts(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[Finding]:
+def device_puts(
+    seen: Evidence, asked: TracedRequests | None, named: Named
+) -> Iterator[Finding]:
     """`dropped-constraint` of a device_put that jit passes over, on Auto axes."""
     if asked is None:
         return
@@ -106,7 +110,9 @@ def device_puts(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[F
         )
 
 
-def _lies(key: Key, request: Request, seen: Evidence, asked: Asked) -> Cuts | None:
+def _lies(
+    key: Key, request: Request, seen: Evidence, asked: TracedRequests
+) -> Cuts | None:
     """How the array lies after a device_put, if a result or an argument tells."""
     for out, held in zip(seen.outputs, asked.results, strict=False):
         if key in held.puts and out.shape == request.shape:
@@ -124,7 +130,9 @@ def _line(request: Request, named: Named) -> str | None:
 # --- Moved without asking ------------------------------------------------------------
 
 
-def reshards(seen: Evidence, asked: Asked | None, named: Named) -> Iterator[Finding]:
+def reshards(
+    seen: Evidence, asked: TracedRequests | None, named: Named
+) -> Iterator[Finding]:
     """`unrequested-reshard`: all-to-alls in a program that asks for no move."""
     moved = [
         c
@@ -182,7 +190,7 @@ def _taken(request: Request, seen: Evidence, named: Named) -> Finding | None:
     return None
 
 
-def _as_given(number: int, seen: Evidence, asked: Asked) -> bool:
+def _as_given(number: int, seen: Evidence, asked: TracedRequests) -> bool:
     """Whether an output is asked to lie as the argument that it belongs to does."""
     out = seen.outputs[number]
     found = partners(out, asked.results[number], seen)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .._core.words import bytes_words, count_words, join_words
-from .._jaxprs.requests import Asked, Held, is_asked
+from .._jaxprs.requests import TracedArray, TracedRequests, is_requested
 from .._shardings.cuts import Cuts, array_words, cuts_of, spec_words
 from .evidence import Evidence, Leaf
 from .finding import SMALL_BYTES, Finding, axes_words, few
@@ -59,7 +59,7 @@ class Stray:
         return held - held // prod(sizes[axis] for axis in self.lost)
 
 
-def results(seen: Evidence, asked: Asked | None) -> Iterator[Finding]:
+def results(seen: Evidence, asked: TracedRequests | None) -> Iterator[Finding]:
     """`replicated-output` and `moved-output`."""
     replicated, moved = strays(seen, asked)
     if replicated:
@@ -68,7 +68,9 @@ def results(seen: Evidence, asked: Asked | None) -> Iterator[Finding]:
         yield _moved(moved)
 
 
-def strays(seen: Evidence, asked: Asked | None) -> tuple[list[Stray], list[Stray]]:
+def strays(
+    seen: Evidence, asked: TracedRequests | None
+) -> tuple[list[Stray], list[Stray]]:
     """The results that come out whole along an axis, and those cut otherwise."""
     replicated: list[Stray] = []
     moved: list[Stray] = []
@@ -76,12 +78,12 @@ def strays(seen: Evidence, asked: Asked | None) -> tuple[list[Stray], list[Stray
         return replicated, moved
     for out, held in zip(seen.outputs, asked.results, strict=True):
         out_cuts = cuts(out, seen)
-        if out.sharding is not None or held.asked is not None or out_cuts is None:
+        if out.sharding is not None or held.request is not None or out_cuts is None:
             continue
         pair = _pair(out, out_cuts, held, seen)
         if out.sharding_info is None or pair is None:
             continue
-        if is_asked(asked, out.shape, out_cuts, pair.lost):
+        if is_requested(asked, out.shape, out_cuts, pair.lost):
             continue
         if pair.lost and pair.wasted_bytes >= SMALL_BYTES:
             replicated.append(pair)
@@ -121,7 +123,7 @@ def _moved(pairs: list[Stray]) -> Finding:
     )
 
 
-def _pair(out: Leaf, out_cuts: Cuts, held: Held, seen: Evidence) -> Stray | None:
+def _pair(out: Leaf, out_cuts: Cuts, held: TracedArray, seen: Evidence) -> Stray | None:
     """The argument that a result belongs to, if all that it may be agree on a cut."""
     found = partners(out, held, seen)
     all_cuts = [cuts(leaf, seen) for leaf in found]
@@ -140,7 +142,7 @@ def _pair(out: Leaf, out_cuts: Cuts, held: Held, seen: Evidence) -> Stray | None
     return None
 
 
-def partners(out: Leaf, held: Held, seen: Evidence) -> list[Leaf]:
+def partners(out: Leaf, held: TracedArray, seen: Evidence) -> list[Leaf]:
     """The arguments that a result may be the gradient, or the next value, of.
 
     They have its shape and dtype. Those whose path ends like its own come first; if

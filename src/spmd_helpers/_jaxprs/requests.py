@@ -6,13 +6,25 @@ is known of an array without asking the compiler: whether it is one of the argum
 changed element by element only, so that it lies as this one does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, TypeGuard
 
 from .._shardings.cuts import Cuts, cuts_of
-from .walk import Around, Tracing, equations, own_line
+from .walk import (
+    Around,
+    Aval,
+    ClosedJaxpr,
+    Equation,
+    Jaxpr,
+    Tracing,
+    equations,
+    own_line,
+)
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 # What is computed for each element by itself.
 _ELEMENTWISE = {
@@ -60,19 +72,19 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Held:
+class TracedArray:
     """What is known of one array of a traced function.
 
     Attributes:
         leaves: the arguments that it is, changed element by element at most.
-        asked: the request that it is the result of, itself.
+        request: the key of the request that it is the result of, itself.
         puts: the device_puts that it went through, element by element since.
         backward: it comes from a backward pass.
         turned: it is a transposed array, not of a backward pass.
     """
 
     leaves: frozenset[int] = frozenset()
-    asked: Key | None = None
+    request: Key | None = None
     puts: frozenset[Key] = frozenset()
     backward: bool = False
     turned: bool = False
@@ -91,12 +103,12 @@ class Reshape:
 
 
 @dataclass
-class Asked(Tracing):
+class TracedRequests(Tracing[TracedArray]):
     """All requests of a function, and what is known of its results.
 
     Attributes:
         requests: by where they stand.
-        results: a Held for each output.
+        results: a TracedArray for each output.
         reshapes: of arrays that are no arguments.
         taken: how a shard_map takes its operands, where these are arguments.
         exchanges: whether a shard_map has a collective in it.
@@ -104,30 +116,32 @@ class Asked(Tracing):
     """
 
     requests: dict[Key, Request] = field(default_factory=dict)
-    results: list[Held] = field(default_factory=list)
+    results: list[TracedArray] = field(default_factory=list)
     reshapes: dict[Key, Reshape] = field(default_factory=dict)
     taken: dict[Key, Request] = field(default_factory=dict)
     exchanges: bool = False
     explicit: bool = False
 
-    def nothing(self, aval: Any, value: Any = None) -> Held:
-        return Held()
+    def nothing(self, aval: Aval, value: object = None) -> TracedArray:
+        return TracedArray()
 
-    def join(self, one: Held, other: Held) -> Held:
-        return Held(
+    def join(self, one: TracedArray, other: TracedArray) -> TracedArray:
+        return TracedArray(
             leaves=one.leaves | other.leaves,
-            asked=one.asked if one.asked == other.asked else None,
+            request=one.request if one.request == other.request else None,
             puts=one.puts | other.puts,
             backward=one.backward or other.backward,
             turned=one.turned and other.turned,
         )
 
-    def element(self, value: Held) -> Held:
-        return Held(backward=value.backward)
+    def element(self, value: TracedArray) -> TracedArray:
+        return TracedArray(backward=value.backward)
 
     stacked = element
 
-    def plain(self, eqn: Any, ins: list[Held], around: Around) -> list[Held]:
+    def plain(
+        self, eqn: Equation, ins: list[TracedArray], around: Around
+    ) -> list[TracedArray]:
         name = eqn.primitive.name
         if name == "sharding_constraint":
             return self._ask(eqn, "constraint", [eqn.params["sharding"]], ins, around)
@@ -141,29 +155,34 @@ class Asked(Tracing):
         backward = is_backward(around.stack(eqn)) or any(x.backward for x in ins)
         if name not in _ELEMENTWISE:
             turned = name == "transpose" and not backward
-            return [Held(backward=backward, turned=turned) for _ in eqn.outvars]
+            return [TracedArray(backward=backward, turned=turned) for _ in eqn.outvars]
         shape = eqn.outvars[0].aval.shape
-        whole = [
-            held
-            for held, variable in zip(ins, eqn.invars, strict=True)
+        arrays = [
+            x
+            for x, variable in zip(ins, eqn.invars, strict=True)
             if getattr(variable.aval, "shape", None) == shape
         ]
-        both = Held(
-            leaves=frozenset().union(*(held.leaves for held in whole)),
-            puts=frozenset().union(*(held.puts for held in whole)),
+        both = TracedArray(
+            leaves=frozenset().union(*(x.leaves for x in arrays)),
+            puts=frozenset().union(*(x.puts for x in arrays)),
             backward=backward,
-            turned=bool(whole) and all(held.turned for held in whole),
+            turned=bool(arrays) and all(x.turned for x in arrays),
         )
         return [both for _ in eqn.outvars]
 
-    def call(self, eqn: Any, inner: Any, ins: list[Held], inside: Around) -> list[Held]:
+    def call(
+        self, eqn: Equation, inner: Jaxpr, ins: list[TracedArray], inside: Around
+    ) -> list[TracedArray]:
         outs = self.through(inner, ins, inside)
-        asked = eqn.params.get("out_shardings", ())
-        if len(asked) != len(outs) or not any(hasattr(s, "spec") for s in asked):
+        shardings = eqn.params.get("out_shardings", ())
+        named = any(hasattr(sharding, "spec") for sharding in shardings)
+        if len(shardings) != len(outs) or not named:
             return outs
-        return self._requested(eqn, "jit", asked, outs, inside.path)
+        return self._requested(eqn, "jit", shardings, outs, inside.path)
 
-    def mapped(self, eqn: Any, ins: list[Held], inside: Around) -> list[Held]:
+    def mapped(
+        self, eqn: Equation, ins: list[TracedArray], inside: Around
+    ) -> list[TracedArray]:
         names = {e.primitive.name for e in equations(eqn.params["jaxpr"])}
         self.exchanges |= not names.isdisjoint(_EXCHANGES)
         specs, mesh = eqn.params["in_specs"], eqn.params["mesh"]
@@ -171,21 +190,30 @@ class Asked(Tracing):
             if x.leaves:
                 of = request("shard_map", eqn.invars[n].aval, spec, mesh, x.leaves)
                 self.taken[(*inside.path, n)] = replace(of, line=own_line(eqn))
-        whole = [Held() for _ in eqn.outvars]
-        return [replace(held, asked=inside.path) for held in whole]
+        return [TracedArray(request=inside.path) for _ in eqn.outvars]
 
     def _ask(
-        self, eqn: Any, kind: str, asked: Iterable[Any], ins: list[Held], around: Around
-    ) -> list[Held]:
-        return self._requested(eqn, kind, asked, ins, around.key(eqn))
+        self,
+        eqn: Equation,
+        kind: str,
+        shardings: Iterable[object],
+        ins: list[TracedArray],
+        around: Around,
+    ) -> list[TracedArray]:
+        return self._requested(eqn, kind, shardings, ins, around.key(eqn))
 
     def _requested(
-        self, eqn: Any, kind: str, asked: Iterable[Any], held: list[Held], key: Key
-    ) -> list[Held]:
+        self,
+        eqn: Equation,
+        kind: str,
+        shardings: Iterable[object],
+        ins: list[TracedArray],
+        key: Key,
+    ) -> list[TracedArray]:
         outs = []
-        for n, (sharding, x) in enumerate(zip(asked, held, strict=True)):
+        for n, (sharding, x) in enumerate(zip(shardings, ins, strict=True)):
             # JAX asks for the place of scalars by itself, where it differentiates.
-            if not hasattr(sharding, "spec") or not eqn.outvars[n].aval.shape:
+            if not _is_named(sharding) or not eqn.outvars[n].aval.shape:
                 outs.append(x)
                 continue
             here = (*key, n)
@@ -193,29 +221,34 @@ class Asked(Tracing):
             of = request(kind, after, sharding.spec, sharding.mesh, x.leaves)
             if kind == "device_put":
                 before = getattr(eqn.invars[n].aval, "memory_space", None)
-                of = replace(of, moves_memory=before != after.memory_space)
+                moves = before != getattr(after, "memory_space", None)
+                of = replace(of, moves_memory=moves)
             self.requests[here] = replace(of, line=own_line(eqn))
             if kind == "device_put" and not of.explicit:
                 outs.append(replace(x, puts=x.puts | {here}))
             else:
-                outs.append(replace(x, asked=here, turned=False))
+                outs.append(replace(x, request=here, turned=False))
         return outs
 
 
-def asked_by(jaxpr: Any) -> Asked:
+def requests_of(jaxpr: ClosedJaxpr) -> TracedRequests:
     """Read a closed jaxpr whose arguments are the leaves 0, 1, … in order."""
-    found = Asked()
+    traced = TracedRequests()
     count = len(jaxpr.jaxpr.invars)
-    found.results = found.through(
-        jaxpr, [Held(leaves=frozenset({n})) for n in range(count)]
+    traced.results = traced.through(
+        jaxpr, [TracedArray(leaves=frozenset({n})) for n in range(count)]
     )
     variables = [*jaxpr.jaxpr.invars, *jaxpr.jaxpr.outvars]
-    found.explicit = any(_is_explicit(v.aval) for v in variables)
-    return found
+    traced.explicit = any(_is_explicit(v.aval) for v in variables)
+    return traced
 
 
 def request(
-    kind: str, aval: Any, spec: Any, mesh: Any, leaves: frozenset[int]
+    kind: str,
+    aval: Aval,
+    spec: "PartitionSpec",
+    mesh: "Mesh | AbstractMesh",
+    leaves: frozenset[int],
 ) -> Request:
     """What a spec on a mesh asks of an array of this type."""
     return Request(
@@ -229,20 +262,23 @@ def request(
     )
 
 
-def is_asked(
-    asked: Asked, shape: tuple[int, ...], cuts: Cuts | None, whole: Iterable[str]
+def is_requested(
+    traced: TracedRequests,
+    shape: tuple[int, ...],
+    cuts: Cuts | None,
+    uncut: Collection[str],
 ) -> bool:
     """Whether a function asks somewhere for an array that lies so.
 
     That is one of this shape with these cuts, or one of as many elements, in another
-    shape, that is whole along these axes.
+    shape, that is not cut over these axes.
     """
-    for request in asked.requests.values():
+    for request in traced.requests.values():
         if (request.shape, request.cuts) == (shape, cuts):
             return True
-        if whole and request.cuts is not None and prod(request.shape) == prod(shape):
+        if uncut and request.cuts is not None and prod(request.shape) == prod(shape):
             cut = {axis for axes in request.cuts for axis in axes}
-            if cut.isdisjoint(whole):
+            if cut.isdisjoint(uncut):
                 return True
     return False
 
@@ -263,12 +299,16 @@ def is_backward(stack: str) -> bool:
     return "transpose(" in stack
 
 
-def _has_explicit(mesh: Any) -> bool:
+def _has_explicit(mesh: "Mesh | AbstractMesh | None") -> bool:
     return any(
         getattr(kind, "name", "") == "Explicit"
         for kind in getattr(mesh, "axis_types", ()) or ()
     )
 
 
-def _is_explicit(aval: Any) -> bool:
+def _is_named(sharding: object) -> "TypeGuard[NamedSharding]":
+    return hasattr(sharding, "spec")
+
+
+def _is_explicit(aval: Aval) -> bool:
     return _has_explicit(getattr(getattr(aval, "sharding", None), "mesh", None))

@@ -7,10 +7,23 @@ a value counts as varying though all devices hold the same. Here it stays the sa
 
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .requests import is_backward
-from .walk import Around, Tracing, equations, own_line
+from .requests import Key, is_backward
+from .walk import (
+    Around,
+    Aval,
+    ClosedJaxpr,
+    Equation,
+    Jaxpr,
+    Tracing,
+    Variable,
+    equations,
+    own_line,
+)
+
+if TYPE_CHECKING:
+    from jax.sharding import PartitionSpec
 
 _NONE: frozenset[str] = frozenset()
 
@@ -94,16 +107,16 @@ class Drawn:
 
 
 @dataclass
-class Mapped(Tracing):
+class Mapped(Tracing[Alike]):
     """What a jaxpr's shard_maps do to what is the same on their devices."""
 
-    sums: dict[tuple, Sum] = field(default_factory=dict)
-    unchecked: dict[tuple, Unchecked] = field(default_factory=dict)
-    drawn: dict[tuple, Drawn] = field(default_factory=dict)
+    sums: dict[Key, Sum] = field(default_factory=dict)
+    unchecked: dict[Key, Unchecked] = field(default_factory=dict)
+    drawn: dict[Key, Drawn] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     averaged: frozenset[str] = _NONE
 
-    def nothing(self, aval: Any, value: Any = None) -> Alike:
+    def nothing(self, aval: Aval, value: Any = None) -> Alike:
         number = None
         if value is not None and getattr(aval, "shape", None) == ():
             try:
@@ -130,7 +143,7 @@ class Mapped(Tracing):
             number=None,
         )
 
-    def mapped(self, eqn: Any, ins: list[Alike], inside: Around) -> list[Alike]:
+    def mapped(self, eqn: Equation, ins: list[Alike], inside: Around) -> list[Alike]:
         params = eqn.params
         sizes, averaged = self.sizes, self.averaged
         self.sizes = {str(a): n for a, n in params["mesh"].shape.items() if n > 1}
@@ -158,11 +171,11 @@ class Mapped(Tracing):
         self.sizes, self.averaged = sizes, averaged
         return [Alike(data=True) for _ in outs]
 
-    def plain(self, eqn: Any, ins: list[Alike], around: Around) -> list[Alike]:
+    def plain(self, eqn: Equation, ins: list[Alike], around: Around) -> list[Alike]:
         name = eqn.primitive.name
         axes = self._axes(eqn)
-        whole = eqn.params.get("axis_index_groups") is None
-        if name in _SUMS and axes and whole:
+        all_devices = eqn.params.get("axis_index_groups") is None
+        if name in _SUMS and axes and all_devices:
             return self._sum(eqn, ins, around)
         both = Alike(
             varies=frozenset().union(*(x.varies for x in ins)),
@@ -171,9 +184,9 @@ class Mapped(Tracing):
         )
         if name == "axis_index":
             both = Alike(varies=axes, data=True)
-        elif name in _ALIKE and axes and whole:
+        elif name in _ALIKE and axes and all_devices:
             both = replace(both, varies=both.varies - axes, unsure=both.unsure - axes)
-        elif name in _APART or not whole:
+        elif name in _APART or not all_devices:
             both = replace(both, varies=both.varies | axes, unsure=both.unsure | axes)
         if name in _LINEAR:
             both = replace(both, summed=self._still_summed(name, ins))
@@ -184,7 +197,7 @@ class Mapped(Tracing):
 
     # Sums.
 
-    def _sum(self, eqn: Any, ins: list[Alike], around: Around) -> list[Alike]:
+    def _sum(self, eqn: Equation, ins: list[Alike], around: Around) -> list[Alike]:
         axes, outs = self._axes(eqn), []
         backward = is_backward(around.stack(eqn))
         for n, x in enumerate(ins):
@@ -194,7 +207,7 @@ class Mapped(Tracing):
             outs.append(Alike(x.varies - axes, x.unsure - axes, summed, x.data))
         return outs
 
-    def _judge(self, eqn: Any, n: int, x: Alike, around: Around) -> None:
+    def _judge(self, eqn: Equation, n: int, x: Alike, around: Around) -> None:
         """Whether a sum of what is alike along an axis is a mistake."""
         axes = self._axes(eqn)
         same = axes - x.varies
@@ -204,19 +217,21 @@ class Mapped(Tracing):
             return  # the mean of equal values is that value
         if not mean and self._cancels(eqn.outvars[n], around):
             return
-        told = gradient if mean else same
+        redundant = gradient if mean else same
         self.sums[(*around.key(eqn), n)] = Sum(
-            axes=self._order(told),
-            devices=prod(self.sizes[axis] for axis in told),
+            axes=self._order(redundant),
+            devices=prod(self.sizes[axis] for axis in redundant),
             mean=mean,
             gradient=bool(gradient),
             line=own_line(eqn),
         )
 
-    def _divided(self, variable: Any, axes: frozenset[str], around: Around) -> bool:
+    def _divided(
+        self, variable: Variable, axes: frozenset[str], around: Around
+    ) -> bool:
         """Whether all that is done with a sum is to divide it by the devices."""
         devices = prod(self.sizes[axis] for axis in axes)
-        users = around.used_by(variable) or ()
+        users = around.users_of(variable) or ()
         for user in users:
             if user.primitive.name == "convert_element_type":
                 if not self._divided(user.outvars[0], axes, around):
@@ -228,23 +243,23 @@ class Mapped(Tracing):
                 return False
         return bool(users)
 
-    def _cancels(self, variable: Any, around: Around) -> bool:
+    def _cancels(self, variable: Variable, around: Around) -> bool:
         """Whether a sum is only divided by, or divides, one that is as much too large.
 
         As in psum(x, ('data', 'model')) / psum(n, ('data', 'model')).
         """
-        users = around.used_by(variable)
+        users = around.users_of(variable) or []
         return bool(users) and all(
             user.primitive.name == "div"
             and all(self._is_sum(v, around) for v in user.invars)
             for user in users
         )
 
-    def _is_sum(self, variable: Any, around: Around) -> bool:
-        made = around.made_by(variable)
-        while made is not None and made.primitive.name in _SAME_NUMBER:
-            made = around.made_by(made.invars[0])
-        return made is not None and made.primitive.name in _SUMS
+    def _is_sum(self, variable: Variable, around: Around) -> bool:
+        maker = around.maker_of(variable)
+        while maker is not None and maker.primitive.name in _SAME_NUMBER:
+            maker = around.maker_of(maker.invars[0])
+        return maker is not None and maker.primitive.name in _SUMS
 
     def _still_summed(self, name: str, ins: list[Alike]) -> frozenset[str]:
         """The axes over which the result is a sum that was not averaged yet."""
@@ -261,13 +276,15 @@ class Mapped(Tracing):
 
     # Random numbers.
 
-    def _draws(self, eqn: Any, ins: list[Alike], both: Alike, around: Around) -> bool:
+    def _draws(
+        self, eqn: Equation, ins: list[Alike], both: Alike, around: Around
+    ) -> bool:
         """Whether this is made of random numbers; tells where they meet data."""
         name = eqn.primitive.name
         if name in _DRAWS:
             return True
-        made = [x for x in ins if x.drawn]
-        if not made or len(eqn.outvars) != 1:
+        drawn = [x for x in ins if x.drawn]
+        if not drawn or len(eqn.outvars) != 1:
             return False
         shape = eqn.outvars[0].aval.shape
         if name == "broadcast_in_dim" and shape != eqn.invars[0].aval.shape:
@@ -281,14 +298,14 @@ class Mapped(Tracing):
             return True
         if name in _BY_ELEMENT and shape:
             met = frozenset().union(*(x.varies - x.unsure for x in data))
-            same = met - frozenset().union(*(x.varies for x in made))
+            same = met - frozenset().union(*(x.varies for x in drawn))
             if same:
                 self.drawn[around.key(eqn)] = Drawn(self._order(same), own_line(eqn))
         return False
 
     # Axes.
 
-    def _axes(self, eqn: Any) -> frozenset[str]:
+    def _axes(self, eqn: Equation) -> frozenset[str]:
         """The mesh axes that a collective names, without those of size 1."""
         named = eqn.params.get("axes", eqn.params.get("axis_name", ()))
         named = named if isinstance(named, (tuple, list, frozenset)) else (named,)
@@ -298,33 +315,33 @@ class Mapped(Tracing):
         return tuple(axis for axis in self.sizes if axis in axes)
 
 
-def mapped_by(jaxpr: Any) -> Mapped:
+def mapped_by(jaxpr: ClosedJaxpr) -> Mapped:
     """Read the shard_maps of a closed jaxpr."""
-    found = Mapped()
-    found.through(jaxpr, [Alike(data=True) for _ in jaxpr.jaxpr.invars])
-    return found
+    mapped = Mapped()
+    mapped.through(jaxpr, [Alike(data=True) for _ in jaxpr.jaxpr.invars])
+    return mapped
 
 
-def _averaged(jaxpr: Any) -> frozenset[str]:
+def _averaged(jaxpr: Jaxpr | ClosedJaxpr) -> frozenset[str]:
     """The axes over which a function that is differentiated sums by itself.
 
     Its gradients may then be right as they are.
     """
-    found: set[str] = set()
+    axes: set[str] = set()
     for eqn in equations(jaxpr):
         stack = str(getattr(getattr(eqn, "source_info", None), "name_stack", ""))
         forward = "jvp(" in stack and not is_backward(stack)
         if eqn.primitive.name in _SUMS and forward:
-            found.update(map(str, eqn.params.get("axes", ())))
-    return frozenset(found)
+            axes.update(map(str, eqn.params.get("axes", ())))
+    return frozenset(axes)
 
 
-def _named(spec: Any) -> frozenset[str]:
+def _named(spec: "PartitionSpec") -> frozenset[str]:
     """The axes that a PartitionSpec names."""
     parts = tuple(getattr(spec, "partitions", spec))
     names = [part if isinstance(part, tuple) else (part,) for part in parts]
     return frozenset(n for part in names for n in part if isinstance(n, str))
 
 
-def _array(variable: Any) -> tuple[tuple[int, ...], str]:
+def _array(variable: Variable) -> tuple[tuple[int, ...], str]:
     return tuple(variable.aval.shape), str(variable.aval.dtype)
