@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 
 from .._runtime.packages import is_older
 
@@ -30,7 +31,7 @@ _LEFT_BEHIND = (
 )
 _LOG_PLACE = "TPU_LOG_DIR"
 _USUAL_LOG_PLACE = "/tmp/tpu_logs"
-_log_folder = None  # ours, once libtpu was told of it
+_log_folder: str | None = None  # ours, once libtpu logs there
 
 
 def has_libtpu() -> bool:
@@ -50,10 +51,10 @@ def too_old() -> str | None:
         needs = importlib.metadata.requires("jax") or ()
     except importlib.metadata.PackageNotFoundError:  # not installed by pip
         return None
-    asked = [found[1] for need in needs if (found := _NEED.match(need))]
-    if not asked or not is_older(installed, asked[0]):
+    required = [match[1] for need in needs if (match := _NEED.match(need))]
+    if not required or not is_older(installed, required[0]):
         return None
-    return f"libtpu {installed} is older than {asked[0]}, which this jax is made for"
+    return f"libtpu {installed} is older than {required[0]}, which this jax is made for"
 
 
 def _is_installed_one() -> bool:
@@ -78,7 +79,7 @@ def has_chips() -> bool:
 
 
 @contextlib.contextmanager
-def quiet_libtpu():
+def quiet_libtpu() -> Iterator[None]:
     """Have libtpu start without noise and without a lock, if it starts in here.
 
     JAX must be imported before. What is set already is left as it is, and all of
@@ -87,13 +88,13 @@ def quiet_libtpu():
     if has_chips() or not has_libtpu():
         yield
         return
-    told = {**_QUIET, _LOG_PLACE: _own_log_folder()}
-    told = {name: value for name, value in told.items() if name not in os.environ}
-    os.environ.update(told)
+    settings = {**_QUIET, _LOG_PLACE: _own_log_folder()}
+    added = {name: settings[name] for name in settings if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        for name in told:
+        for name in added:
             os.environ.pop(name, None)
         for name in _LEFT_BEHIND:
             if name not in os.environ:  # so Python knows nothing of it
@@ -115,9 +116,9 @@ def _remove(folder: str, owner: int) -> None:
 
 def error_log() -> str:
     """What this process's libtpu has logged as errors; "" where nothing is found."""
-    places = (_log_folder, os.environ.get(_LOG_PLACE), _USUAL_LOG_PLACE)
-    for place in filter(None, places):
-        pattern = os.path.join(glob.escape(place), f"*.log.ERROR.*.{os.getpid()}")
+    folders = (_log_folder, os.environ.get(_LOG_PLACE), _USUAL_LOG_PLACE)
+    for folder in filter(None, folders):
+        pattern = os.path.join(glob.escape(folder), f"*.log.ERROR.*.{os.getpid()}")
         for path in sorted(glob.glob(pattern), reverse=True):
             with contextlib.suppress(OSError), open(path, encoding="utf8") as file:
                 return file.read()

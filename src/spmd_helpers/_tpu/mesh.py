@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from .._core.validate import whole_number
 from .._core.words import join_words
@@ -17,10 +18,19 @@ from .._runtime.require import require_jax
 from .libtpu import has_libtpu, quiet_libtpu, too_old
 from .topology import Topology, lies_on, read_topology, shapes_on
 
+if TYPE_CHECKING:
+    import numpy as np
+    from jax import Device
+    from jax.sharding import AxisType, Mesh
+
 
 def tpu_mesh(
-    topology: str, *, axis_types: Any = "auto", anyhow: bool = False, **axes: int
-) -> Any:
+    topology: str,
+    *,
+    axis_types: "AxisType | str | Sequence[AxisType | str]" = "auto",
+    anyhow: bool = False,
+    **axes: int,
+) -> "Mesh":
     """Make a mesh of TPU devices that are not there, to compile for.
 
     No accelerator is needed, only the TPU compiler (`pip install 'jax[tpu]'`). Its
@@ -64,15 +74,16 @@ def tpu_mesh(
     """
     jax = require_jax()
     try:
-        found = read_topology(topology)
-        shape = _sizes(found, axes)
+        block = read_topology(topology)
+        shape = _sizes(block, axes)
         types = _types(jax, axis_types, len(shape))
-        if not anyhow and not lies_on(found.torus, shape):
-            raise _off_torus(found, axes)
-        devices = _place(jax, found, axes, _devices(jax, found), anyhow)
+        if not anyhow and not lies_on(block.torus, shape):
+            raise _off_torus(block, axes)
+        devices = _place(block, axes, _devices(jax, block), anyhow)
     except (UnknownTopology, MeshMismatch, NotUnderstood, NoTpuCompiler) as error:
         raise error.with_traceback(None) from None
-    return jax.sharding.Mesh(devices, tuple(axes), axis_types=types)
+    mesh: Mesh = jax.sharding.Mesh(devices, tuple(axes), axis_types=types)
+    return mesh
 
 
 def _sizes(topology: Topology, axes: dict[str, int]) -> tuple[int, ...]:
@@ -85,9 +96,9 @@ def _sizes(topology: Topology, axes: dict[str, int]) -> tuple[int, ...]:
         whole_number(axis, size, "a number of devices") for axis, size in axes.items()
     )
     if prod(sizes) != topology.devices:
-        told = " · ".join(f"{axis}={size}" for axis, size in axes.items())
+        words = " · ".join(f"{axis}={size}" for axis, size in axes.items())
         raise MeshMismatch(
-            f"{told} are {prod(sizes)} devices, and {_has(topology)}; meshes that fit "
+            f"{words} are {prod(sizes)} devices, and {_has(topology)}; meshes that fit "
             f"are {_examples(_first(topology, len(sizes)), tuple(axes))}"
         )
     return sizes
@@ -100,11 +111,13 @@ def _has(topology: Topology) -> str:
     return f"{topology.name} has {topology.devices}, two on each of {chips} chips"
 
 
-def _types(jax: Any, given: Any, axes: int) -> tuple[Any, ...]:
+def _types(
+    jax: ModuleType, given: "AxisType | str | Sequence[AxisType | str]", axes: int
+) -> "tuple[AxisType, ...]":
     kinds = jax.sharding.AxisType
     by_name = {"auto": kinds.Auto, "explicit": kinds.Explicit}
     alone = isinstance(given, str | kinds)
-    types = [given] * axes if alone else given
+    types: object = [given] * axes if alone else given
     if isinstance(types, Sequence) and len(types) == axes:
         types = [by_name.get(kind, kind) for kind in types]
         if all(isinstance(kind, kinds) for kind in types):
@@ -115,7 +128,7 @@ def _types(jax: Any, given: Any, axes: int) -> tuple[Any, ...]:
     )
 
 
-def _devices(jax: Any, topology: Topology) -> list[Any]:
+def _devices(jax: ModuleType, topology: Topology) -> "Sequence[Device]":
     """The compiler's stand-ins for the devices."""
     version = jax.__version__
     if not has_libtpu():
@@ -164,8 +177,11 @@ def _refusal(topology: Topology, said: str, version: str) -> Exception:
 
 
 def _place(
-    jax: Any, topology: Topology, axes: dict[str, int], devices: list, anyhow: bool
-) -> Any:
+    topology: Topology,
+    axes: dict[str, int],
+    devices: "Sequence[Device]",
+    anyhow: bool,
+) -> "np.ndarray":
     """An array of the devices in the mesh's shape, as JAX lays axes along wires."""
     from jax.experimental import mesh_utils
 
@@ -182,10 +198,10 @@ def _place(
 
 def _off_torus(topology: Topology, axes: dict[str, int]) -> NotOnTorus:
     wires = "×".join(map(str, (size for size in topology.torus if size > 1)))
-    told = ", ".join(f"{axis}={size}" for axis, size in axes.items())
+    words = ", ".join(f"{axis}={size}" for axis, size in axes.items())
     shape = tuple(axes.values())
     return NotOnTorus(
-        f"{told} does not fit the {wires} torus of {topology.name}: each axis must be "
+        f"{words} does not fit the {wires} torus of {topology.name}: each axis must be "
         "whole directions of it, or it shares wires with another. These fit: "
         f"{_examples(_first(topology, len(shape)), tuple(axes))}. Give anyhow=True to "
         "compile for it all the same"
@@ -199,8 +215,8 @@ def _first(topology: Topology, axes: int) -> list[tuple[int, ...]]:
 
 
 def _examples(shapes: list[tuple[int, ...]], names: tuple[str, ...]) -> str:
-    told = [
+    examples = [
         "(" + ", ".join(f"{n}={s}" for n, s in zip(names, shape, strict=True)) + ")"
         for shape in shapes
     ]
-    return join_words(told)
+    return join_words(examples)

@@ -6,9 +6,10 @@ that misses by little gets the list in the error itself.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TypedDict
 
 from .._core.source_lines import place_name
 from .._core.words import bytes_words, table
@@ -78,7 +79,7 @@ class DoesNotFit(OneSentence, RuntimeError):
         chip: str = "",
         largest: tuple[Buffer, ...] = (),
         text: str = "",
-    ):
+    ) -> None:
         self.needed_bytes = needed_bytes
         self.available_bytes = available_bytes
         self.chip = chip
@@ -86,12 +87,24 @@ class DoesNotFit(OneSentence, RuntimeError):
         self.text = text
         super().__init__(_report(needed_bytes, available_bytes, chip, largest))
 
-    def __reduce__(self):
-        values = {"chip": self.chip, "largest": self.largest, "text": self.text}
+    def __reduce__(self) -> tuple[object, ...]:
+        values: _Values = {
+            "chip": self.chip,
+            "largest": self.largest,
+            "text": self.text,
+        }
         return _remake, (self.needed_bytes, self.available_bytes, values)
 
 
-def _remake(needed, available, values):
+class _Values(TypedDict):
+    """What a DoesNotFit is made with beside its two numbers."""
+
+    chip: str
+    largest: tuple[Buffer, ...]
+    text: str
+
+
+def _remake(needed: int, available: int, values: _Values) -> DoesNotFit:
     return DoesNotFit(needed, available, **values)
 
 
@@ -127,10 +140,10 @@ def explain_compile_error(
         not fit).
     """
     text = str(error)
-    found = _numbers(text)
-    if found is None:
+    numbers = _numbers(text)
+    if numbers is None:
         return None
-    needed, available = found
+    needed, available = numbers
     arguments = tuple(arguments)
     buffers = tuple(_entries(text, arguments))
     report = _own_report(text, log) if not buffers else None
@@ -147,11 +160,11 @@ def explain_compile_error(
 
 
 def does_not_fit(
-    jax: Any,
+    jax: ModuleType,
     error: BaseException,
-    args: tuple = (),
-    kwargs: dict | None = None,
-    traced: Any = None,
+    args: tuple[object, ...] = (),
+    kwargs: Mapping[str, object] | None = None,
+    traced: object = None,
 ) -> DoesNotFit | None:
     """The DoesNotFit for what compiling for a TPU has raised; None for other errors.
 
@@ -185,11 +198,11 @@ def does_not_fit(
 
 def hlo_dtype(word: str) -> str:
     """'bfloat16' to 'bf16', 'int32' to 's32', as the compiler spells them."""
-    found = re.fullmatch(r"(float|int|uint|bfloat|complex)(\d+)(?:_(\w+))?", word)
-    if found is None:
+    match = re.fullmatch(r"(float|int|uint|bfloat|complex)(\d+)(?:_(\w+))?", word)
+    if match is None:
         return {"bool": "pred"}.get(word, word)
     letters = {"float": "f", "int": "s", "uint": "u", "bfloat": "bf", "complex": "c"}
-    return letters[found[1]] + found[2] + (found[3] or "")
+    return letters[match[1]] + match[2] + (match[3] or "")
 
 
 def _path(path: Any) -> str:
@@ -204,8 +217,8 @@ def _on_one_device(name: str, leaf: Any) -> Buffer:
     if sharding is not None:
         shape = sharding.shard_shape(shape)
     dtype = hlo_dtype(str(leaf.dtype))
-    held = Shape(dtype, shape)
-    return Buffer(held.nbytes, name, f"{dtype}[{','.join(map(str, shape))}]")
+    shard = Shape(dtype, shape)
+    return Buffer(shard.nbytes, name, f"{dtype}[{','.join(map(str, shape))}]")
 
 
 def _kind(leaf: Any) -> str:
@@ -222,11 +235,11 @@ def _bytes(number: str, unit: str) -> int:
 
 def _numbers(text: str) -> tuple[int, int] | None:
     """(needed, available) as an error's first lines tell them."""
-    if found := _USED.search(text):
-        available = _bytes(found[3], found[4])
-        return available + _bytes(found[5], found[6]), available
-    if found := _TOTAL.search(text) or _EARLY.search(text):
-        return _bytes(found[1], found[2]), _bytes(found[3], found[4])
+    if match := _USED.search(text):
+        available = _bytes(match[3], match[4])
+        return available + _bytes(match[5], match[6]), available
+    if match := _TOTAL.search(text) or _EARLY.search(text):
+        return _bytes(match[1], match[2]), _bytes(match[3], match[4])
     return None
 
 
@@ -241,19 +254,19 @@ class _Report:
 
 def _own_report(text: str, log: str) -> _Report | None:
     """The last report in the log that has the error's two numbers."""
-    told = _TOTAL.search(text) or _EARLY.search(text)
-    for found in reversed([*_USED.finditer(log)]):
-        if told is None or found.groups()[:4] != told.groups()[:4]:
+    raised = _TOTAL.search(text) or _EARLY.search(text)
+    for match in reversed([*_USED.finditer(log)]):
+        if raised is None or match.groups()[:4] != raised.groups()[:4]:
             continue
-        end = _LOG_LINE.search(log, found.end())
-        body = log[found.start() : end.start() if end else len(log)].rstrip()
+        end = _LOG_LINE.search(log, match.end())
+        body = log[match.start() : end.start() if end else len(log)].rstrip()
         total = _HBM.search(body)
         needed = int(total[1]) if total else 0
-        if abs(needed - _bytes(found[1], found[2])) < 0.01 * needed:  # not torn
+        if abs(needed - _bytes(match[1], match[2])) < 0.01 * needed:  # not torn
             # The finer of two rounded numbers: "418.10M" too much, of "15.75G".
-            exact = found[6] in ("", "K", "M")
-            over = _bytes(found[5], found[6])
-            there = needed - over if exact else _bytes(found[3], found[4])
+            exact = match[6] in ("", "K", "M")
+            over = _bytes(match[5], match[6])
+            there = needed - over if exact else _bytes(match[3], match[4])
             return _Report(needed, there, body)
     return None
 
@@ -272,7 +285,7 @@ def _rows(body: str, arguments: tuple[Buffer, ...]) -> list[Buffer]:
     left: dict[str, list[str]] = {}
     for one in arguments:
         left.setdefault(one.shape, []).append(one.what)
-    found = []
+    buffers = []
     for rows in blocks:
         for size, unit, values, list_of_shapes in rows:
             shape, what = _largest_shape(list_of_shapes), "temporary"
@@ -281,8 +294,8 @@ def _rows(body: str, arguments: tuple[Buffer, ...]) -> list[Buffer]:
                 if left.get(shape):
                     name = left[shape].pop(0)
                     what = name if values == "1" else f"{name} or result"
-            found.append(Buffer(_bytes(size, unit), what, shape))
-    return found
+            buffers.append(Buffer(_bytes(size, unit), what, shape))
+    return buffers
 
 
 def _entries(text: str, arguments: tuple[Buffer, ...]) -> Iterator[Buffer]:
@@ -295,8 +308,8 @@ def _entries(text: str, arguments: tuple[Buffer, ...]) -> Iterator[Buffer]:
         label, operator = fields.get("XLA label", ""), fields.get("Operator", "")
         shape = _largest_shape(fields.get("Shape", ""))
         what = _what(label, operator, fields.get("Allocation type", ""))
-        if found := re.match(r"Argument (\d+) index", label):
-            at = int(found[1])
+        if argument := re.match(r"Argument (\d+) index", label):
+            at = int(argument[1])
             same = at < len(arguments) and arguments[at].shape == shape
             what = arguments[at].what if same else f"argument {at}"
         yield Buffer(_bytes(*number.groups()), what, shape, _source(operator))
@@ -318,10 +331,10 @@ def _source(operator: str) -> str | None:
 
 
 def _largest_shape(text: str) -> str:
-    found: list[Shape] = shapes(text)
-    if not found:
+    printed = shapes(text)
+    if not printed:
         return ""
-    shape = max(found, key=lambda shape: shape.nbytes)
+    shape = max(printed, key=lambda shape: shape.nbytes)
     return f"{shape.dtype}[{','.join(map(str, shape.dims))}]"
 
 

@@ -95,7 +95,7 @@ class Topology:
     @property
     def torus(self) -> tuple[int, ...]:
         """The wires' directions: the chips', and last the devices of one chip."""
-        sizes = (*self.chips, 1)[:3]
+        sizes: tuple[int, ...] = (*self.chips, 1)[:3]
         cores = self.generation.devices_per_chip
         return (*sizes, cores) if cores > 1 else sizes
 
@@ -146,8 +146,8 @@ _HOW = (
 def _kind_and_sizes(name: str) -> tuple[str, str]:
     """("v5p", ":4x4x4") or, of a slice's name, ("v5p", "-128")."""
     written = name.strip().lower()
-    found = re.fullmatch(r"([^:-]*)(:.*|-\d{1,6})?", written)
-    return (found[1], found[2] or "") if found else (written, "")
+    match = re.fullmatch(r"([^:-]*)(:.*|-\d{1,6})?", written)
+    return (match[1], match[2] or "") if match else (written, "")
 
 
 def _slice_name(name: str, generation: Generation, count: int) -> str:
@@ -196,11 +196,9 @@ def near_topologies(generation: Generation, chips: int) -> list[Topology]:
 def _usual_blocks(generation: Generation) -> list[tuple[int, ...]]:
     """The blocks that Google's pages list: even, as square as their size allows."""
     if generation.dims == 2:
-        sides = (2, 4, 8, 16)
-        pairs = itertools.combinations_with_replacement(sides, 2)
+        pairs = itertools.combinations_with_replacement((2, 4, 8, 16), 2)
         return [(1, 1), *(pair for pair in pairs if pair[1] <= 2 * pair[0])]
-    sides = (4, 8, 12, 16, 20, 24)
-    cubes = itertools.combinations_with_replacement(sides, 3)
+    cubes = itertools.combinations_with_replacement((4, 8, 12, 16, 20, 24), 3)
     small = [(2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4)]
     return [
         *small,
@@ -233,7 +231,9 @@ def lies_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     return True
 
 
-def _directions(torus, free, size) -> tuple[int, ...] | None:
+def _directions(
+    torus: tuple[int, ...], free: list[int], size: int
+) -> tuple[int, ...] | None:
     for count in range(len(free), 0, -1):
         for chosen in itertools.combinations(free, count):
             if prod(torus[direction] for direction in chosen) == size:
