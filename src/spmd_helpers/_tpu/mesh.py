@@ -119,9 +119,9 @@ def _types(
     alone = isinstance(given, str | kinds)
     types: object = [given] * axes if alone else given
     if isinstance(types, Sequence) and len(types) == axes:
-        types = [by_name.get(kind, kind) for kind in types]
-        if all(isinstance(kind, kinds) for kind in types):
-            return tuple(types)
+        read = [by_name[kind] if kind in by_name else kind for kind in types]
+        if all(isinstance(kind, kinds) for kind in read):
+            return tuple(read)
     raise NotUnderstood(
         f"axis_types={given!r} is of no use: give 'auto', 'explicit' or an AxisType, "
         "or one of these for each axis"
