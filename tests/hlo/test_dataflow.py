@@ -162,7 +162,7 @@ def test_the_shape_in_which_it_is_used():
     module = parse(LOOP)
     place = Place(module.entry)
     (use,) = uses(module, [(place, place.computation.by_name["x"])])
-    assert (use.held.dtype, use.held.dims) == ("f32", (8, 4))
+    assert (use.shape.dtype, use.shape.dims) == ("f32", (8, 4))
     assert [p.computation.name for p in around(use.place)] == [
         "slice_it", "body", "looped", "main",
     ]  # fmt: skip

@@ -333,6 +333,23 @@ def test_a_known_gradient_to_the_flop():
 
 # --- Mutants: a count broken in one place must miss some answer above ---------------
 
+# Of these the text does not tell the size: the attribute that says it is not there.
+UNKNOWN_SIZES = [
+    ('f32[6,4] custom-call(%a, %b), custom_call_target="__cublas$gemm"',
+     "f32[6,10]", "f32[10,4]"),
+    ('f32[6,4] custom-call(%a, %b, %c), custom_call_target="__cudnn$fmhaSoftmax"',
+     "f32[6,4]", "f32[6,4]", "f32[6,4]"),
+    ("f32[1,4,4,2] convolution(%a, %b), window={size=1x1}",
+     "f32[1,4,4,3]", "f32[3,1,1,2]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("line", UNKNOWN_SIZES)
+def test_a_product_whose_size_is_not_told(line):
+    assert found(*line).flops is None
+    assert work(module(*line), {"x": 2}).flops is None
+
+
 MUTANTS = [
     ("_hlo.flops:product", "('dot', 'scaled-dot')", "('scaled-dot',)"),
     ("_hlo.flops:_dot", "2 * $i.shapes[0].elements", "$i.shapes[0].elements"),

@@ -630,7 +630,7 @@ TRIED = (
 READERS = ("_hlo.collectives", "_hlo.work", "_hlo.parser")
 MUTANTS = [
     ("_hlo.collectives:_visit", "$i.opcode.removesuffix('-start')", "$i.opcode"),
-    ("_hlo.collectives:_visit", "None if $unknown else $count * $times", "$count"),
+    ("_hlo.collectives:_visit", "$count * $times", "$count"),
     ("_hlo.collectives:_collective",
      "sum($s.nbytes for $s in $operands), sum($s.nbytes for $s in $results)",
      "$operands[0].nbytes // 2, sum($s.nbytes for $s in $results)"),
@@ -644,11 +644,10 @@ MUTANTS = [
     ("_hlo.flops:_attention", "3 * $key + 2 * $value", "2 * $key + 2 * $value"),
     ("_hlo.flops:_GEMM", r"r'__cublas\$(gemm|lt\$\w*[mM]atmul)'",
      r"r'__cublas\$(gemm)'"),
-    ("_hlo.flops:_custom_call", r"""r'"lhs_contracting_dimensions":\[([^\]]*)\]'""",
-     r"""r'"rhs_contracting_dimensions":\[([^\]]*)\]'"""),
+    ("_hlo.flops:_custom_call", "contracted($i, 0)", "contracted($i, 1)"),
     ("_hlo.replication:Walk._loop", "$tally.add($done, $times, $loop.name)",
      "$tally.add($done)"),
-    ("_hlo.opcodes:OPCODES['fusion']", "Does.CALLS", "Does.MADE"),
+    ("_hlo.opcodes:OPCODES['fusion']", "Does.CALLS", "Does.CONSTANT"),
     ("_hlo.integers:trips", "return $known", "return $known + 1"),
     ("_hlo.parser:Module.frames", "int($row.get('file_location_id', 0))", "$frame",
      "self.tables['StackFrames'].get($frame, '')"),

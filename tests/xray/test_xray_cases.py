@@ -648,7 +648,7 @@ def test_a_scatter_between_replicas():
 MUTANTS = [
     ("_hlo.parser:Module.own_number", "'partition-id'", "'replica-id'"),
     ("_hlo.parser:Module.own_number", "int($replicas.group(1)) > 1", "False"),
-    ("_hlo.integers:Reader._made", "return 0", "raise Unknown"),
+    ("_hlo.integers:Reader._computed", "return 0", "raise Unknown"),
     ("_hlo.labels:source", "_applied($module, $i)", "()"),
     ("_hlo.labels:_labels", "()", "_UNLABELED"),
     ("_hlo.labels:_labels", "2 * _NEAR", "_NEAR"),
@@ -668,7 +668,7 @@ MUTANTS = [
      "_differ($starts)"),
     ("_hlo.disguised:_lays_own_part", "$filled.inside.strip() not in $zero",
      "$filled.inside.strip() in ()"),
-    ("_hlo.opcodes:OPCODES['copy']", "Does.SAME", "Does.MADE"),
+    ("_hlo.opcodes:OPCODES['copy']", "Does.SAME", "Does.CONSTANT"),
     ("_hlo.dataflow:back", "$outer and ($place.parent, $outer, $path)", "None"),
 ]  # fmt: skip
 TRIED = [

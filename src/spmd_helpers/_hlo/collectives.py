@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._core.source_lines import place_name
 from .._errors import MeshMismatch, NotUnderstood
@@ -12,7 +12,7 @@ from .disguised import is_gathered, is_scattered
 from .integers import trips
 from .labels import phase, source
 from .opcodes import enters
-from .parser import Instruction, Module, dtype_word, shapes
+from .parser import Instruction, Module, Shape, dtype_word, shapes
 from .replica_groups import (
     Groups,
     axes_of_groups,
@@ -21,6 +21,9 @@ from .replica_groups import (
     parse_pairs,
 )
 from .validate import check_cover, check_size, read_mesh_shape, read_module
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh
 
 # What each kind sends per device, as a multiple of the bytes V named with it, for
 # a group of n devices: ring algorithms, as in Patarasuk and Yuan, "Bandwidth
@@ -90,7 +93,9 @@ class Collective:
         return None if self.count is None else self.wire_bytes * self.count
 
 
-def read_hlo(text: str, mesh_shape: Mapping[str, int]) -> tuple[Collective, ...]:
+def read_hlo(
+    text: str, mesh_shape: "Mesh | AbstractMesh | Mapping[str, int]"
+) -> tuple[Collective, ...]:
     """The collectives of a compiled program, in program order.
 
         >>> text = '''
@@ -133,12 +138,14 @@ def read_hlo(text: str, mesh_shape: Mapping[str, int]) -> tuple[Collective, ...]
 
 
 def collectives_of(
-    module: Module, mesh_shape: Any, named: Callable[[str, int], str]
+    module: Module,
+    mesh_shape: "Mesh | AbstractMesh | Mapping[str, int]",
+    named: Callable[[str, int], str],
 ) -> tuple[Collective, ...]:
     """What `read_hlo` returns; `named` says how a (file, line) is written."""
     mesh = read_mesh_shape(mesh_shape)
     size = check_size(module, mesh)
-    found: list[tuple[_Parts, int | None, bool, Groups]] = []
+    printed: list[tuple[_Parts, int | None, bool, Groups]] = []
     started: dict[tuple[str, int | None, str], dict[Place, _Parts]] = {}
     for place, i, count, upper_bound in _visit(module, Place(module.entry), 1, False):
         parts = [(place, i)]
@@ -148,8 +155,8 @@ def collectives_of(
         if module.devices is None:
             check_cover(i, groups, mesh)
         if _moves(i, groups):
-            found.append((parts, count, upper_bound, groups))
-    return tuple(_collective(module, *each, mesh, named) for each in found)
+            printed.append((parts, count, upper_bound, groups))
+    return tuple(_collective(module, *each, mesh, named) for each in printed)
 
 
 def _visit(
@@ -162,12 +169,11 @@ def _visit(
             continue
         if i.opcode == "while":
             times = trips(module, place, i)
-            unknown = count is None or times is None
-            inside = [(n, None if unknown else count * times) for n in i.called("body")]
-            inside += [
-                (n, None if unknown else count * (times + 1))
-                for n in i.called("condition")
-            ]
+            turns = tests = None
+            if count is not None and times is not None:
+                turns, tests = count * times, count * (times + 1)
+            inside = [(n, turns) for n in i.called("body")]
+            inside += [(n, tests) for n in i.called("condition")]
         else:
             inside = [(n, count) for n in i.called(*enters(i.opcode))]
         inner = upper_bound or i.opcode == "conditional"
@@ -275,7 +281,7 @@ def _scattered(module: Module, place: Place, i: Instruction, groups: Groups) -> 
     return is_scattered(module, place, i, groups)
 
 
-def _results(place: Place, i: Instruction, operands: int) -> list[Any]:
+def _results(place: Place, i: Instruction, operands: int) -> list[Shape]:
     """The arrays that come out. A `-start` prints its operands beside them."""
     if not i.opcode.endswith("-start"):
         return i.shapes

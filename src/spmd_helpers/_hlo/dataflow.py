@@ -61,8 +61,10 @@ class Use:
     operand: int | None
 
     @property
-    def held(self) -> Shape:
-        """The shape of the value as it is used here."""
+    def shape(self) -> Shape:
+        """The shape of the value as it is used here; not of one that goes out."""
+        if self.operand is None:
+            raise LookupError("a value that goes out of the program is no operand")
         name = self.instruction.operands[self.operand]
         return self.place.computation.by_name[name].shapes[0]
 
@@ -171,7 +173,7 @@ def _handed_on(
     what = does(user.opcode)
     if n and late(user):
         start = place.computation.by_name.get(user.operands[0])
-        return start and handed_in(module, place, start, n - 1, path)
+        return handed_in(module, place, start, n - 1, path) if start else None
     if what in (opcodes.AS_IT_IS if path else opcodes.CARRIES):
         return [(place, user, path)] if n == 0 else None
     if what is Does.PACKED:
@@ -234,9 +236,9 @@ def back(
         caller = place.caller
         if does(caller.opcode) is Does.CALLS:
             outer = _operand(place.parent, caller, int(i.inside))
-            return outer and (place.parent, outer, path)
-        loops = does(caller.opcode) is Does.LOOPS and path
-        if loops and passes_on(module, caller, path[0]):
+            return (place.parent, outer, path) if outer else None
+        loops = does(caller.opcode) is Does.LOOPS
+        if loops and path and passes_on(module, caller, path[0]):
             return place.parent, caller.operands[0], path
     return None
 
@@ -279,6 +281,7 @@ def passes_on(module: Module, loop: Instruction, index: int) -> bool:
         return False
     start = Place(body), body.root.name
     place, name, path = origin(module, *start, opcodes.AS_IT_IS, (index,))
-    made = place.computation.by_name.get(name)
-    inside = made is not None and place.parent is None
-    return inside and made.opcode == "parameter" and path == (index,)
+    i = place.computation.by_name.get(name)
+    if i is None or place.parent is not None:
+        return False
+    return i.opcode == "parameter" and path == (index,)

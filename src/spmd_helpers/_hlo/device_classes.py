@@ -10,11 +10,14 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TypeAlias
 
 from .replica_groups import Groups, parse_groups
 
 Classes = tuple[int, ...]
+Number = int | tuple[int, ...]  # or a row of numbers
+Known = tuple[Number, ...]  # one for each device
+Parts = tuple[int, tuple[tuple[int, Classes], ...]]
 
 _TILES = re.compile(r"devices=\[([\d,]*)\](<=\[[\d,]*\](?:T\([\d,]*\))?|[\d,]+)")
 _MESH = re.compile(r"mesh\[[^\]]*\](?:\s*,\s*device_ids=\((?:[^()]|\([^)]*\))*\))?")
@@ -30,11 +33,11 @@ class Value:
     """
 
     classes: Classes
-    known: tuple[Any, ...] | None = None
-    parts: tuple[int, tuple[tuple[int, Classes], ...]] | None = None
+    known: Known | None = None
+    parts: Parts | None = None
 
 
-Tree = Any  # a Value, or a tuple of Trees
+Tree: TypeAlias = "Value | tuple[Tree, ...]"
 
 
 class Values:
@@ -46,17 +49,20 @@ class Values:
 
     def __init__(self, devices: int) -> None:
         self._shared: dict[Classes, Classes] = {}
-        self._made: dict[tuple[Classes, Any, Any], Value] = {}
+        self._values: dict[tuple[Classes, Known | None, Parts | None], Value] = {}
         self._mixed: dict[tuple[Value, Value], Value] = {}
         self.alike = self.of((0,) * devices)
         self.apart = self.of(tuple(range(devices)))
 
-    def of(self, held: Classes, known: Any = None, parts: Any = None) -> Value:
-        held = self._shared.setdefault(held, held)
-        value = Value(held, known, parts)
-        return self._made.setdefault((held, known, parts), value)
+    def of(
+        self, classes: Classes, known: Known | None = None, parts: Parts | None = None
+    ) -> Value:
+        """The value with these classes."""
+        classes = self._shared.setdefault(classes, classes)
+        value = Value(classes, known, parts)
+        return self._values.setdefault((classes, known, parts), value)
 
-    def known(self, numbers: Iterable[Any]) -> Value:
+    def known(self, numbers: Iterable[Number]) -> Value:
         """An array with these integers, given for each device."""
         known = tuple(numbers)
         return self.of(numbered(known), known)
@@ -76,16 +82,19 @@ class Values:
     def joined(self, dimension: int, parts: Iterable[tuple[int, Value]]) -> Value:
         """What arrays of these sizes are when they stand side by side."""
         parts = list(parts)
-        held = self.mix(*(value for _, value in parts)).classes
+        together = self.mix(*(value for _, value in parts)).classes
         each = tuple((size, value.classes) for size, value in parts)
-        return self.of(held, parts=(dimension, each))
+        return self.of(together, parts=(dimension, each))
 
     def either(self, first: Tree, second: Tree) -> Tree:
         """What is the one or the other, on all devices the same one."""
         if first is second:
             return first
-        trees = isinstance(first, tuple) and isinstance(second, tuple)
-        if trees and len(first) == len(second):
+        if (
+            isinstance(first, tuple)
+            and isinstance(second, tuple)
+            and len(first) == len(second)
+        ):
             return tuple(map(self.either, first, second))
         return self.mix(first, second)
 
@@ -99,8 +108,8 @@ def flat(tree: Tree) -> list[Value]:
 
 def numbered(keys: Iterable[Hashable]) -> Classes:
     """Classes of devices with equal keys, numbered as they first appear."""
-    seen: dict[Hashable, int] = {}
-    return tuple(seen.setdefault(key, len(seen)) for key in keys)
+    numbers: dict[Hashable, int] = {}
+    return tuple(numbers.setdefault(key, len(numbers)) for key in keys)
 
 
 def along(mesh: Mapping[str, int], axes: Iterable[str]) -> Classes:
@@ -130,31 +139,31 @@ def varies(classes: Classes, mesh: Mapping[str, int], axis: str) -> bool:
     return False
 
 
-def exchanged(kind: str, held: Classes, groups: Groups) -> Classes:
+def exchanged(kind: str, before: Classes, groups: Groups) -> Classes:
     """What devices have in common after a collective, given what they had before.
 
     `groups` are those of devices or, of a collective-permute, pairs (from, to). Who
     is in none gets zeros.
     """
-    made: list[Hashable] = [()] * len(held)
+    after: list[Hashable] = [()] * len(before)
     if kind == "collective-permute":
         for source, target in groups:
-            made[target] = held[source]
-        return numbered(made)
+            after[target] = before[source]
+        return numbered(after)
     for group in groups:
-        inside = tuple(held[device] for device in group)
+        inside = tuple(before[device] for device in group)
         for place, device in enumerate(group):
             if kind == "all-gather":  # theirs, in order
-                made[device] = inside
+                after[device] = inside
             elif kind == "all-reduce":  # a sum has no order
-                made[device] = tuple(sorted(inside))
+                after[device] = tuple(sorted(inside))
             elif kind == "collective-broadcast":
-                made[device] = inside[0]
+                after[device] = inside[0]
             elif kind == "reduce-scatter":
-                made[device] = place, tuple(sorted(inside))
+                after[device] = place, tuple(sorted(inside))
             else:  # an all-to-all: the part of each that is for this place
-                made[device] = place, inside
-    return numbered(made)
+                after[device] = place, inside
+    return numbered(after)
 
 
 def of_sharding(text: str, devices: int) -> Classes | None:
@@ -175,7 +184,7 @@ def of_sharding(text: str, devices: int) -> Classes | None:
     if re.search(r"\b(manual|unreduced|maximal|unknown)\b", text):
         return None
     if tiles := _TILES.search(text):
-        return _of_tiles(text, *tiles.groups(), devices)
+        return _of_tiles(text, tiles[1], tiles[2], devices)
     if mesh := _MESH.search(text):
         axes = _AXIS.findall(re.sub(r"replicated=\{[^}]*\}", "", text[mesh.end() :]))
         if not axes:

@@ -51,7 +51,7 @@ def _is_scaled(use: Use) -> bool:
 
 def _takes_own_slice(module: Module, use: Use, groups: Groups) -> bool:
     cut = use.instruction
-    sizes = zip(cut.operands[1:], cut.shapes[0].dims, use.held.dims, strict=True)
+    sizes = zip(cut.operands[1:], cut.shapes[0].dims, use.shape.dims, strict=True)
     indices = [name for name, size, full in sizes if size < full]
     try:
         starts = list(_starts(module, use.place, indices, groups))
@@ -103,17 +103,17 @@ def _lays_own_part(
     through: Collection[Does],
     zero: Collection[str],
 ) -> bool:
-    place, laid = _made(module, place, name, through)
+    place, laid = _maker(module, place, name, through)
     if laid.opcode != "dynamic-update-slice":
         return False
     base, part, *at = laid.operands
-    filled = _made(module, place, base, {*through, Does.REPEATED})[1]
+    filled = _maker(module, place, base, {*through, Does.REPEATED})[1]
     if filled.opcode != "constant" or filled.inside.strip() not in zero:
         return False
-    whole, own = laid.shapes[0], place.computation.by_name[part].shapes[0]
-    if any(own.elements * len(group) != whole.elements for group in groups):
+    full, own = laid.shapes[0], place.computation.by_name[part].shapes[0]
+    if any(own.elements * len(group) != full.elements for group in groups):
         return False
-    cut = [n for n, size in enumerate(own.dims) if size < whole.dims[n]]
+    cut = [n for n, size in enumerate(own.dims) if size < full.dims[n]]
     starts = list(_starts(module, place, [at[n] for n in cut], groups))
     sizes = [own.dims[n] for n in cut]
     aligned = all(
@@ -125,7 +125,7 @@ def _lays_own_part(
     return aligned and _differ(starts)
 
 
-def _made(
+def _maker(
     module: Module, place: Place, name: str, through: Collection[Does]
 ) -> tuple[Place, Instruction]:
     """What an array was made by, back through what hands it on."""

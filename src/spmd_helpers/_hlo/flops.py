@@ -66,8 +66,8 @@ rhs_contracting_dims={0}
     if i.opcode in ("dot", "scaled-dot"):
         return _dot(computation, i)
     if i.opcode == "convolution":
-        shapes = [_dims(computation, name) for name in i.operands[:2]]
-        flops = _convolution(i, *shapes, i.shapes[0].dims)
+        given, kernel = (_dims(computation, name) for name in i.operands[:2])
+        flops = _convolution(i, given, kernel, i.shapes[0].dims)
         return Product(flops, tuple(i.operands[:2]))
     if i.opcode == "ragged-dot":
         return _ragged(computation, i)
@@ -83,8 +83,14 @@ def contracted(i: Instruction, number: int) -> set[int] | None:
     side = ("lhs", "rhs")[number]
     if i.opcode == "dot":
         return {*_listed(i, f"{side}_contracting_dims")}
-    told = re.search(rf'"{side}_contracting_dimensions":\[([^\]]*)\]', i.rest)
-    return told and {int(d) for d in re.findall(r"\d+", told.group(1))}
+    dimensions = _printed(i, rf'"{side}_contracting_dimensions":\[([^\]]*)\]')
+    return None if dimensions is None else {*dimensions}
+
+
+def _printed(i: Instruction, pattern: str) -> list[int] | None:
+    """The numbers of a list in the attributes; None where it is not printed."""
+    match = re.search(pattern, i.rest)
+    return [int(n) for n in re.findall(r"\d+", match.group(1))] if match else None
 
 
 def _dims(computation: Computation, name: str) -> tuple[int, ...]:
@@ -119,8 +125,8 @@ def _convolution(
     i: Instruction,
     given: Sequence[int],
     kernel: Sequence[int],
-    made: Sequence[int],
-) -> int:
+    result: Sequence[int],
+) -> int | None:
     """FLOPs of a convolution whose input, kernel and output have these sizes.
 
     A position where the kernel hangs over the padding, or on a hole that dilation
@@ -128,6 +134,8 @@ def _convolution(
     spatial ones: of the n² pairs only n are multiplied.
     """
     labels = _DIM_LABELS.search(i.rest)
+    if labels is None:
+        return None
     window = _window(i)
     inputs, kernels, outputs = labels.groups()
     pairs = 1
@@ -136,7 +144,7 @@ def _convolution(
         pairs *= _pairs(
             kernel=kernel[kernels.index(d)],
             given=given[inputs.index(d)],
-            made=made[outputs.index(d)],
+            result=result[outputs.index(d)],
             stride=_at(window, "stride", d),
             pad=int(low[int(d)].rpartition("_")[0]) if low else 0,
             spread=_at(window, "lhs_dilate", d),
@@ -145,13 +153,13 @@ def _convolution(
     batch = given[inputs.index("b")] // (i.number(r"\bbatch_group_count=(\d+)") or 1)
     features = given[inputs.index("f")]
     features //= i.number(r"\bfeature_group_count=(\d+)") or 1
-    return 2 * batch * features * made[outputs.index("f")] * pairs
+    return 2 * batch * features * result[outputs.index("f")] * pairs
 
 
 def _window(i: Instruction) -> dict[str, list[str]]:
     text = i.attribute("window") or "{}"
-    found = _WINDOW.findall(text[: text.index("}")])
-    return {key: value.split("x") for key, value in found}
+    fields = _WINDOW.findall(text[: text.index("}")])
+    return {key: value.split("x") for key, value in fields}
 
 
 def _at(window: dict[str, list[str]], key: str, dimension: str) -> int:
@@ -162,7 +170,7 @@ def _at(window: dict[str, list[str]], key: str, dimension: str) -> int:
 def _pairs(
     kernel: int,
     given: int,
-    made: int,
+    result: int,
     stride: int,
     pad: int,
     spread: int,
@@ -178,7 +186,7 @@ def _pairs(
     for k in range(kernel):
         start = k * dilation - pad
         first = max(0, -(start // stride))  # -(a // b) is the ceiling of -a / b
-        end = min(made - 1, (last - start) // stride)
+        end = min(result - 1, (last - start) // stride)
         if start % common or given == 0:
             continue
         # The o at which o·stride + start is a multiple of `spread`.
@@ -197,19 +205,21 @@ def _custom_call(computation: Computation, i: Instruction) -> Product | None:
         return _attention(computation, i, target)
     if _GEMM.match(target):
         dims = _dims(computation, i.operands[0])
-        found = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', i.rest)
-        contracted = prod(dims[int(d)] for d in re.findall(r"\d+", found.group(1)))
-        flops = 2 * i.shapes[0].elements * contracted
+        dimensions = contracted(i, 0)
+        if dimensions is None:
+            return Product(None, tuple(i.operands[:2]))
+        summed = prod(dims[d] for d in dimensions)
+        flops = 2 * i.shapes[0].elements * summed
         return Product(flops, tuple(i.operands[:2]))
     if target == "__onednn$matmul":
         left, right = (_dims(computation, name) for name in i.operands[:2])
         # [b, m, k] · [b, k, n] → [b, m, n]: their sizes' product is (b·m·k·n)² · b.
-        made, batch = i.shapes[0].elements, prod(right[:-2])
-        flops = 2 * isqrt(prod(left) * prod(right) * made // batch)
+        result, batch = i.shapes[0].elements, prod(right[:-2])
+        flops = 2 * isqrt(prod(left) * prod(right) * result // batch)
         return Product(flops, tuple(i.operands[:2]))
     if _KERNELS.match(target) and not _counts_only(computation, i):
-        flops = i.number(r'"cost_estimate":\{[^{}]*"flops":"?(\d+)')
-        return Product(flops, tuple(i.operands))
+        stated = i.number(r'"cost_estimate":\{[^{}]*"flops":"?(\d+)')
+        return Product(stated, tuple(i.operands))
     return None
 
 
@@ -228,12 +238,12 @@ def _cudnn_convolution(
     """
     first, second = (_dims(computation, name) for name in i.operands[:2])
     third = i.shapes[0].dims
-    given, kernel, made = first, second, third
+    given, kernel, result = first, second, third
     if "BackwardInput" in target:
-        given, made = third, first
+        given, result = third, first
     elif "BackwardFilter" in target:
-        kernel, made = third, second
-    flops = _convolution(i, given, kernel, made)
+        kernel, result = third, second
+    flops = _convolution(i, given, kernel, result)
     return Product(flops, tuple(i.operands[:2]))
 
 
@@ -243,13 +253,13 @@ def _attention(computation: Computation, i: Instruction, target: str) -> Product
     Forward are two products of scores × head size, backward five, as the scores
     are computed again: Dao, "FlashAttention-2" (2023), section 4.1.
     """
-    found = re.search(
-        r'"intermediate_tensor_shape":\{.*?"dimensions":\[([^\]]*)', i.rest
-    )
-    scores = prod(int(n) for n in re.findall(r"\d+", found.group(1)))
+    sizes = _printed(i, r'"intermediate_tensor_shape":\{.*?"dimensions":\[([^\]]*)')
+    if sizes is None:
+        return Product(None, tuple(i.operands))
+    scores = prod(sizes)
     key, value = (_dims(computation, i.operands[n])[-1] for n in (0, 2))
-    sizes = 3 * key + 2 * value if "Backward" in target else key + value
-    return Product(2 * scores * sizes, tuple(i.operands))
+    each = 3 * key + 2 * value if "Backward" in target else key + value
+    return Product(2 * scores * each, tuple(i.operands))
 
 
 def _summed(module: Module, computation: Computation, i: Instruction) -> Product | None:

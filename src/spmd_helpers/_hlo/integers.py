@@ -63,7 +63,7 @@ class Unknown(Exception):
 def constant(i: Instruction) -> Number | None:
     """An integer constant's value, None for any other."""
     shape = i.shapes[0] if i.shapes else None
-    if shape is None or not _is_whole(shape) or len(i.inside) > 8 * _LONGEST:
+    if shape is None or not _is_integer(shape) or len(i.inside) > 8 * _LONGEST:
         return None
     text, words = i.inside.strip(), {"true": 1, "false": 0}
     try:
@@ -84,20 +84,21 @@ def compute(
         i: the instruction.
         operands: for each operand, its value on each device.
     """
-    devices, made = list(zip(*operands, strict=True)), {}
+    devices = list(zip(*operands, strict=True))
+    results: dict[tuple[Number, ...], Number] = {}
     try:
         for given in devices:
-            if given not in made:
-                made[given] = _step(i, given)
+            if given not in results:
+                results[given] = _step(i, given)
     except Unknown:
         return None
-    return tuple(made[given] for given in devices)
+    return tuple(results[given] for given in devices)
 
 
 def _step(i: Instruction, operands: tuple[Number, ...]) -> Number:
     """What `i` makes of these integers on one device."""
     shape = i.shapes[0] if i.shapes else None
-    if shape is None or not _is_whole(shape):
+    if shape is None or not _is_integer(shape):
         raise Unknown
     try:
         return _wrapped(_plain(_evaluated(i, operands, shape)), shape)
@@ -124,7 +125,7 @@ def _direction(i: Instruction) -> str:
     return (i.attribute("direction") or "")[:2]
 
 
-def _is_whole(shape: Shape) -> bool:
+def _is_integer(shape: Shape) -> bool:
     return shape.dtype == "pred" or shape.dtype[:1] in ("s", "u")
 
 
@@ -141,10 +142,12 @@ def _each(f: Callable[..., int], *parts: Number) -> Number:
     return tuple(f(*row) for row in zip(*rows, strict=True))
 
 
-def _sliced(table: Number, *at: int) -> int:
+def _sliced(table: Number, *at: Number) -> int:
     if not isinstance(table, tuple):
         return table
     (index,) = at
+    if isinstance(index, tuple):
+        raise Unknown
     return table[min(max(index, 0), len(table) - 1)]
 
 
@@ -207,9 +210,9 @@ class Reader:
             value = before
         if i is None or before is not None or path:
             raise Unknown
-        return self._made(place, i)
+        return self._computed(place, i)
 
-    def _made(self, place: Place, i: Instruction) -> Number:
+    def _computed(self, place: Place, i: Instruction) -> Number:
         if i.opcode == "constant":
             known = constant(i)
             if known is None:
@@ -286,13 +289,15 @@ def _counted(module: Module, place: Place, loop: Instruction) -> int | None:
 
 def _elements_used(test: Computation) -> set[int]:
     """The elements of a loop's state that its condition depends on."""
-    used, todo, seen = set(), [test.root.name], set()
+    used: set[int] = set()
+    visited: set[str] = set()
+    todo = [test.root.name]
     while todo:
         name = todo.pop()
         i = test.by_name.get(name)
-        if i is None or name in seen:
+        if i is None or name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         if i.opcode == "get-tuple-element":
             used.add(i.index)
         todo += i.operands

@@ -32,14 +32,14 @@ def _users(module: Module, place: Place, i: Instruction) -> list[Instruction]:
 
     A table that is gathered, looked up in and made bfloat16 belongs to the lookup.
     """
-    found = []
+    takers: list[Instruction] = []
     for user in place.computation.users.get(i.name, []):
         for n, operand in enumerate(user.operands):
             if operand == i.name and base(user.opcode) == "fusion":
                 for where, parameter, _ in handed_in(module, place, user, n) or ():
-                    found += where.computation.users.get(parameter.name, [])
-        found.append(user)
-    return found
+                    takers += where.computation.users.get(parameter.name, [])
+        takers.append(user)
+    return takers
 
 
 def _around(
@@ -48,15 +48,15 @@ def _around(
     unlabeled: tuple[str, ...] = _UNLABELED,
     steps: int = _NEAR,
 ) -> Iterator[Instruction]:
-    near, seen = [i], {i.name}
+    near, visited = [i], {i.name}
     for _ in range(steps):
         near = [
-            found
+            neighbor
             for instruction in near
-            for found in step(instruction)
-            if found.name not in seen and found.opcode not in unlabeled
+            for neighbor in step(instruction)
+            if neighbor.name not in visited and neighbor.opcode not in unlabeled
         ]
-        seen.update(found.name for found in near)
+        visited.update(neighbor.name for neighbor in near)
         yield from near
 
 

@@ -18,7 +18,7 @@ class Does(Enum):
     PICKED = auto()  # one element of a tuple
     EACH = auto()  # of one element of each operand an element of the result
     LAID = auto()  # each element of the result is one of an operand
-    MADE = auto()  # needs no operand, and is the same each time
+    CONSTANT = auto()  # needs no operand, and is the same each time
     CALLS = auto()  # runs a computation on all operands: the result is its root
     LOOPS = auto()  # runs computations on a state, again and again
     BRANCHES = auto()  # runs one of several computations
@@ -55,8 +55,8 @@ OPCODES: dict[str, tuple[Does, str]] = {
     "dynamic-update-slice": (Does.LAID, "one over a part of the other"),
     "pad": (Does.LAID, "with a border"),
     "slice": (Does.LAID, "a part, the same on every device"),
-    "constant": (Does.MADE, "written in the text"),
-    "iota": (Does.MADE, "0, 1, 2, …"),
+    "constant": (Does.CONSTANT, "written in the text"),
+    "iota": (Does.CONSTANT, "0, 1, 2, …"),
     "fusion": (Does.CALLS, "one kernel for several instructions"),
     "call": (Does.CALLS, "a function that was not inlined"),
     "async-start": (Does.CALLS, "runs beside what follows, to its async-done"),
@@ -96,7 +96,7 @@ AS_INTEGERS = AS_NUMBERS | {Does.REPEATED}
 AS_IT_IS = frozenset({Does.SAME})
 # What leaves of an array that was gathered still that array: no element of the result
 # needs more than one element of each operand.
-BY_ELEMENT = AS_INTEGERS | {Does.VIEWED, Does.EACH, Does.LAID, Does.MADE}
+BY_ELEMENT = AS_INTEGERS | {Does.VIEWED, Does.EACH, Does.LAID, Does.CONSTANT}
 
 
 def base(opcode: str) -> str:
@@ -115,7 +115,7 @@ def does(opcode: str) -> Does | None:
     if opcode.endswith(("-done", "-update")):
         return Does.SAME
     row = OPCODES.get(base(opcode))
-    return row and row[0]
+    return row[0] if row else None
 
 
 def enters(opcode: str) -> tuple[str, ...]:

@@ -61,9 +61,9 @@ class Instruction:
 
     @cached_property
     def operands(self) -> list[str]:
-        found = _NAME.findall(self.inside)
-        if found or self.opcode in ("constant", "parameter") or not self.inside:
-            return found
+        names = _NAME.findall(self.inside)
+        if names or self.opcode in ("constant", "parameter") or not self.inside:
+            return names
         return [part.split()[-1] for part in self.inside.split(",") if part.strip()]
 
     @cached_property
@@ -86,7 +86,10 @@ class Instruction:
                 value = value[1 : value.index("}")]
                 names += [part.strip().lstrip("%") for part in value.split(",")]
             else:
-                names.append(re.match(r"%?([\w.\-]+)", value).group(1))
+                name = re.match(r"%?([\w.\-]+)", value)
+                if name is None:
+                    raise ValueError(f"{self.name} has no computation after {key}=")
+                names.append(name.group(1))
         return names
 
     def quoted(self, key: str) -> str | None:
@@ -95,9 +98,12 @@ class Instruction:
         return match.group(1).replace("\\'", "'") if match else None
 
     @cached_property
-    def index(self) -> int | None:
+    def index(self) -> int:
         """Which element of a tuple is taken out."""
-        return self.number(r"\bindex=(\d+)")
+        index = self.number(r"\bindex=(\d+)")
+        if index is None:
+            raise ValueError(f"{self.name} does not say which element it takes out")
+        return index
 
     def number(self, pattern: str) -> int | None:
         match = re.search(pattern, self.rest)
@@ -117,11 +123,11 @@ class Computation:
 
     @cached_property
     def users(self) -> dict[str, list[Instruction]]:
-        found: dict[str, list[Instruction]] = {}
+        users: dict[str, list[Instruction]] = {}
         for instruction in self.instructions:
             for name in dict.fromkeys(instruction.operands):
-                found.setdefault(name, []).append(instruction)
-        return found
+                users.setdefault(name, []).append(instruction)
+        return users
 
     @cached_property
     def root(self) -> Instruction:
@@ -161,8 +167,9 @@ class Module:
             file = instruction.quoted("source_file")
             line = instruction.number(r"\bsource_line=(\d+)")
             return [(file, line)] if file and line else []
-        files, found = self.tables["FileNames"], []
-        while frame and len(found) <= len(self.tables["StackFrames"]):
+        files = self.tables["FileNames"]
+        lines: list[tuple[str, int]] = []
+        while frame and len(lines) <= len(self.tables["StackFrames"]):
             row = dict(_FIELD.findall(self.tables["StackFrames"].get(frame, "")))
             place = self.tables["FileLocations"].get(
                 int(row.get("file_location_id", 0))
@@ -170,16 +177,16 @@ class Module:
             where = dict(_FIELD.findall(place or ""))
             file = files.get(int(where.get("file_name_id", 0)))
             if file:
-                found.append((file, int(where.get("line", 0))))
+                lines.append((file, int(where.get("line", 0))))
             # The printed parent is one more than the frame it means.
             frame = int(row.get("parent_frame_id", 1)) - 1
-        return found
+        return lines
 
 
 def header_devices(header: str) -> int | None:
     """Partitions × replicas of an `HloModule` line, None where it tells neither."""
-    told = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
-    return prod(int(n) for n in told) if told else None
+    counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", header)
+    return prod(int(n) for n in counts) if counts else None
 
 
 def shapes(text: str) -> list[Shape]:

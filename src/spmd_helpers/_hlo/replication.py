@@ -8,10 +8,10 @@ the way it counts the FLOPs of matrix products, by the classes of what is multip
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, TypeVar
 
 from . import device_classes as classes
 from .dataflow import Place, late, passes_on
@@ -21,6 +21,8 @@ from .integers import compute, constant, trips
 from .opcodes import Does, base, does, enters
 from .parser import Computation, Instruction, Module
 from .replica_groups import Groups, parse_groups, parse_pairs
+
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -39,9 +41,9 @@ class Tally:
     partial: bool = False
 
     def add(self, other: "Tally", times: int | None = 1, loop: str = "") -> None:
-        for (held, loops), flops in other.flops.items():
+        for (of_devices, loops), flops in other.flops.items():
             inside = (loop, *loops) if times is None else loops
-            self.flops[held, inside] += flops * (1 if times is None else times)
+            self.flops[of_devices, inside] += flops * (1 if times is None else times)
         if times != 0:
             self.upper_bound |= other.upper_bound
             self.partial |= other.partial
@@ -59,22 +61,24 @@ class Walk:
         self, module: Module, devices: int, arguments: Mapping[int, Classes]
     ) -> None:
         self.module, self.devices = module, devices
-        self.made = classes.Values(devices)
-        self._entered: dict[tuple[str, tuple[Tree, ...], Value], Any] = {}
-        self._read: dict[tuple[int, Any], Any] = {}
-        self.alike, self.apart = self.made.alike, self.made.apart
+        self.pool = classes.Values(devices)
+        self._entered: dict[
+            tuple[str, tuple[Tree, ...], Value], tuple[Tree, Tally]
+        ] = {}
+        self._read: dict[tuple[int, Hashable], Any] = {}
+        self.alike, self.apart = self.pool.alike, self.pool.apart
         count = 1 + max(module.entry.parameters, default=-1)
         given = tuple(
-            self.made.of(arguments[n]) if n in arguments else self._argument(n)
+            self.pool.of(arguments[n]) if n in arguments else self._argument(n)
             for n in range(count)
         )
         self.result, self.tally = self._enter(Place(module.entry), given, self.alike)
 
     def _argument(self, number: int) -> Value:
         i = self.module.entry.parameters.get(number)
-        text = i and i.attribute("sharding")
-        told = text and classes.of_sharding(text, self.devices)
-        return self.made.of(told) if told else self.apart
+        text = i.attribute("sharding") if i else None
+        printed = classes.of_sharding(text, self.devices) if text else None
+        return self.pool.of(printed) if printed else self.apart
 
     def _enter(
         self, place: Place, arguments: tuple[Tree, ...], within: Value
@@ -88,35 +92,35 @@ class Walk:
     def _through(
         self, place: Place, arguments: tuple[Tree, ...], within: Value
     ) -> tuple[Tree, Tally]:
-        found: dict[str, Tree] = {}
+        values: dict[str, Tree] = {}
         tally = Tally()
         for i in place.computation.instructions:
             if i.opcode == "parameter":
-                found[i.name] = arguments[int(i.inside)]
+                values[i.name] = arguments[int(i.inside)]
                 continue
-            operands = [found.get(name, self.apart) for name in i.operands]
-            self._count(place.computation, i, found, within, tally)
-            found[i.name] = self._result(place, i, operands, within, tally)
-        return found[place.computation.root.name], tally
+            operands = [values.get(name, self.apart) for name in i.operands]
+            self._count(place.computation, i, values, within, tally)
+            values[i.name] = self._result(place, i, operands, within, tally)
+        return values[place.computation.root.name], tally
 
     def _count(
         self,
         computation: Computation,
         i: Instruction,
-        found: dict[str, Tree],
+        values: dict[str, Tree],
         within: Value,
         tally: Tally,
     ) -> None:
-        made = self._once(i, "product", lambda: product(self.module, computation, i))
-        if made is None:
+        done = self._once(i, "product", lambda: product(self.module, computation, i))
+        if done is None:
             return
-        if made.flops is None:
+        if done.flops is None:
             tally.partial = True
             return
-        factors = [found.get(name, self.apart) for name in made.operands]
+        factors = [values.get(name, self.apart) for name in done.operands]
         for share, each in self._apart_in_parts(i, factors):
-            held = self.made.mix(within, *each).classes
-            tally.flops[held, ()] += round(made.flops * share)
+            of_devices = self.pool.mix(within, *each).classes
+            tally.flops[of_devices, ()] += round(done.flops * share)
 
     def _apart_in_parts(
         self, i: Instruction, factors: list[Tree]
@@ -126,23 +130,28 @@ class Walk:
         It writes x·wq, x·wk and x·wv as one product, with the weights side by side.
         """
         for number, factor in enumerate(factors[:2]):
-            dimension, parts = getattr(factor, "parts", None) or (None, ())
+            if not isinstance(factor, Value) or factor.parts is None:
+                continue
+            dimension, parts = factor.parts
             summed = contracted(i, number) if parts else None
             if summed is None or dimension in summed:
                 continue
             total = sum(size for size, _ in parts)
             others = factors[:number], factors[number + 1 :]
             return [
-                (size / total, [*others[0], self.made.of(held), *others[1]])
-                for size, held in parts
+                (size / total, [*others[0], self.pool.of(part), *others[1]])
+                for size, part in parts
             ]
         return [(1.0, factors)]
 
-    def _once(self, i: Instruction, what: Any, read: Callable[[], Any]) -> Any:
+    def _once(
+        self, i: Instruction, what: Hashable, read: Callable[[], Answer]
+    ) -> Answer:
         key = id(i), what
         if key not in self._read:
             self._read[key] = read()
-        return self._read[key]
+        answer: Answer = self._read[key]
+        return answer
 
     def _result(
         self,
@@ -184,62 +193,71 @@ class Walk:
                 return self.apart
             if "AsyncCollectiveDone" in i.rest:
                 operands = self._collected(place.computation, i, operands)
-        if all(isinstance(o, Value) and o.known is not None for o in operands):
-            known = operands and compute(i, [o.known for o in operands])
+        values = [o for o in operands if isinstance(o, Value)]
+        numbers = [value.known for value in values if value.known is not None]
+        if operands and len(numbers) == len(operands):
+            known = compute(i, numbers)
             if known:
-                return self.made.known(known)
+                return self.pool.known(known)
         if what is Does.ROUNDED and getattr(operands[0], "parts", None):
             return operands[0]
         if opcode == "concatenate":
             return self._side_by_side(place.computation, i, operands)
-        return self.made.mix(*operands)
+        return self.pool.mix(*operands)
 
     def _side_by_side(
         self, computation: Computation, i: Instruction, operands: list[Tree]
     ) -> Value:
         dimension = self._once(i, "dimension", lambda: i.number(r"dimensions=\{(\d+)"))
+        if dimension is None:
+            return self.pool.mix(*operands)
+        values = [o for o in operands if isinstance(o, Value)]
         sizes = (computation.by_name[n].shapes[0].dims[dimension] for n in i.operands)
-        return self.made.joined(dimension, zip(sizes, operands, strict=True))
+        return self.pool.joined(dimension, zip(sizes, values, strict=True))
 
     def _called(self, place: Place, i: Instruction, *keys: str) -> list[Place]:
         names = self._once(i, keys[0], lambda: i.called(*keys))
         known = self.module.computations
         return [place.called(self.module, i, name) for name in names if name in known]
 
-    def _element(self, i: Instruction, whole: Tree) -> Tree:
-        if isinstance(whole, tuple):
-            return whole[i.index] if i.index < len(whole) else self.made.mix(whole)
-        return whole
+    def _element(self, i: Instruction, elements: Tree) -> Tree:
+        if not isinstance(elements, tuple):
+            return elements
+        known = i.index < len(elements)
+        return elements[i.index] if known else self.pool.mix(elements)
 
     def _constant(self, i: Instruction) -> Value:
         known = constant(i)
-        return self.alike if known is None else self.made.known([known] * self.devices)
+        return self.alike if known is None else self.pool.known([known] * self.devices)
 
     def _number(self, opcode: str) -> Value:
         """Device d is partition d % partitions of replica d // partitions."""
-        told = re.search(r"\breplica_count=(\d+)", self.module.header)
-        partitions = self.devices // int(told.group(1)) if told else self.devices
+        replicas = re.search(r"\breplica_count=(\d+)", self.module.header)
+        count = int(replicas.group(1)) if replicas else 1
+        partitions = self.devices // count
         if opcode == "partition-id":
-            return self.made.known(d % partitions for d in range(self.devices))
-        return self.made.known(d // partitions for d in range(self.devices))
+            return self.pool.known(d % partitions for d in range(self.devices))
+        return self.pool.known(d // partitions for d in range(self.devices))
 
     def _exchanged(self, i: Instruction, kind: str, operands: list[Tree]) -> Tree:
         groups = self._once(i, "groups", lambda: _groups(i, self.devices))
         if kind in ("all-to-all", "ragged-all-to-all"):
-            operands = [self.made.mix(*operands)]  # each part may come from any of them
-        made = tuple(
-            self.made.of(classes.exchanged(kind, o.classes, groups))
-            for o in flat(operands)
+            # Each part may come from any of them.
+            operands = [self.pool.mix(*operands)]
+        results = tuple(
+            self.pool.of(classes.exchanged(kind, o.classes, groups))
+            for operand in operands
+            for o in flat(operand)
         )
-        return made[0] if len(made) == 1 else made
+        return results[0] if len(results) == 1 else results
 
     def _collected(
         self, computation: Computation, i: Instruction, operands: list[Tree]
     ) -> list[Tree]:
         """Where a TPU's asynchronous collective ends: what it made, not of what."""
         did = [does(computation.by_name[name].opcode) for name in i.operands]
-        made = [o for o, d in zip(operands, did, strict=True) if d is Does.EXCHANGED]
-        return made or operands
+        ends = [o for o, d in zip(operands, did, strict=True) if d is Does.EXCHANGED]
+        return ends or operands
 
     def _loop(
         self, place: Place, loop: Instruction, state: Tree, within: Value, tally: Tally
@@ -249,11 +267,11 @@ class Walk:
         start = state
         while True:
             goes_on, tested = self._enter(test, (state,), within)
-            taking_part = self.made.mix(within, goes_on)
+            taking_part = self.pool.mix(within, goes_on)
             result, done = self._enter(body, (state,), taking_part)
-            if goes_on.classes is not self.alike.classes:
+            if self.pool.mix(goes_on).classes is not self.alike.classes:
                 result = self._left_early(loop, result, goes_on)
-            after = self.made.either(state, result)
+            after = self.pool.either(state, result)
             if after == state:
                 break
             state = after
@@ -262,13 +280,13 @@ class Walk:
         tally.add(tested, None if times is None else times + 1, loop.name)
         return result if times else state  # what was there before is gone
 
-    def _left_early(self, loop: Instruction, made: Tree, goes_on: Value) -> Tree:
+    def _left_early(self, loop: Instruction, result: Tree, goes_on: Tree) -> Tree:
         """What devices have that leave a loop at different times."""
-        if not isinstance(made, tuple):
-            return self.made.mix(made, goes_on)
+        if not isinstance(result, tuple):
+            return self.pool.mix(result, goes_on)
         return tuple(
-            part if passes_on(self.module, loop, n) else self.made.mix(part, goes_on)
-            for n, part in enumerate(made)
+            part if passes_on(self.module, loop, n) else self.pool.mix(part, goes_on)
+            for n, part in enumerate(result)
         )
 
     def _trips(self, place: Place, loop: Instruction, start: Tree) -> int | None:
@@ -284,11 +302,12 @@ class Walk:
         tally: Tally,
     ) -> Tree:
         which, *given = operands
-        results, tallies = [], []
+        results: list[Tree] = []
+        tallies: list[Tally] = []
         branches = self._called(place, i, *enters(i.opcode))
         taken = self._taken(i, which, len(branches))
         for number, (inner, argument) in enumerate(zip(branches, given, strict=True)):
-            here = self.made.mix(within, which if taken is None else taken[number])
+            here = self.pool.mix(within, which if taken is None else taken[number])
             result, inside = self._enter(inner, (argument,), here)
             results.append(result)
             tallies.append(inside)
@@ -296,28 +315,28 @@ class Walk:
         tally.add(most)
         tally.upper_bound |= any(t.flops != most.flops for t in tallies)
         tally.partial |= any(t.partial for t in tallies)
-        return self._spread(reduce(self.made.either, results), which)
+        return self._spread(reduce(self.pool.either, results), which)
 
-    def _taken(self, i: Instruction, which: Value, count: int) -> list[Value] | None:
+    def _taken(self, i: Instruction, which: Tree, count: int) -> list[Value] | None:
         """Who takes part in each branch, if that is known: others are like nobody."""
-        if which.known is None:
+        known = which.known if isinstance(which, Value) else None
+        chosen = [number for number in known or () if isinstance(number, int)]
+        if len(chosen) < self.devices:
             return None
-        chosen = which.known
         if "true_computation=" in i.rest:
             chosen = [1 - truth for truth in chosen]
         # An index out of range is the last.
         chosen = [k if 0 <= k < count else count - 1 for k in chosen]
         return [
-            self.made.of(classes.numbered(k == n or (d,) for d, k in enumerate(chosen)))
+            self.pool.of(classes.numbered(k == n or (d,) for d, k in enumerate(chosen)))
             for n in range(count)
         ]
 
-    def _spread(self, tree: Tree, which: Value) -> Tree:
+    def _spread(self, tree: Tree, which: Tree) -> Tree:
         if isinstance(tree, tuple):
             return tuple(self._spread(part, which) for part in tree)
-        return (
-            tree if which.classes is self.alike.classes else self.made.mix(tree, which)
-        )
+        alike = self.pool.mix(which).classes is self.alike.classes
+        return tree if alike else self.pool.mix(tree, which)
 
 
 def _groups(i: Instruction, devices: int) -> Groups:

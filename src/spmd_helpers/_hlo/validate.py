@@ -2,13 +2,16 @@
 
 import re
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._core.validate import axis_sizes
 from .._core.words import count_words
 from .._errors import MeshMismatch, NotUnderstood
 from .parser import Instruction, Module, parse
 from .replica_groups import Groups
+
+if TYPE_CHECKING:
+    from jax.sharding import AbstractMesh, Mesh
 
 
 def read_module(text: str) -> Module:
@@ -37,7 +40,9 @@ def read_module(text: str) -> Module:
     return module
 
 
-def read_mesh_shape(mesh_shape: Any) -> dict[str, int]:
+def read_mesh_shape(
+    mesh_shape: "Mesh | AbstractMesh | Mapping[str, int]",
+) -> dict[str, int]:
     """Axis name → size, of a mesh or of a mapping that says the same."""
     return axis_sizes("mesh_shape", getattr(mesh_shape, "shape", mesh_shape))
 

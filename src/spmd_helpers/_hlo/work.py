@@ -62,10 +62,10 @@ def work(
 rhs_contracting_dims={0}
         ... }''')
         >>> by_rows, everywhere = frozenset({"data"}), frozenset()
-        >>> found = work(module, {"data": 4, "model": 2}, {0: by_rows, 1: everywhere})
-        >>> found.flops  # 2 · 6 · 10 · 4
+        >>> done = work(module, {"data": 4, "model": 2}, {0: by_rows, 1: everywhere})
+        >>> done.flops  # 2 · 6 · 10 · 4
         480
-        >>> found.redundancy, found.idle_axes  # 8 · 480 / (4 · 480)
+        >>> done.redundancy, done.idle_axes  # 8 · 480 / (4 · 480)
         (2.0, ('model',))
 
     Args:
@@ -81,8 +81,8 @@ rhs_contracting_dims={0}
     mesh = dict(mesh)
     tally = _walk(module, mesh, varying).tally
     parts: dict[tuple[str, ...], Counter[Classes]] = {}
-    for (held, loops), flops in tally.flops.items():
-        parts.setdefault(loops, Counter())[held] += flops
+    for (of_devices, loops), flops in tally.flops.items():
+        parts.setdefault(loops, Counter())[of_devices] += flops
     parts = {loops: part for loops, part in parts.items() if part.total()}
     known = not tally.partial and all(not loops for loops in parts)
     total = sum(part.total() for part in parts.values())
@@ -105,13 +105,15 @@ def _walk(
     mesh: dict[str, int],
     varying: Mapping[int, frozenset[str]] | None,
 ) -> Walk:
-    told = {n: classes.along(mesh, axes) for n, axes in (varying or {}).items()}
-    return Walk(module, prod(mesh.values()), told)
+    arguments = {n: classes.along(mesh, axes) for n, axes in (varying or {}).items()}
+    return Walk(module, prod(mesh.values()), arguments)
 
 
 def _repeated(part: Counter[Classes], mesh: dict[str, int], axis: str) -> float:
     again = sum(
-        flops for held, flops in part.items() if not classes.varies(held, mesh, axis)
+        flops
+        for of_devices, flops in part.items()
+        if not classes.varies(of_devices, mesh, axis)
     )
     return again / part.total()
 
@@ -128,4 +130,4 @@ def _redundancy(parts: Iterable[Counter[Classes]], devices: int) -> float | None
 
 def _useful(part: Counter[Classes]) -> int:
     """The FLOPs of all different products: one for each class of devices."""
-    return sum(flops * (max(held) + 1) for held, flops in part.items())
+    return sum(flops * (max(numbers) + 1) for numbers, flops in part.items())

@@ -119,7 +119,7 @@ def _types(
     alone = isinstance(given, str | kinds)
     types: object = [given] * axes if alone else given
     if isinstance(types, Sequence) and len(types) == axes:
-        read: list[AxisType] = [by_name.get(kind, kind) for kind in types]
+        read = [by_name.get(kind) or kind for kind in types]
         if all(isinstance(kind, kinds) for kind in read):
             return tuple(read)
     raise NotUnderstood(
