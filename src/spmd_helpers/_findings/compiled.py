@@ -136,7 +136,7 @@ def _is_turn(module: Module, use: Use, each: Gathered) -> bool:
     i = use.instruction
     if i.opcode != "dynamic-slice" or use.operand or _loop(use.place) is None:
         return False
-    held = use.held.dims
+    held = use.shape.dims
     sizes = tuple(int(n) for n in re.findall(r"\d+", _sizes(i)))
     layers = each.shape.dims[each.dimension]
     if held == each.shape.dims:

@@ -173,7 +173,7 @@ def _detour(seen: Evidence, each: Gathered, request: Request) -> bool:
     return any(
         use.instruction.opcode == "dynamic-slice"
         and use.operand == 0
-        and _same_dims(use.held.dims, request.shape)
+        and _same_dims(use.shape.dims, request.shape)
         and use.instruction.shapes[0].elements < elements
         # One that the reader wrote is no part of the move.
         and not (use.instruction.quoted("op_name") or "").endswith("dynamic_slice")

@@ -1,6 +1,7 @@
 """What is given to read: whether it is a compiled program, and for which mesh."""
 
 import re
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
