@@ -67,7 +67,7 @@ def one_line(message: str) -> str:
 def frame_line(file: str, function: str, line: str, part: str = "") -> str:
     """One line of `Raised.frames`: of the code, what was running when it raised.
 
-    A line that asserts stays whole, so that it can be told from its parts.
+    A line that asserts stays complete, to be distinguished from its parts.
     """
     statement = line.strip()
     asserts = statement.startswith("assert")

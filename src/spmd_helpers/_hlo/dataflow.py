@@ -208,7 +208,7 @@ def back(
     value: Origin,
     through: Collection[Does] = opcodes.CARRIES,
 ) -> Origin | None:
-    """One step back to what a value was handed on from; None if it was made here.
+    """One step back to what a value was handed on from; None if it is computed here.
 
     Args:
         module: the program.
@@ -250,7 +250,7 @@ def origin(
     through: Collection[Does] = opcodes.CARRIES,
     path: Path = (),
 ) -> Origin:
-    """Where a value was made, back through all that hands it on."""
+    """Where a value is computed, back through all that hands it on."""
     value = place, name, path
     for _ in range(_FARTHEST):
         before = back(module, value, through)

@@ -68,7 +68,7 @@ class Values:
         return self.of(numbered(known), known)
 
     def mix(self, *trees: Tree) -> Value:
-        """What is made of all these, nothing else being known of it."""
+        """What is computed from all these, nothing else being known of it."""
         mixed = self.alike
         for value in flat(trees):
             if value.classes is not mixed.classes:

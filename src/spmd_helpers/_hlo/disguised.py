@@ -3,8 +3,8 @@
 CPU's compiler writes a reduce-scatter as an all-reduce whose result goes to nothing but
 a dynamic-slice at a place computed from the device's number, TPU's as the same two
 inside one fusion. TPU's compiler writes a small all-gather so: each device lays its
-part into zeros of the whole size, at a place computed from its number, and the sum is
-the whole.
+part into zeros of the full size, at a place computed from its number, and the sum is
+the full array.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -79,7 +79,7 @@ def is_gathered(
 ) -> bool:
     """Whether an all-reduce only brings parts together: all that it sums are zeros.
 
-    Within each group the parts must lie side by side and make up the whole.
+    Within each group the parts must lie side by side and cover the full array.
     """
     applied = [module.computations.get(name) for name in reduced.called("to_apply")]
     if not all(c and c.root.opcode in ("add", "or") for c in applied):
@@ -128,7 +128,7 @@ def _lays_own_part(
 def _maker(
     module: Module, place: Place, name: str, through: Collection[Does]
 ) -> tuple[Place, Instruction]:
-    """What an array was made by, back through what hands it on."""
+    """The instruction that computes an array, back through what hands it on."""
     place, name, path = origin(module, place, name, through)
     if path:
         raise Unknown

@@ -13,7 +13,7 @@ _NEAR = 4  # how many instructions away a label is still taken to belong
 
 
 def _labels(module: Module, place: Place, i: Instruction) -> Iterator[Instruction]:
-    """An instruction, what uses it, what it is made of, what calls it: who names it.
+    """An instruction, what uses it, its operands, what calls it: who names it.
 
     Collectives that the compiler adds often carry no label of their own.
     """

@@ -9,7 +9,7 @@ from enum import Enum, auto
 class Does(Enum):
     """What an instruction does to its first operand, or to all of them."""
 
-    SAME = auto()  # hands it on as it is, a whole tuple too
+    SAME = auto()  # hands it on as it is, tuples too
     MOVED = auto()  # the same elements, in other places
     ROUNDED = auto()  # the same elements in the same places, as another type
     VIEWED = auto()  # the same bits, read as another type

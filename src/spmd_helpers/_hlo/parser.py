@@ -161,7 +161,7 @@ class Module:
         return "replica-id" if many else "partition-id"
 
     def frames(self, instruction: Instruction) -> list[tuple[str, int]]:
-        """(file, line) from where an instruction was made outwards, leaf first."""
+        """(file, line) from where an instruction comes outwards, leaf first."""
         frame = instruction.number(r"\bstack_frame_id=(\d+)")
         if frame is None:
             file = instruction.quoted("source_file")

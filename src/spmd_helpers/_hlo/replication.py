@@ -54,7 +54,7 @@ class Walk:
 
     Attributes:
         result: what comes out.
-        tally: the FLOPs found.
+        tally: the FLOPs of one device.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class Walk:
     def _collected(
         self, computation: Computation, i: Instruction, operands: list[Tree]
     ) -> list[Tree]:
-        """Where a TPU's asynchronous collective ends: what it made, not of what."""
+        """Where a TPU's asynchronous collective ends: its results, not its operands."""
         did = [does(computation.by_name[name].opcode) for name in i.operands]
         ends = [o for o, d in zip(operands, did, strict=True) if d is Does.EXCHANGED]
         return ends or operands

@@ -20,7 +20,7 @@ class Work:
 
     Work is repeated where devices multiply the same values; which values are the same
     is known from the arguments' shardings and from every exchange on the way. What
-    devices repeat at different times, or only in part, or as padding, is not seen.
+    devices repeat at different times, or only in part, or as padding, is not counted.
 
     Attributes:
         flops: of one device: 2 for each multiply-add of the matrix products and

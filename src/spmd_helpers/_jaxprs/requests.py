@@ -50,7 +50,7 @@ class Request:
 
     Attributes:
         kind: 'constraint', 'reshard', 'device_put', 'jit' or 'shard_map'.
-        shape, dtype: of the whole array.
+        shape, dtype: of the array, unsharded.
         cuts: the mesh axes for each dimension; None where that can't be read, or a
             dimension is left to the compiler.
         sizes: axis → size of the mesh it names.

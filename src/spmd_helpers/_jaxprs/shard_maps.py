@@ -31,7 +31,7 @@ _SUMS = {"psum", "psum2", "psum_invariant"}
 # After these, all devices along their axes hold the same.
 _ALIKE = {"all_gather", "all_gather_invariant", "pmax", "pmin"}
 # After these each device may hold something else; a ring of them may also end in the
-# same on all, which can't be seen here.
+# same on all, which can't be known here.
 _APART = {
     "all_to_all", "pbroadcast", "pcollective_broadcast", "ppermute", "psum_scatter",
     "ragged_all_to_all", "reduce_scatter",
@@ -58,7 +58,7 @@ class Alike:
         summed: the axes over which the backward pass has summed it, without a division
             by their size since.
         data: it depends on an argument, and is no constant.
-        drawn: it is made of random numbers and constants only.
+        drawn: it is computed from random numbers and constants only.
         number: what it is, of a constant.
     """
 
@@ -279,7 +279,7 @@ class Mapped(Tracing[Alike]):
     def _draws(
         self, eqn: Equation, ins: list[Alike], both: Alike, around: Around
     ) -> bool:
-        """Whether this is made of random numbers; tells where they meet data."""
+        """Whether this is computed from random numbers; notes where they meet data."""
         name = eqn.primitive.name
         if name in _DRAWS:
             return True

@@ -124,12 +124,12 @@ class Around:
 class Tracing(Generic[Value]):
     """Carries something for each variable of a jaxpr through all its equations.
 
-    What is carried is for the classes made from this one to say: they hold `plain`
+    What is carried is for the subclasses to say: they define `plain`
     (an equation without a jaxpr inside), `join` (one of two, not known which) and
     `nothing` (a constant), and may say more of loops, calls and shard_map.
     """
 
-    # What a class made from this one says.
+    # What a subclass defines.
 
     def nothing(self, aval: Aval, value: object = None) -> Value:
         raise NotImplementedError

@@ -47,7 +47,7 @@ class Launched:
         outputs: what each process printed, in the order of `jax.process_index()`.
         returncodes: what each process ended with; all 0, or `launch` had raised.
         devices: the number of CPU devices of each process.
-        program: the whole text that each process ran.
+        program: the text that each process ran.
     """
 
     outputs: tuple[str, ...]

@@ -129,7 +129,7 @@ def install(change: Change, libraries: Sequence[str], place: str) -> None:
 
 
 def _all_versions() -> dict[str, str | None]:
-    """What is installed. What pip has put aside (`~axlib...`) is listed, not found."""
+    """What is installed. What pip has put aside (`~axlib...`) has no version."""
     importlib.invalidate_caches()
     listed = {one.name for one in importlib.metadata.distributions()}
     return {name: installed(name) for name in listed if name}

@@ -242,7 +242,7 @@ def bare_name(requirement: str) -> str:
 
 
 def has_pip() -> bool:
-    """Whether this Python has pip; setuptools' finder, which warns, is not asked."""
+    """Whether this Python has pip; setuptools' finder, which warns, is not called."""
     return importlib.machinery.PathFinder.find_spec("pip") is not None
 
 

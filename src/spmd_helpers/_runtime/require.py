@@ -1,4 +1,4 @@
-"""Asked before anything else: is there a JAX, new enough, and what else is needed?"""
+"""Checked before anything else: is there a JAX, new enough, and what else is needed?"""
 
 import sys
 from types import ModuleType

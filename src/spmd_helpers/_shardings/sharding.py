@@ -129,7 +129,7 @@ class ShardingInfo:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the whole array, counted once."""
+        """Bytes of the full array, counted once."""
         return math.prod(self.shape) * self.itemsize
 
     @property

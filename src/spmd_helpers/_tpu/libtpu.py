@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from .._runtime.packages import is_older
 
-# What libtpu needs to be told on a machine without TPUs. It reads all of it once,
+# What libtpu needs to know on a machine without TPUs. It reads all of it once,
 # when it is loaded (tried with libtpu 0.0.42.1 and 0.0.50.1).
 _QUIET = {
     # It looks for the machine that it runs on, and complains on the error stream

@@ -63,7 +63,7 @@ class DoesNotFit(OneSentence, RuntimeError):
 
     Attributes:
         needed_bytes: of one device: arguments, results, temporaries, code. Rounded
-            to 0.01 GiB where the compiler told no more.
+            to 0.01 GiB where the compiler says no more.
         available_bytes: what the compiler has for programs, likewise.
         chip: what it was compiled for, as in HARDWARE; "" where that isn't known.
         largest: the largest Buffers, the largest first. Where the compiler told
@@ -222,7 +222,7 @@ def _on_one_device(name: str, leaf: Any) -> Buffer:
 
 
 def _kind(leaf: Any) -> str:
-    """What an argument's devices are called in HARDWARE, "" where that is not told."""
+    """What an argument's devices are called in HARDWARE, "" where that is not known."""
     devices = getattr(getattr(leaf, "sharding", None), "device_set", None) or ()
     kind = next((device.device_kind for device in devices), "")
     chips = [chip.name for chip in HARDWARE.values() if chip.device_kind == kind]

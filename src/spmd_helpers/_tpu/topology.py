@@ -21,7 +21,7 @@ class Generation:
         dims: 2 where a chip has neighbors in two directions, 3 where in three.
         devices_per_chip: JAX devices. The two cores of a v4 or v5p chip are one.
         pod_chips: chips in the largest block there is.
-        options: what libtpu must be told beside the name.
+        options: what libtpu needs beside the name.
         cores: by which Google's slice names count: "v5p-8" are 8 cores, 4 chips.
         other_names: spellings that people try.
     """
