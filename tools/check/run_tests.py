@@ -27,7 +27,7 @@ PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 # Not asked again of another JAX: what they test knows nothing of it.
 ONE_JAX = ("site", "widgets", "book/test_lab.py", "book/test_hosted.py")
-ONE_JAX += ("book/test_colab.py", "test_house.py")
+ONE_JAX += ("book/test_colab.py", "test_house.py", "test_types.py")
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
