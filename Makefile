@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
+.PHONY: help book test test-all next lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
 
 # Without one a new .venv takes the newest Python here that the tests run on.
 PYTHON ?=
@@ -15,11 +15,15 @@ help: ## list these commands
 book: environment ## build the site, and offline.zip of it, into _build/html
 	@$(BIN)/python -m tools.book.build_site
 
-test: environment ## prove everything that the book says (ONLY_FIRST=1: one Python)
+test: environment ## prove what no change may break, in minutes
 	@$(BIN)/python -m tools.check.run_tests
 
-test-all: environment ## the same, and every notebook on Colab and Kaggle as they are
+test-all: environment ## all of it: the long tests too, and on the oldest JAX (ONLY_FIRST=1: not)
 	@$(BIN)/python -m tools.check.run_tests --all
+
+next: ## say what the newest JAX, pinned or not, changes: outputs, sentences, rules, tests
+	@bash tools/env/next.sh $(VENV)-next "$(PYTHON)"
+	@$(VENV)-next/bin/python -m tools.check.next_jax
 
 lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
 	@bash tools/env/lab.sh $(BIN) $(LAB)

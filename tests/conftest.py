@@ -47,6 +47,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(config, items):
     """Each long test has its reason; a process takes whole files, or a chapter."""
     for item in items:
+        if "mutant" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.long("deliberate faults, each to be noticed"))
         long = item.get_closest_marker("long")
         if long is not None:
             (reason,) = long.args

@@ -466,7 +466,7 @@ def test_a_newer_python_is_let_through_with_one_line(tmp_path):
     done = require_python(shell_python(tmp_path, 14))
     assert done.returncode == 0
     assert done.stderr == (
-        "== Python 3.14.0: what is pinned installs there, the tests run on 3.11 to 3.13\n"
+        "== Python 3.14.0: what is pinned installs, the tests run on 3.11 to 3.13\n"
     )
     assert require_python(shell_python(tmp_path, 13)).stderr == ""
 

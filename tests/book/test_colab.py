@@ -22,6 +22,10 @@ from tools.book.book import read_book
 from tools.book.notebook import both_notebooks
 from tools.book.setup_cell import libraries, preamble
 
+pytestmark = pytest.mark.long(
+    "kernels in environments where the package is not installed"
+)
+
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = read_book(ROOT)
 COLAB = {"COLAB_RELEASE_TAG": "release-colab_20260819"}

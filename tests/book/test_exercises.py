@@ -126,8 +126,13 @@ def _numbers() -> list[str]:
 
 
 NUMBERS = _numbers()
+LONG = pytest.mark.long("answers to exercises, but for one wrong one of each")
 RIGHT = [(n, i) for n in NUMBERS for i in range(len(_answers(n).right))]
-WRONG = [(n, i) for n in NUMBERS for i in range(len(_answers(n).wrong))]
+WRONG = [
+    pytest.param(n, i, marks=[LONG] if i else [])
+    for n in NUMBERS
+    for i in range(len(_answers(n).wrong))
+]
 
 
 def test_each_chapter_has_five_exercises_or_more():
@@ -161,6 +166,7 @@ def test_every_answer_has_its_exercise():
     assert not lost, f"tests/answers/ has {lost}, and no notebook: run `make notebooks`"
 
 
+@LONG
 @pytest.mark.parametrize("number", NUMBERS)
 def test_the_books_solution_is_right(number, capsys):
     _judge(number, None)
@@ -174,6 +180,7 @@ def test_the_untouched_stub_is_open(number, capsys):
     assert capsys.readouterr().out.startswith(f"Exercise {number} is open:")
 
 
+@LONG
 @pytest.mark.parametrize("number", NUMBERS)
 def test_open_is_failed_under_nbgrader(number, monkeypatch):
     monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
@@ -182,6 +189,7 @@ def test_open_is_failed_under_nbgrader(number, monkeypatch):
         _judge(number, _stages(chapter)[number][3])
 
 
+@LONG
 @pytest.mark.parametrize(("number", "which"), RIGHT)
 def test_another_right_answer_passes(number, which, capsys):
     _judge(number, _answers(number).right[which])

@@ -21,6 +21,8 @@ import pytest
 
 from tools.check.browser import browser_path, no_browser
 
+pytestmark = pytest.mark.long("JupyterLab in a browser")
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

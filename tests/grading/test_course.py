@@ -20,6 +20,8 @@ import pytest
 from spmd_grading.course import course_files, write_course
 from tests.answers.ch03 import ANSWERS
 
+pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
+
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "03_mesh_and_partitionspec.ipynb"
 POINTS = {"3.1": 1, "3.2": 1, "3.3": 2, "3.4": 2, "3.5": 3}

@@ -29,6 +29,8 @@ from spmd_grading.report import Result, Row, to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
 from spmd_grading.submission import CannotGrade
 
+pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
+
 ROOT = Path(__file__).parents[2]
 SETUP = "import spmd_helpers as spmd"
 GIVEN = """\

@@ -14,6 +14,8 @@ from tests.book.test_colab import make_environment
 
 from .test_grade import answered, notebook
 
+pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 

@@ -15,6 +15,8 @@ from tests.matmul.test_matmul import in_use
 
 from .widget_harness import answers, is_clean, page_with
 
+pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
+
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "matmul_explorer"
 CASES = 6000

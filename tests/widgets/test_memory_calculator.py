@@ -22,6 +22,8 @@ from tests.training.memory_states import BAD, cases
 
 from .widget_harness import answers, is_clean
 
+pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
+
 NAME = "memory_calculator"
 CASES = 6000
 PARTS = {"parameters", "optimizer", "gradients", "kept", "work", "batch"}

@@ -11,6 +11,8 @@ from tests.training.memory_oracle import DEFAULTS, expected
 
 from .widget_harness import page_with
 
+pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
+
 NAME = "memory_calculator"
 
 

@@ -21,6 +21,8 @@ from spmd_helpers._widgets import source
 
 from .widget_harness import answers, is_clean, page_with
 
+pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
+
 NAME = "sharding_explorer"
 AXES = ("data", "model", "fsdp", "x", "y", "expert")
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "int32", "int8", "bool")

@@ -25,7 +25,7 @@ LIBRARIES = {
 # `{source}` is what pip installs where no wheel lies beside the notebook: the tag of
 # the repository that made this notebook, or nothing while there is no address. The two
 # variables are what the package's `hosted` asks, which is not there yet. The error
-# shows its sentence alone, and is no ImportError: Colab adds advice of its own to those.
+# shows its sentence alone, and is no ImportError: Colab adds its own advice to those.
 TEXT = """\
 # @title Set-up: run this cell first {{ display-mode: "form" }}
 from importlib.util import find_spec

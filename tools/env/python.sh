@@ -16,7 +16,7 @@ python_version() {
 # Say so if $1 is newer than the Pythons that the tests run on.
 say_if_untried() {
     if python_is_good "$1" 3.14; then
-        echo "== Python $(python_version "$1"): what is pinned installs there, the tests run on 3.11 to 3.13"
+        echo "== Python $(python_version "$1"): what is pinned installs, the tests run on 3.11 to 3.13"
     fi
 }
 
