@@ -63,7 +63,7 @@ def assert_collectives(
         _check_budget(name, budget)
     for name, size in sizes.items():
         if size is not None:
-            _check_bytes(name, size)
+            whole_number(name, size, "a number of bytes", least=0)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     collectives, counts = report.collectives, _counts(report.collectives)
     wrong = []
@@ -101,7 +101,7 @@ def assert_peak_memory(
 
     For budgets of memory, in the chapters on scale.
     """
-    _check_bytes("at_most_bytes", at_most_bytes)
+    whole_number("at_most_bytes", at_most_bytes, "a number of bytes", least=0)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     if report.peak_memory is None:
         raise NotUnderstood(
@@ -132,10 +132,6 @@ def _check_budget(name: str, budget: object) -> None:
                 f"assert_collectives({name}={budget!r}): {kind!r} is no kind of"
                 f" collective.{guess or f' Give {or_words(map(repr, KINDS))}.'}"
             )
-
-
-def _check_bytes(name: str, given: object) -> None:
-    whole_number(name, given, "a number of bytes", least=0)
 
 
 def _axes(over: str | Iterable[str], mesh_shape: Mapping[str, int]) -> set[str]:

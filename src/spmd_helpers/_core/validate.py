@@ -13,17 +13,12 @@ from .._errors import NotUnderstood
 
 
 def whole(value: Any, least: int = 0, most: int | None = None) -> int | None:
-    """The whole number that a value is, or None if it is none in this range.
+    """The whole number that a value is, or None if it is none from least to most.
 
     NumPy's whole numbers are taken; a bool, a text and 3.0 are not.
 
     >>> whole(3), whole(3.0), whole(True), whole(-1), whole(9, 1, 8)
     (3, None, None, None, None)
-
-    Args:
-        value: anything.
-        least: the smallest number that is taken.
-        most: the largest one.
     """
     try:
         number = operator.index(value)
@@ -42,24 +37,13 @@ def whole_number(
     most: int | None = None,
     example: str = "",
 ) -> int:
-    """A whole number in a range, or a refusal.
+    """A whole number in a range, or NotUnderstood: `what` says what it counts.
 
     >>> whole_number("batch", 2.5)
     Traceback (most recent call last):
     ...
     spmd_helpers._errors.NotUnderstood: batch=2.5 is not a size; give a whole number, \
 1 or more.
-
-    Args:
-        name: the argument.
-        value: what was given for it.
-        what: what the number is, with its article.
-        least: the smallest number that is taken.
-        most: the largest one.
-        example: a call that is right.
-
-    Raises:
-        NotUnderstood: it is no whole number, or out of range.
     """
     number = whole(value, least, most)
     if number is not None:
@@ -81,7 +65,7 @@ def is_number(value: Any) -> bool:
 
 
 def axis_sizes(name: str, mesh: Any) -> dict[str, int]:
-    """The axes of a mesh that is given as a mapping.
+    """The axes of a mesh that is given as a mapping, or NotUnderstood.
 
     >>> axis_sizes("mesh", {"data": 4, "model": 0})
     Traceback (most recent call last):
@@ -89,13 +73,6 @@ def axis_sizes(name: str, mesh: Any) -> dict[str, int]:
     spmd_helpers._errors.NotUnderstood: mesh={'data': 4, 'model': 0}: axis 'model' has \
 size 0; a mesh gives each axis name a whole number of devices, 1 or more, such as \
 {'data': 4, 'model': 2}.
-
-    Args:
-        name: the argument.
-        mesh: what was given for it.
-
-    Raises:
-        NotUnderstood: it is no mapping from names to whole numbers, 1 or more.
     """
     if not isinstance(mesh, Mapping):
         raise NotUnderstood(
@@ -113,21 +90,13 @@ size 0; a mesh gives each axis name a whole number of devices, 1 or more, such a
 
 
 def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
-    """A value that is one of the choices, or a refusal.
+    """A value that is one of the choices, or NotUnderstood; 1 is not True.
 
     >>> one_of("attention", "flsh", ("plain", "flash"))
     Traceback (most recent call last):
     ...
     spmd_helpers._errors.NotUnderstood: attention='flsh' is not known. Did you \
 mean 'flash'? Give 'plain' or 'flash'.
-
-    Args:
-        name: the argument.
-        value: what was given for it.
-        choices: texts, or True and False; 1 is not True.
-
-    Raises:
-        NotUnderstood: it is none of them.
     """
     choices = tuple(choices)
     if any(isinstance(value, type(one)) and value == one for one in choices):
@@ -153,11 +122,6 @@ def close_name(word: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
 
     >>> close_name("modle", ["data", "model"]), close_name("stage", ["data", "model"])
     ('model', '')
-
-    Args:
-        word: what was given.
-        names: what there is.
-        cutoff: how like it must be, from 0 to 1.
     """
     return next(iter(difflib.get_close_matches(str(word), names, 1, cutoff)), "")
 
