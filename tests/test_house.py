@@ -25,7 +25,7 @@ LIBRARIES = {
     "_devices": {"jax"},
     "_tpu.mesh": {"jax"},
     "_shardings.from_jax": {"numpy"},
-    "_datasets.mnist": {"numpy"},
+    "_datasets.mnist": {"numpy", "pooch"},
     "_drawing.draw": {"matplotlib"},
     "_explain.ipython": {"IPython"},
     "_asserts.compare": {"numpy"},

@@ -1,12 +1,10 @@
 """Handwritten digits: 10,000 in the package, all 70,000 by a verified download."""
 
-import hashlib
+import functools
 import http.client
 import ipaddress
 import os
 import pathlib
-import sys
-import tempfile
 import time
 import urllib.error
 import urllib.parse
@@ -15,6 +13,8 @@ from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from .._errors import DownloadFailed
+from .._runtime.packages import is_installed
+from .._runtime.require import require
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,6 +93,7 @@ def load_mnist(
         ValueError: an argument of the wrong kind, or an address that is not https.
         DownloadFailed: a file could not be fetched whole, verified and stored.
             Nothing of that file is kept.
+        MissingLibrary: pooch is not installed, which keeps and verifies the files.
 
     Source of the digits: the README beside the embedded file. Chapter 1 trains on it.
     """
@@ -102,6 +103,8 @@ def load_mnist(
             " (the embedded 10,000): write load_mnist(full=True) or load_mnist()."
         )
     if full:
+        if not is_installed("pooch"):
+            require("pooch")
         mirrors = _MIRRORS if base_url is None else (_address(base_url),)
         return _full(_cache_folder(cache), mirrors)
     for name, value in (("cache", cache), ("base_url", base_url)):
@@ -151,38 +154,22 @@ def _full(folder: pathlib.Path, mirrors: Iterable[str]) -> MNIST:
 
 def _file(name: str, folder: pathlib.Path, mirrors: Iterable[str]) -> bytes:
     """The bytes of one verified file, from the cache or else from a mirror."""
-    path = folder / name
-    tried = []
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        tried.append(f"{path}: {_words(error)}")
-    else:
-        problem = _problem(name, data)
-        if not problem:
-            return data
-        tried.append(f"{path}: {problem}")
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    size, sha256 = _FILES[name]
+    path, tried = folder / name, []
     for mirror in mirrors:
         url = mirror + name
-        host = urllib.parse.urlsplit(url).netloc
-        print(f"downloading {name} ({_FILES[name][0]:,} bytes) from {host}", flush=True)
+        download = functools.partial(_download, size=size)
         try:
-            data = _fetch(url, _FILES[name][0])
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            tried.append(f"{url}: {_words(error)}")
-            continue
-        problem = _problem(name, data)
-        if problem:
-            tried.append(f"{url}: {problem}")
-            continue
-        try:
-            _store(path, data)
+            pooch.retrieve(url, sha256, name, folder, downloader=download)
+            return path.read_bytes()
+        except ValueError as error:
+            tried.append(f"{url}: {error}")
         except OSError as error:
             tried.append(f"{path}: {_words(error)}")
             break  # another mirror would not help
-        return data
     raise DownloadFailed(_failure(name, folder, tried)) from None
 
 
@@ -198,19 +185,6 @@ def _failure(name: str, folder: pathlib.Path, tried: Iterable[str]) -> str:
     )
 
 
-def _problem(name: str, data: bytes) -> str:
-    """What is wrong with the bytes of a file, or nothing ('')."""
-    size, sha256 = _FILES[name]
-    if len(data) < size:
-        return f"cut short, {len(data):,} of {size:,} bytes"
-    if len(data) > size:
-        return f"more than the {size:,} bytes of the file"
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != sha256:
-        return f"not the file: its SHA-256 is {digest} and must be {sha256}"
-    return ""
-
-
 def _words(error: Exception) -> str:
     """An error in one line: 'HTTP 404 Not Found', 'FileExistsError: …'."""
     reason: BaseException | str = error
@@ -223,6 +197,21 @@ def _words(error: Exception) -> str:
         return f"{type(error).__name__}: {error.strerror}"
     text = str(reason).strip() or "no message"
     return f"{type(error).__name__}: {text.splitlines()[0]}"
+
+
+def _download(url: str, file: str, _: object, *, size: int) -> None:
+    """What pooch calls for a file that it lacks, or has with another hash."""
+    name, host = url.rpartition("/")[2], urllib.parse.urlsplit(url).netloc
+    print(f"downloading {name} ({size:,} bytes) from {host}", flush=True)
+    try:
+        data = _fetch(url, size)
+    except (OSError, http.client.HTTPException) as error:
+        raise ValueError(_words(error)) from None
+    if len(data) < size:
+        raise ValueError(f"cut short, {len(data):,} of {size:,} bytes")
+    if len(data) > size:
+        raise ValueError(f"more than the {size:,} bytes of the file")
+    pathlib.Path(file).write_bytes(data)
 
 
 def _fetch(url: str, size: int) -> bytes:
@@ -288,46 +277,15 @@ def _address(base_url: str) -> str:
 
 
 def _cache_folder(cache: str | os.PathLike[str] | None) -> pathlib.Path:
-    if cache is not None:
-        try:
-            return pathlib.Path(cache).expanduser().absolute()
-        except (TypeError, RuntimeError):
-            raise ValueError(
-                f"cache={cache!r} must be the path of a folder: write"
-                " cache='some/folder', or leave it out."
-            ) from None
-    named = os.environ.get("XDG_CACHE_HOME", "")
+    import pooch
+
+    folder = pooch.os_cache("spmd_helpers") / "mnist" if cache is None else cache
     try:
-        if os.path.isabs(named):
-            base = pathlib.Path(named)
-        elif sys.platform == "win32" and os.environ.get("LOCALAPPDATA"):
-            base = pathlib.Path(os.environ["LOCALAPPDATA"])
-        elif sys.platform == "darwin":
-            base = pathlib.Path.home() / "Library" / "Caches"
-        else:
-            base = pathlib.Path.home() / ".cache"
-    except RuntimeError:
+        return pathlib.Path(folder).expanduser().absolute()
+    except (TypeError, RuntimeError):  # such as a user without a home
         raise ValueError(
-            "cache=None means the user's cache folder, and this user has no home:"
-            " write load_mnist(full=True, cache='some/folder')."
+            f"cache={cache!r} must be the path of a folder: write cache='some/folder'."
         ) from None
-    return base / "spmd_helpers" / "mnist"
-
-
-def _store(path: pathlib.Path, data: bytes) -> None:
-    """Write verified bytes so that the file is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own for each writer: two processes can't mix their bytes.
-    handle, part = tempfile.mkstemp(".part", path.name + ".", path.parent)
-    try:
-        with open(handle, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(part, path)
-    except BaseException:  # also an interrupt: nothing half-written stays
-        os.unlink(part)
-        raise
 
 
 def _read_idx(packed: bytes) -> "npt.NDArray[np.uint8]":
