@@ -7,9 +7,10 @@ import dataclasses
 import functools
 import inspect
 import json
+from typing import Any
 
 from .._core.validate import whole
-from .._hardware.chips import HARDWARE
+from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
 from .._training.model import MLP, Transformer
@@ -28,7 +29,7 @@ _COMPARED = (
     ("gpu-memory", "2 gpu: gpt3-xl fsdp full"),
     ("gpu-memory", "2 gpu: llama8 fsdp"),
 )
-_KINDS = {"MLP": MLP, "Transformer": Transformer}
+Row = dict[str, Any]  # a stored measurement, as JSON has it
 
 
 @functools.cache
@@ -45,7 +46,7 @@ def data_script() -> str:
     )
 
 
-def models() -> dict[str, dict]:
+def models() -> dict[str, dict[str, object]]:
     """Name → shapes and source of each of MODELS."""
     return {
         name: {key: _exact(value) for key, value in dataclasses.asdict(model).items()}
@@ -53,7 +54,7 @@ def models() -> dict[str, dict]:
     }
 
 
-def hardware() -> dict[str, dict]:
+def hardware() -> dict[str, dict[str, object]]:
     """Name → memory and source of each chip of HARDWARE."""
     keys = ("kind", "device_kind", "memory_bytes", "usable_bytes", "source", "date")
     return {
@@ -62,7 +63,7 @@ def hardware() -> dict[str, dict]:
     }
 
 
-def measured() -> dict:
+def measured() -> dict[str, object]:
     """Some stored programs as states of the calculator, and how near all are.
 
     `rows` have the state and what was measured; `near` says of each kind how many are
@@ -91,16 +92,17 @@ def measured() -> dict:
     return {"rows": rows, "near": near}
 
 
-def _exact(value):
+def _exact(value: object) -> object:
     """Whole numbers too large for JavaScript as text."""
     return value if whole(value, _EXACT) is None else str(value)
 
 
-def _model(row: dict) -> MLP | Transformer:
-    return _KINDS[row["kind"]](**row["program"]["model"])
+def _model(row: Row) -> MLP | Transformer:
+    kind = MLP if row["kind"] == "MLP" else Transformer
+    return kind(**row["program"]["model"])
 
 
-def _how(row: dict) -> dict:
+def _how(row: Row) -> dict[str, Any]:
     """What training_memory takes beside the model."""
     how = dict(row["program"])
     mesh = {"data": how.pop("data"), "model": how.pop("model_axis")}
@@ -108,11 +110,11 @@ def _how(row: dict) -> dict:
     return {"mesh": mesh, **how}
 
 
-def _counted(row: dict) -> int:
+def _counted(row: Row) -> int:
     return training_memory(_model(row), **_how(row)).total_bytes
 
 
-def _attention_words(row: dict) -> str:
+def _attention_words(row: Row) -> str:
     """The attention of a stored program, if it is one that takes memory."""
     model = _model(row)
     if isinstance(model, MLP) or row["program"].get("attention") != "plain":
@@ -121,7 +123,7 @@ def _attention_words(row: dict) -> str:
     return f"attention written out{grouped}"
 
 
-def _row(row: dict) -> dict:
+def _row(row: Row) -> dict[str, object]:
     refused = bool(row.get("refused"))
     return {
         "name": row["name"],
@@ -135,7 +137,9 @@ def _row(row: dict) -> dict:
     }
 
 
-def memory_state(model: MLP | Transformer, *, chip: str, **how) -> dict[str, str]:
+def memory_state(
+    model: MLP | Transformer, *, chip: str | Chip, **how: Any
+) -> dict[str, str]:
     """Arguments of `training_memory`, and of `fits`, as the calculator's state.
 
     >>> state = memory_state(MLP(2, 8, 32), chip="v5e", mesh={"data": 4}, batch=16)
@@ -144,7 +148,7 @@ def memory_state(model: MLP | Transformer, *, chip: str, **how) -> dict[str, str
 
     Args:
         model: a Transformer, an MLP, or one of MODELS.
-        chip: a name that `chip` finds.
+        chip: a name that `chip` knows, or a Chip.
         **how: arguments that `training_memory` takes by name, mesh and batch at least,
             and `margin`.
     """
@@ -157,7 +161,7 @@ def memory_state(model: MLP | Transformer, *, chip: str, **how) -> dict[str, str
     return {key: _typed(value) for key, value in state.items()}
 
 
-def _shapes(model, seq) -> dict:
+def _shapes(model: MLP | Transformer, seq: int | None) -> dict[str, object]:
     if MODELS.get(model.name) == model:
         return {"model": model.name, "seq": seq}
     sizes = dataclasses.asdict(model)
@@ -167,7 +171,7 @@ def _shapes(model, seq) -> dict:
     return {"model": "custom", **sizes, "seq": seq or model.seq}
 
 
-def _typed(value) -> str:
+def _typed(value: object) -> str:
     """A value as the calculator's controls have it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -176,7 +180,7 @@ def _typed(value) -> str:
     return "" if value is None else str(value)
 
 
-def _state(row: dict) -> dict[str, str]:
+def _state(row: Row) -> dict[str, str]:
     """The program of a row as the calculator's state."""
     how = _how(row)
     place = row["program"]["topology"].partition(":")[0] or row["device"]

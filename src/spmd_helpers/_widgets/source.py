@@ -27,17 +27,17 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.M)
 
 def parts(*names: str) -> list[str]:
     """These files and all that they import, each after what it needs."""
-    found: list[str] = []
+    ordered: list[str] = []
 
-    def visit(name):
-        if name not in found:
+    def visit(name: str) -> None:
+        if name not in ordered:
             for needed in _IMPORT.findall(source(name)):
                 visit(needed)
-            found.append(name)
+            ordered.append(name)
 
     for name in names:
         visit(name)
-    return found
+    return ordered
 
 
 def source(name: str) -> str:

@@ -1,12 +1,20 @@
 """The explorers and the calculator as widgets of a notebook."""
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from .._errors import MissingLibrary, NotUnderstood, SpecError
-from .._matmul.matmul import matmul
+from .._hardware.chips import Chip
+from .._matmul.matmul import Spec, matmul
 from .._shardings.from_jax import sharding as read_sharding
-from .._shardings.sharding import ShardingInfo, spec_words
+from .._shardings.sharding import ShardingInfo, as_tuples, spec_words
+from .._training.model import MLP, Transformer
 from .._training.training_memory import training_memory
 from .data import memory_state
 from .source import module, style
+
+if TYPE_CHECKING:
+    from .._shardings.types import ArrayLike, DTypeLike, MeshLike, ShardingLike
 
 try:
     import anywidget
@@ -60,7 +68,14 @@ class ShardingExplorer(_Widget):
 
     _esm = module("sharding_explorer")
 
-    def __init__(self, x=None, sharding=None, *, mesh=None, dtype="float32"):
+    def __init__(
+        self,
+        x: "ArrayLike | tuple[int, ...] | None" = None,
+        sharding: "ShardingLike | None" = None,
+        *,
+        mesh: "MeshLike | None" = None,
+        dtype: "DTypeLike" = "float32",
+    ) -> None:
         try:
             info = (
                 None
@@ -106,7 +121,16 @@ class MatmulExplorer(_Widget):
 
     _esm = module("matmul_explorer")
 
-    def __init__(self, sizes=None, a=(), b=(), *, mesh=None, out=None, dtype="float32"):
+    def __init__(
+        self,
+        sizes: Sequence[int] | None = None,
+        a: Spec = (),
+        b: Spec = (),
+        *,
+        mesh: "MeshLike | None" = None,
+        out: "Spec | None" = None,
+        dtype: str = "float32",
+    ) -> None:
         try:
             state = {} if sizes is None else _product(sizes, a, b, mesh, out, dtype)
             super().__init__(state=state)
@@ -114,24 +138,33 @@ class MatmulExplorer(_Widget):
             raise error.with_traceback(None) from None
 
 
-def _product(sizes, a, b, mesh, out, dtype) -> dict[str, str]:
-    found = matmul(sizes, a, b, mesh={} if mesh is None else mesh, out=out, dtype=dtype)
-    rows, columns = found.a.shape[0], found.b.shape[1]
+def _product(
+    sizes: Sequence[int],
+    a: Spec,
+    b: Spec,
+    mesh: "MeshLike | None",
+    out: "Spec | None",
+    dtype: str,
+) -> dict[str, str]:
+    product = matmul(
+        sizes, a, b, mesh={} if mesh is None else mesh, out=out, dtype=dtype
+    )
+    rows, columns = product.a.shape[0], product.b.shape[1]
     wish = ""
     if out is not None:
-        asked = ShardingInfo(
-            (rows, columns), mesh_shape=found.a.mesh_shape, entries=tuple(out)
+        result = ShardingInfo(
+            (rows, columns), mesh_shape=product.a.mesh_shape, entries=as_tuples(out)
         )
-        wish = spec_words(asked.entries)
+        wish = spec_words(result.entries)
     return {
-        "mesh": ", ".join(f"{axis}={size}" for axis, size in found.a.axes),
+        "mesh": ", ".join(f"{axis}={size}" for axis, size in product.a.axes),
         "i": str(rows),
-        "j": str(found.a.shape[1]),
+        "j": str(product.a.shape[1]),
         "k": str(columns),
-        "a": spec_words(found.a.entries),
-        "b": spec_words(found.b.entries),
+        "a": spec_words(product.a.entries),
+        "b": spec_words(product.b.entries),
         "c": wish,
-        "dtype": found.a.dtype,
+        "dtype": product.a.dtype,
     }
 
 
@@ -169,14 +202,28 @@ class MemoryCalculator(_Widget):
 
     _esm = module("memory_calculator")
 
-    def __init__(self, model=None, *, chip="h100", mesh=None, batch=1, **how):
+    def __init__(
+        self,
+        model: Transformer | MLP | None = None,
+        *,
+        chip: str | Chip = "h100",
+        mesh: Mapping[str, int] | None = None,
+        batch: int = 1,
+        **how: Any,
+    ) -> None:
         try:
             super().__init__(state=_memory(model, chip, mesh, batch, how))
         except (NotUnderstood, SpecError) as error:
             raise error.with_traceback(None) from None
 
 
-def _memory(model, chip, mesh, batch, how) -> dict[str, str]:
+def _memory(
+    model: Transformer | MLP | None,
+    chip: str | Chip,
+    mesh: Mapping[str, int] | None,
+    batch: int,
+    how: dict[str, Any],
+) -> dict[str, str]:
     if model is None:
         return {}
     mesh = {} if mesh is None else mesh
@@ -185,7 +232,7 @@ def _memory(model, chip, mesh, batch, how) -> dict[str, str]:
     return memory_state(model, chip=chip, mesh=mesh, batch=batch, **how, **margin)
 
 
-def _state(info) -> dict[str, str]:
+def _state(info: ShardingInfo) -> dict[str, str]:
     if not 1 <= len(info.shape) <= 4 or len(info.axes) > 3:
         raise NotUnderstood(
             f"x has shape {info.shape} on a mesh of {len(info.axes)} axes; the "
