@@ -191,7 +191,7 @@ class _Grader:
         sys.settrace(None)
         sys.setprofile(None)
         _Judge.reached.clear()
-        self._package.exercise = _Judge
+        self._package.exercise = _Judge  # type: ignore[misc]  # for this check
         self._names[_EXTRA] = _ExtraJudge
         number = order["number"]
         try:
@@ -209,7 +209,7 @@ class _Grader:
             if number not in _Judge.reached:
                 verdict, words = "wrong", "the check ended before it had judged"
         finally:
-            self._package.exercise = exercise
+            self._package.exercise = exercise  # type: ignore[misc]  # its own again
             self._names.pop(_EXTRA, None)
             self._given.give_again(before)
         if order["title"]:

@@ -11,11 +11,12 @@ from ._core.validate import whole_number
 from ._errors import BackendStarted
 from ._runtime.packages import is_older
 from ._runtime.require import require_jax
-from ._shardings.device import JaxDevice
 from ._tpu.libtpu import quiet_libtpu
 
 if TYPE_CHECKING:
     import jax
+
+    from ._shardings.types import JaxDevice
 
 # The first JAX in which a donated array that is passed again to the same jitted
 # function raises an error on several CPU devices. Before it the process ends.
@@ -99,7 +100,7 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
         return _choose(jax, n, least)
 
 
-def _choose(jax: ModuleType, n: int, least: int) -> list[JaxDevice]:
+def _choose(jax: ModuleType, n: int, least: int) -> "list[JaxDevice]":
     global _shut_out
     started = not _split_processor(jax, n)
     accelerators, report = _look(jax)
@@ -177,7 +178,7 @@ def _split_processor(jax: ModuleType, n: int) -> bool:
     return True
 
 
-def _look(jax: ModuleType) -> tuple[list[JaxDevice], _Accelerators]:
+def _look(jax: ModuleType) -> "tuple[list[JaxDevice], _Accelerators]":
     """The accelerators of JAX's default platform, and what there is to say of them."""
     try:
         accelerators = _accelerators(jax)
@@ -191,7 +192,7 @@ def _look(jax: ModuleType) -> tuple[list[JaxDevice], _Accelerators]:
     return accelerators, _Accelerators(len(accelerators), platform, " and ".join(kinds))
 
 
-def _accelerators(jax: ModuleType) -> list[JaxDevice]:
+def _accelerators(jax: ModuleType) -> "list[JaxDevice]":
     """Starts JAX. Its own function so that a test can put a card into a machine."""
     return [device for device in jax.devices() if device.platform != "cpu"]
 
@@ -208,8 +209,8 @@ def _start_anew_without_accelerators(jax: ModuleType) -> None:
 
 
 def _processor(
-    jax: ModuleType, n: int, accelerators: Sequence[JaxDevice]
-) -> list[JaxDevice]:
+    jax: ModuleType, n: int, accelerators: "Sequence[JaxDevice]"
+) -> "list[JaxDevice]":
     """The first n CPU devices; also the default place, if there are others."""
     try:
         processors: list[JaxDevice] = jax.devices("cpu")
@@ -234,7 +235,7 @@ def _count(count: int, platform: str) -> str:
 
 
 def _processor_line(
-    jax: ModuleType, chosen: Sequence[JaxDevice], report: _Accelerators, least: int
+    jax: ModuleType, chosen: "Sequence[JaxDevice]", report: _Accelerators, least: int
 ) -> str:
     running = len(jax.devices("cpu"))
     of = f" of {running}" if running > len(chosen) else ""
@@ -247,7 +248,7 @@ def _processor_line(
 
 
 def _accelerator_line(
-    chosen: Sequence[JaxDevice], report: _Accelerators, n: int
+    chosen: "Sequence[JaxDevice]", report: _Accelerators, n: int
 ) -> str:
     of = f" of {report.count}" if report.count > len(chosen) else ""
     plural = "s" if report.count > 1 else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spmd_helpers._findings.gathered import _made_of
+from spmd_helpers._findings.gathered import _gather_of
 from spmd_helpers._hlo.parser import parse
 from tests.hlo.carriers import CARRIERS, carried
 
@@ -19,7 +19,7 @@ ENTRY %main (p: f32[8]) -> f32[64] {{
 
 def made_of(number, called, *lines):
     module = parse(TEXT.format(called=called, lines="\n  ".join(lines)))
-    return _made_of(module, number, {"made": "the gather"}) is not None
+    return _gather_of(module, number, {"made": "the gather"}) is not None
 
 
 @pytest.mark.parametrize("name", CARRIERS)

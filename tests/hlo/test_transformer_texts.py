@@ -546,7 +546,7 @@ def test_what_is_gathered_is_called_by_its_name(name):
     s = SETTINGS[name]
     seen = evidence(name, inputs=leaves(s))
     named = Counter()
-    for each in compiled.gathers(seen):
+    for each in compiled.gathers_of(seen):
         words = compiled.array_of(seen, each)
         named[words.partition(" (")[0] if words.startswith("state") else ""] += 1
     wanted = Counter({"place": 1, "head": len(HEAD[s.loss])})

@@ -12,7 +12,6 @@ from .._core.validate import is_number
 from .._core.words import join_words
 from .._errors import CheckFailed, MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
-from .._shardings.device import JaxDevice
 from .._shardings.from_jax import sharding as read_sharding
 from .._shardings.sharding import ShardingInfo, spec_words
 from .compare import leaf_difference
@@ -20,6 +19,8 @@ from .compare import leaf_difference
 if TYPE_CHECKING:
     import jax
     from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+    from .._shardings.types import JaxDevice
 
 
 def assert_close(got: object, want: object, rtol: float = 1e-5) -> None:

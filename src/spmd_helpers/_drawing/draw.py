@@ -1,6 +1,6 @@
 """Drawings of shardings and meshes."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,11 @@ from .scene import MONO, SIZES, Rect, Scene, Text, scene
 from .svg import MARGIN, html, svg, tint_opacity
 
 if TYPE_CHECKING:
-    from jax.sharding import AbstractMesh, Mesh, PartitionSpec, Sharding
-    from jax.typing import DTypeLike
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from .._shardings.types import ArrayLike, DTypeLike, MeshLike, ShardingLike
 
 _BOLD = {"title", "caption"}
 
@@ -61,10 +61,10 @@ class Drawing:
 
 
 def draw(
-    x: object,
-    sharding: "Sharding | PartitionSpec | None" = None,
+    x: "ArrayLike | tuple[int, ...]",
+    sharding: "ShardingLike | None" = None,
     *,
-    mesh: "Mesh | AbstractMesh | Mapping[str, int] | None" = None,
+    mesh: "MeshLike | None" = None,
     dtype: "DTypeLike" = "float32",
 ) -> Drawing:
     """Draw how an array is cut over devices, without touching its data.
@@ -112,7 +112,7 @@ def draw(
         raise error.with_traceback(None) from None
 
 
-def draw_mesh(mesh: "Mesh | AbstractMesh | Mapping[str, int]") -> Drawing:
+def draw_mesh(mesh: "MeshLike") -> Drawing:
     """Draw a mesh: which device stands at each place, axis names on the edges.
 
     >>> draw_mesh({"data": 2, "model": 4})

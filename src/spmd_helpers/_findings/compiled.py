@@ -17,7 +17,7 @@ from .evidence import Evidence, Leaf
 from .finding import SMALL_BYTES, Finding, Named, axes_words, few
 
 # A lookup may be served by gathering the table, or by exchanging the rows that are
-# looked up. The table must be so many times the rows before it is told: below, the
+# looked up. The table must be so many times the rows before it is reported: below, the
 # two cost about the same, and the compiler chooses by them.
 _TABLE = 2
 _FARTHEST = 20
@@ -45,18 +45,18 @@ class Gathered:
     devices: int
 
 
-def gathers(seen: Evidence) -> list[Gathered]:
+def gathers_of(evidence: Evidence) -> list[Gathered]:
     """Every array that an all-gather of the program makes."""
-    found = []
-    for place, i in _located(seen):
+    arrays = []
+    for place, i in _located(evidence):
         if base(i.opcode) != "all-gather":
             continue
-        groups = _groups(i, seen)
+        groups = _groups(i, evidence)
         dimension = i.number(r"\bdimensions=\{(\d+)\}")
         devices = max(map(len, groups))
         if devices < 2 or dimension is None:
             continue
-        axes = axes_of_groups(groups, dict(seen.mesh_shape)) or ()
+        axes = axes_of_groups(groups, dict(evidence.mesh_shape)) or ()
         holder = i
         if i.opcode.endswith("-start"):
             ends = place.computation.users.get(i.name, [])
@@ -66,16 +66,16 @@ def gathers(seen: Evidence) -> list[Gathered]:
         ):
             carriers = [(place, holder)]
             if len(holder.shapes) > 1:
-                carriers = list(elements(seen.module, place, holder, n))
+                carriers = list(elements(evidence.module, place, holder, n))
             where = place, tuple(carriers), i, operand
-            found.append(Gathered(*where, shape, dimension, axes, devices))
-    return found
+            arrays.append(Gathered(*where, shape, dimension, axes, devices))
+    return arrays
 
 
-def _located(seen: Evidence) -> Iterator[tuple[Place, Instruction]]:
+def _located(evidence: Evidence) -> Iterator[tuple[Place, Instruction]]:
     """The collectives, each once however often it is printed."""
     done: set[tuple[str, int | None, str]] = set()
-    for place in places(seen.module):
+    for place in places(evidence.module):
         for i in place.computation.instructions:
             if does(i.opcode) is not Does.EXCHANGED:
                 continue
@@ -88,8 +88,8 @@ def _located(seen: Evidence) -> Iterator[tuple[Place, Instruction]]:
             yield place, i
 
 
-def _groups(i: Instruction, seen: Evidence) -> tuple[tuple[int, ...], ...]:
-    size = prod(seen.mesh_shape.values())
+def _groups(i: Instruction, evidence: Evidence) -> tuple[tuple[int, ...], ...]:
+    size = prod(evidence.mesh_shape.values())
     match = re.search(r"\breplica_groups=", i.rest)
     if match is None:
         return (tuple(range(size)),)
@@ -99,35 +99,38 @@ def _groups(i: Instruction, seen: Evidence) -> tuple[tuple[int, ...], ...]:
 # --- A stack gathered for its slices -------------------------------------------------
 
 
-def stacks(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Finding]:
+def stacks(
+    evidence: Evidence, gathers: list[Gathered], named: Named
+) -> Iterator[Finding]:
     """`gathered-stack`: all layers are gathered, and a loop takes one at a time."""
-    told: dict[str, list[Gathered]] = {}
-    for each in found:
+    by_array: dict[str, list[Gathered]] = {}
+    for each in gathers:
         layers = each.shape.dims[each.dimension]
         if layers < 2 or each.shape.nbytes < SMALL_BYTES:
             continue
         if any(
-            _is_turn(seen.module, use, each) for use in uses(seen.module, each.carriers)
+            _is_turn(evidence.module, use, each)
+            for use in uses(evidence.module, each.carriers)
         ):
-            told.setdefault(array_of(seen, each), []).append(each)
-    if not told:
+            by_array.setdefault(array_of(evidence, each), []).append(each)
+    if not by_array:
         return
-    every = [each for group in told.values() for each in group]
+    every = [each for group in by_array.values() for each in group]
     first = max(every, key=lambda each: each.shape.nbytes)
-    size = sum(group[0].shape.nbytes for group in told.values())
-    axes = tuple(dict.fromkeys(whole_axis(a) for each in every for a in each.axes))
-    inside = _turns(seen, first.place)
+    size = sum(group[0].shape.nbytes for group in by_array.values())
+    axes = tuple(dict.fromkeys(axis_name(a) for each in every for a in each.axes))
+    inside = _turns(evidence, first.place)
     when = "before the loop" if inside == 1 else f"in each of {inside or 'its'} turns"
     yield Finding(
         "gathered-stack",
-        f"{few(told)}: cut over {axes_words(axes)} along the dimension "
+        f"{few(by_array)}: cut over {axes_words(axes)} along the dimension "
         f"that a loop takes slice by slice, and so all "
         f"{first.shape.dims[first.dimension]} slices are gathered {when}: "
         f"{bytes_words(size)} on each device.",
         f"Cut another dimension of the stack, such as {spec_words(((), axes))}: then "
         "each turn gathers its own layer only.",
         "10_fsdp",
-        source_of(seen, first, named),
+        source_of(evidence, first, named),
     )
 
 
@@ -136,14 +139,14 @@ def _is_turn(module: Module, use: Use, each: Gathered) -> bool:
     i = use.instruction
     if i.opcode != "dynamic-slice" or use.operand or _loop(use.place) is None:
         return False
-    held = use.shape.dims
+    dims = use.shape.dims
     sizes = tuple(int(n) for n in re.findall(r"\d+", _sizes(i)))
     layers = each.shape.dims[each.dimension]
-    if held == each.shape.dims:
+    if dims == each.shape.dims:
         return sizes[each.dimension] == 1 and _counts(module, use, each.dimension)
     return any(
-        (whole, part) == (layers, 1) and _counts(module, use, n)
-        for n, (whole, part) in enumerate(zip(held, sizes, strict=True))
+        (size, part) == (layers, 1) and _counts(module, use, n)
+        for n, (size, part) in enumerate(zip(dims, sizes, strict=True))
     )
 
 
@@ -160,7 +163,7 @@ def _counts(module: Module, use: Use, dimension: int) -> bool:
         place, name, depth = todo.pop()
         i = place.computation.by_name.get(name)
         if i is None or depth > _FARTHEST or any(shape.dims for shape in i.shapes):
-            return False  # made of more than a few single numbers
+            return False  # computed from more than a few single numbers
         outer = back(module, (place, name, ()))
         if i.opcode == "parameter" and outer is not None:
             todo.append((outer[0], outer[1], depth + 1))
@@ -180,11 +183,13 @@ def _loop(place: Place | None) -> Place | None:
     return None
 
 
-def _turns(seen: Evidence, place: Place | None) -> int | None:
+def _turns(evidence: Evidence, place: Place | None) -> int | None:
     """How often a place is reached in one call; None if unknown."""
     times = 1
     while (body := _loop(place)) is not None:
-        each = trips(seen.module, body.parent, body.caller)
+        if body.parent is None or body.caller is None:
+            return None
+        each = trips(evidence.module, body.parent, body.caller)
         if each is None:
             return None
         times *= each
@@ -192,45 +197,47 @@ def _turns(seen: Evidence, place: Place | None) -> int | None:
     return times
 
 
-def array_of(seen: Evidence, each: Gathered) -> str:
+def array_of(evidence: Evidence, each: Gathered) -> str:
     """What the reader calls what is gathered: "params['w'] (float32[8, 64])"."""
-    leaf = _leaf(seen, each)
+    leaf = _leaf(evidence, each)
     if leaf is not None:
         return f"{leaf.path} ({array_words(leaf.shape, leaf.dtype)})"
     return f"an array {array_words(each.shape.dims, dtype_word(each.shape.dtype))}"
 
 
-def _leaf(seen: Evidence, each: Gathered) -> Leaf | None:
-    number = parameter(seen.module, each.place, each.operand)
-    used = [leaf for leaf in seen.inputs if leaf.sharding_info is not None]
+def _leaf(evidence: Evidence, each: Gathered) -> Leaf | None:
+    number = parameter(evidence.module, each.place, each.operand)
+    used = [leaf for leaf in evidence.inputs if leaf.sharding_info is not None]
     return used[number] if number is not None and number < len(used) else None
 
 
-def whole_axis(axis: str) -> str:
+def axis_name(axis: str) -> str:
     """'data', also of a part of it, which is written 'data:(2)2'."""
     return axis.partition(":")[0]
 
 
-def source_of(seen: Evidence, each: Gathered, named: Named) -> str | None:
+def source_of(evidence: Evidence, each: Gathered, named: Named) -> str | None:
     place, i = each.carriers[0] if each.carriers else (each.place, each.instruction)
-    line = source(seen.module, each.place, each.instruction)
-    line = line or source(seen.module, place, i)
+    line = source(evidence.module, each.place, each.instruction)
+    line = line or source(evidence.module, place, i)
     return named(*line) if line else None
 
 
 # --- A table gathered for a lookup ----------------------------------------------------
 
 
-def tables(seen: Evidence, found: list[Gathered], named: Named) -> Iterator[Finding]:
-    """`gathered-embedding`: a whole table is gathered, and few rows are taken."""
-    for each in found:
+def tables(
+    evidence: Evidence, gathers: list[Gathered], named: Named
+) -> Iterator[Finding]:
+    """`gathered-embedding`: a table is gathered, and few of its rows are taken."""
+    for each in gathers:
         size = each.shape.nbytes
-        taken = list(uses(seen.module, each.carriers))
+        taken = list(uses(evidence.module, each.carriers))
         if size < SMALL_BYTES or not taken or not all(map(_is_lookup, taken)):
             continue
         rows = sum(shape.nbytes for use in taken for shape in use.instruction.shapes)
         if size >= _TABLE * rows * each.devices:
-            yield _table(seen, each, rows, named)
+            yield _table(evidence, each, rows, named)
 
 
 def _is_lookup(use: Use) -> bool:
@@ -242,38 +249,38 @@ def _is_lookup(use: Use) -> bool:
     return label in ("gather", "dynamic_slice") and _loop(use.place) is None
 
 
-def _table(seen: Evidence, each: Gathered, rows: int, named: Named) -> Finding:
+def _table(evidence: Evidence, each: Gathered, rows: int, named: Named) -> Finding:
     return Finding(
         "gathered-embedding",
-        f"{array_of(seen, each)} is gathered whole over {axes_words(each.axes)}, "
+        f"{array_of(evidence, each)} is gathered whole over {axes_words(each.axes)}, "
         f"{bytes_words(each.shape.nbytes)} on each device, to look up "
         f"{bytes_words(rows)} of it.",
         "Leave the table cut and let the rows travel: cut its features, "
-        f"{spec_words(((), tuple(map(whole_axis, each.axes))))}, or its rows without "
+        f"{spec_words(((), tuple(map(axis_name, each.axes))))}, or its rows without "
         "asking for it whole.",
         "11_two_dimensions",
-        source_of(seen, each, named),
+        source_of(evidence, each, named),
     )
 
 
 # --- A loop that waits for all devices before each turn -------------------------------
 
 
-def conditions(seen: Evidence, named: Named) -> Iterator[Finding]:
+def conditions(evidence: Evidence, named: Named) -> Iterator[Finding]:
     """`loop-collective`: a collective in the condition of a while loop."""
-    found: dict[str, tuple[str, tuple[str, ...], str | None]] = {}
-    for place, i in _located(seen):
+    loops: dict[str, tuple[str, tuple[str, ...], str | None]] = {}
+    for place, i in _located(evidence):
         loop = _condition(place)
         # One that the reader wrote, in a shard_map, is meant.
         if loop is None or "shard_map" in (i.quoted("op_name") or ""):
             continue
-        groups = _groups(i, seen) if "permute" not in i.opcode else ()
+        groups = _groups(i, evidence) if "permute" not in i.opcode else ()
         if max(map(len, groups), default=2) < 2:
             continue
-        axes = axes_of_groups(groups, dict(seen.mesh_shape)) or ()
-        line = source(seen.module, place, i)
-        found.setdefault(loop, (base(i.opcode), axes, named(*line) if line else None))
-    for kind, axes, where in found.values():
+        axes = axes_of_groups(groups, dict(evidence.mesh_shape)) or ()
+        line = source(evidence.module, place, i)
+        loops.setdefault(loop, (base(i.opcode), axes, named(*line) if line else None))
+    for kind, axes, where in loops.values():
         what = f"an {kind}" if kind.startswith("a") else f"a {kind}"
         yield Finding(
             "loop-collective",
@@ -291,8 +298,7 @@ def _condition(place: Place | None) -> str | None:
     """The name of the loop in whose condition a place is."""
     while place is not None:
         caller = place.caller
-        tested = caller.called("condition") if caller is not None else []
-        if place.computation.name in tested:
+        if caller and place.computation.name in caller.called("condition"):
             return caller.name
         place = place.parent
     return None

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .._hlo.collectives import Collective
 from .._hlo.parser import Module
 from .._hlo.work import Work
+from .._jaxprs.walk import ClosedJaxpr
 from .._shardings.sharding import ShardingInfo
+
+if TYPE_CHECKING:
+    from jax.sharding import Sharding
 
 
 @dataclass(frozen=True)
@@ -16,12 +20,12 @@ class Leaf:
 
     Attributes:
         path: where it stands, "args[0]['w1']" or "result[1]['w1']".
-        shape, dtype: of the whole array.
+        shape, dtype: of the array, not of a block.
         weak_type: whether JAX takes its type for a Python number's.
         sharding_info: how the compiled program has it; None for an argument that the
             program does not use, and for a sharding without axis names.
         sharding: the JAX sharding that the caller's array has, or, of an output,
-            that was asked for with out_shardings. None where nothing was said.
+            that out_shardings gives. None where nothing was said.
         devices: how many devices the caller's array lies on; 1 for an array that
             was never placed, and for an output the devices of the program.
         donated: whether the argument's memory may be reused.
@@ -32,14 +36,14 @@ class Leaf:
     dtype: str
     weak_type: bool
     sharding_info: ShardingInfo | None
-    sharding: Any
+    sharding: "Sharding | None"
     devices: int
     donated: bool = False
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that findings are made from.
+    """All that findings are computed from.
 
     Attributes:
         inputs, outputs: the leaves, in the order in which JAX flattens them.
@@ -56,7 +60,7 @@ class Evidence:
 
     inputs: tuple[Leaf, ...]
     outputs: tuple[Leaf, ...]
-    jaxpr: Any
+    jaxpr: ClosedJaxpr | None
     module: Module
     collectives: tuple[Collective, ...]
     mesh_shape: Mapping[str, int]

@@ -1,6 +1,6 @@
 """What looks like a mistake in a function that runs without an error.
 
-Here all detectors are asked. What is known of the function comes from two sides: what
+Here all detectors run. What is known of the function comes from two sides: what
 JAX traced (the places it asks for; its shard_maps) and the compiled text. A detector
 stays silent where what it sees may also be meant.
 """
@@ -20,50 +20,50 @@ from .finding import Finding, Named, axes_words
 __all__ = ["Finding", "find"]
 
 # The share of the matrix products that may be repeated along an axis before it is
-# told: a small product that is repeated, such as a head's, is no mistake.
+# reported: a small product that is repeated, such as a head's, is no mistake.
 _REPEATED = 0.2
-# The redundancy from which it is told where no whole axis repeats, but parts of one.
+# The redundancy from which it is reported where no complete axis repeats, but parts.
 _PARTLY = 1.25
 
 
-def find(seen: Evidence, named: Named = place_name) -> tuple[Finding, ...]:
+def find(evidence: Evidence, named: Named = place_name) -> tuple[Finding, ...]:
     """Everything in a compiled function that looks like a silent mistake.
 
     Args:
-        seen: what is known of it. Without a jaxpr only what the compiled program
-            shows by itself is found.
+        evidence: what is known of it. Without a jaxpr there are findings of the
+            compiled program alone.
         named: how a (file, line) of the reader's own code is written.
 
     Returns:
         One Finding for each kind of mistake and place, wrong numbers first.
     """
-    return tuple(_all(seen, named))
+    return tuple(_all(evidence, named))
 
 
-def _all(seen: Evidence, named: Named) -> Iterator[Finding]:
-    asked = None
-    if seen.jaxpr is not None:
-        asked = requests_of(seen.jaxpr)
-        inside = mapped_by(seen.jaxpr)
-        for each in dict.fromkeys(inside.sums.values()):
-            yield _summed(each, named)
-        for each in dict.fromkeys(inside.unchecked.values()):
-            yield _unchecked(each, named)
-        for each in dict.fromkeys(inside.drawn.values()):
-            yield _drawn(each, named)
-    gathers = hlo.gathers(seen)
-    yield from requests.constraints(seen, asked, named)
-    yield from requests.device_puts(seen, asked, named)
-    yield from shardings.one_device(seen)
-    yield from shardings.results(seen, asked)
-    yield from requests.reshards(seen, asked, named)
-    yield from hlo.stacks(seen, gathers, named)
-    yield from hlo.tables(seen, gathers, named)
-    yield from gathered.whole(seen, gathers, asked, named)
-    yield from hlo.conditions(seen, named)
-    yield from _work(seen)
-    yield from shardings.drift(seen)
-    yield from shardings.donation(seen)
+def _all(evidence: Evidence, named: Named) -> Iterator[Finding]:
+    requested = None
+    if evidence.jaxpr is not None:
+        requested = requests_of(evidence.jaxpr)
+        inside = mapped_by(evidence.jaxpr)
+        for total in dict.fromkeys(inside.sums.values()):
+            yield _summed(total, named)
+        for output in dict.fromkeys(inside.unchecked.values()):
+            yield _unchecked(output, named)
+        for draw in dict.fromkeys(inside.drawn.values()):
+            yield _drawn(draw, named)
+    gathers = hlo.gathers_of(evidence)
+    yield from requests.constraints(evidence, requested, named)
+    yield from requests.device_puts(evidence, requested, named)
+    yield from shardings.one_device(evidence)
+    yield from shardings.results(evidence, requested)
+    yield from requests.reshards(evidence, requested, named)
+    yield from hlo.stacks(evidence, gathers, named)
+    yield from hlo.tables(evidence, gathers, named)
+    yield from gathered.unrequested(evidence, gathers, requested, named)
+    yield from hlo.conditions(evidence, named)
+    yield from _work(evidence)
+    yield from shardings.drift(evidence)
+    yield from shardings.donation(evidence)
 
 
 # --- Inside a shard_map ---------------------------------------------------------------
@@ -74,13 +74,13 @@ def _summed(each: Sum, named: Named) -> Finding:
     over = axes_words(each.axes)
     what = "pmean" if each.mean else "psum"
     if not each.gradient:
-        seen = (
+        sentence = (
             f"A psum over {over} adds up what is the same on all {each.devices} "
             f"devices: it comes out {each.devices} times too large."
         )
         do = "Leave the psum out, or use pmean."
     else:
-        seen = (
+        sentence = (
             f"A {what} over {over} of a gradient that is already summed over {over}: "
             "inside shard_map, JAX sums the gradient of what is the same on all "
             f"devices. This {what} "
@@ -96,7 +96,9 @@ def _summed(each: Sum, named: Named) -> Finding:
             "keep the pmean; or take the pmean of the loss inside the function that is "
             "differentiated, and none of the gradients."
         )
-    return Finding("summed-twice", seen, do, "02_jit_sharding", _at(each.line, named))
+    return Finding(
+        "summed-twice", sentence, do, "02_jit_sharding", _at(each.line, named)
+    )
 
 
 def _unchecked(each: Unchecked, named: Named) -> Finding:
@@ -134,21 +136,21 @@ def _at(line: tuple[str, int] | None, named: Named) -> str | None:
 # --- Work done more than once ---------------------------------------------------------
 
 
-def _work(seen: Evidence) -> Iterator[Finding]:
+def _work(evidence: Evidence) -> Iterator[Finding]:
     """`idle-axis` and `redundant-work`: the same products on several devices."""
-    work, sizes = seen.work, dict(seen.mesh_shape)
-    if work.flops is not None and work.flops < _touched(seen):
+    work, sizes = evidence.work, dict(evidence.mesh_shape)
+    if work.flops is not None and work.flops < _touched(evidence):
         return  # what is repeated is less than looking at the arrays
-    told = 0
+    reported = 0
     for axis in work.idle_axes:
-        told += 1
-        cut = any(_is_cut(leaf, axis) for leaf in seen.inputs)
+        reported += 1
+        cut = any(_is_cut(leaf, axis) for leaf in evidence.inputs)
         share = work.redundant_over.get(axis, 1.0) * (1 - 1 / sizes[axis])
         yield Finding(
             "idle-axis",
             f"Along {axes_words([axis], sizes)} all devices compute the same matrix "
             f"products: {share:.0%} of that work is done for nothing"
-            f"{_redundancy(seen)}.",
+            f"{_redundancy(evidence)}.",
             f"Something is cut over {axis}, but not what is multiplied: find the large "
             f"products, and cut their batch or their weights over it."
             if cut
@@ -159,32 +161,32 @@ def _work(seen: Evidence) -> Iterator[Finding]:
         )
     for axis, share in work.redundant_over.items():
         if axis not in work.idle_axes and share >= _REPEATED:
-            told += 1
+            reported += 1
             yield Finding(
                 "redundant-work",
                 f"Along {axes_words([axis], sizes)} {share:.0%} of the work of the "
-                f"matrix products is repeated{_redundancy(seen)}.",
+                f"matrix products is repeated{_redundancy(evidence)}.",
                 f"Find the product that is not cut over {axis}, and cut its batch or "
                 "its weight over it.",
                 "07_redundant_compute",
             )
 
-    if not told and not work.redundant_over and (work.redundancy or 1) >= _PARTLY:
+    if not reported and not work.redundant_over and (work.redundancy or 1) >= _PARTLY:
         yield Finding(
             "redundant-work",
             "Groups of devices, parts of an axis, compute the same matrix products"
-            f"{_redundancy(seen)}.",
+            f"{_redundancy(evidence)}.",
             "Look for an array whose cut does not fit the product, such as heads that "
             "do not divide by the devices.",
             "07_redundant_compute",
         )
 
 
-def _touched(seen: Evidence) -> int:
+def _touched(evidence: Evidence) -> int:
     """How many elements one device takes and gives back."""
     return sum(
         prod(leaf.sharding_info.shard_shape)
-        for leaf in (*seen.inputs, *seen.outputs)
+        for leaf in (*evidence.inputs, *evidence.outputs)
         if leaf.sharding_info is not None
     )
 
@@ -200,6 +202,6 @@ def _with_others(axis: str, idle: tuple[str, ...], sizes: dict[str, int]) -> str
     return repr((used[0], axis)) if used else repr(axis)
 
 
-def _redundancy(seen: Evidence) -> str:
-    ratio = seen.work.redundancy
+def _redundancy(evidence: Evidence) -> str:
+    ratio = evidence.work.redundancy
     return "" if ratio is None else f" (redundancy {ratio:.3g})"

@@ -1,4 +1,4 @@
-"""A mistake that runs without an error, as it is told to a reader."""
+"""A mistake that runs without an error, in a reader's words."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Finding:
 
     Attributes:
         code: what kind of mistake, such as 'idle-axis'; the same for all versions.
-        sentence: what was seen, with names, axes and bytes.
+        sentence: what is wrong, with names, axes and bytes.
         remedy: what to write instead.
         chapter: the page of the book that is about it, such as '10_fsdp'.
         source: the line of the reader's own code, 'train.py:12'. None if unknown.

@@ -1,4 +1,4 @@
-"""Arrays that were cut and become whole on every device, without anyone asking."""
+"""Arrays that were cut and are gathered on every device, without a request for it."""
 
 from collections.abc import Iterator
 from math import prod
@@ -9,12 +9,12 @@ from .._hlo.opcodes import BY_ELEMENT, Does, does
 from .._hlo.parser import Instruction, Module
 from .._jaxprs.requests import Request, Reshape, TracedRequests, is_requested
 from .._shardings.cuts import array_words, spec_words
-from .compiled import Gathered, array_of, source_of, whole_axis
+from .compiled import Gathered, array_of, axis_name, source_of
 from .evidence import Evidence, Leaf
 from .finding import SMALL_BYTES, Finding, Named, axes_words, few
 from .shardings import cuts, strays
 
-# What needs a whole dimension at once: JAX's name for it, and a reader's.
+# What needs an uncut dimension: JAX's name for it, and a reader's.
 _RUNNING = (
     *("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_window"),
     *("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
@@ -29,65 +29,70 @@ _NEEDS_ALL = {
 _FARTHEST = 12
 
 
-def whole(
-    seen: Evidence, found: list[Gathered], asked: TracedRequests | None, named: Named
+def unrequested(
+    evidence: Evidence,
+    gathers: list[Gathered],
+    requested: TracedRequests | None,
+    named: Named,
 ) -> Iterator[Finding]:
     """`gathered-output`, `gathered-reshard`, `gathered-reshape`, `gathered-operand`."""
-    if asked is None or asked.explicit:
+    if requested is None or requested.explicit:
         return
-    told: set[int] = set()
+    reported: set[int] = set()
     for finder in (_outputs, _reshards, _reshapes, _operands):
-        for gathers, finding in finder(seen, found, asked, named):
-            if told.isdisjoint(map(id, gathers)):
+        for causes, finding in finder(evidence, gathers, requested, named):
+            if reported.isdisjoint(map(id, causes)):
                 yield finding
-            told.update(map(id, gathers))
+            reported.update(map(id, causes))
 
 
-Found = Iterator[tuple[list[Gathered], Finding]]
+CausedFindings = Iterator[tuple[list[Gathered], Finding]]
 
 
 # --- Gathered to be returned ----------------------------------------------------------
 
 
 def _outputs(
-    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
-) -> Found:
-    if len(asked.results) != len(seen.outputs):
+    evidence: Evidence, gathers: list[Gathered], requested: TracedRequests, named: Named
+) -> CausedFindings:
+    if len(requested.results) != len(evidence.outputs):
         return
-    outside = [each for each in found if each.place.parent is None]
+    outside = [each for each in gathers if each.place.parent is None]
     by_name = {each.instruction.name: each for each in outside}
-    told: list[tuple[Leaf, Gathered]] = []
-    known = [stray.out for stray in strays(seen, asked)[0]]
-    for number, (out, held) in enumerate(zip(seen.outputs, asked.results, strict=True)):
+    gathered: list[tuple[Leaf, Gathered]] = []
+    known = [stray.out for stray in strays(evidence, requested)[0]]
+    for number, (out, traced) in enumerate(
+        zip(evidence.outputs, requested.results, strict=True)
+    ):
         if (
             out.sharding_info is None
             or out.sharding is not None
-            or held.request is not None
+            or traced.request is not None
         ):
             continue
         if out in known:
             continue
-        each = _made_of(seen.module, number, by_name)
+        each = _gather_of(evidence.module, number, by_name)
         if each is None or out.sharding_info.bytes_per_device < SMALL_BYTES:
             continue
-        axes = {whole_axis(axis) for axis in each.axes}
-        if is_requested(asked, out.shape, cuts(out, seen), axes):
+        axes = {axis_name(axis) for axis in each.axes}
+        if is_requested(requested, out.shape, cuts(out, evidence), axes):
             continue
         # Padded to a multiple of the devices it may be a little larger.
         elements = prod(out.sharding_info.shard_shape)
         fits = elements <= each.shape.elements < 2 * elements
         if fits and axes <= set(out.sharding_info.replicated_over):
-            told.append((out, each))
-    if told:
-        yield [each for _, each in told], _output(seen, told, named)
+            gathered.append((out, each))
+    if gathered:
+        yield [each for _, each in gathered], _output(evidence, gathered, named)
 
 
-def _made_of(
+def _gather_of(
     module: Module, number: int, by_name: dict[str, Gathered]
 ) -> Gathered | None:
     """The all-gather that a result is, changed element by element at most."""
     entry = Place(module.entry)
-    path = (number,) if entry.computation.root.type.startswith("(") else ()
+    path: Path = (number,) if entry.computation.root.type.startswith("(") else ()
     todo: list[tuple[Place, str, Path, int]] = [
         (entry, entry.computation.root.name, path, 0)
     ]
@@ -123,12 +128,15 @@ def _keeps_inside(module: Module, place: Place, i: Instruction) -> bool:
     )
 
 
-def _output(seen: Evidence, told: list[tuple[Leaf, Gathered]], named: Named) -> Finding:
-    size = sum(out.sharding_info.bytes_per_device for out, _ in told)
-    axes = dict.fromkeys(axis for _, each in told for axis in each.axes)
-    why = dict.fromkeys(filter(None, (_uneven(seen, *pair) for pair in told)))
-    names = [f"{out.path} ({array_words(out.shape, out.dtype)})" for out, _ in told]
-    is_or_are = "is" if len(told) == 1 else "are"
+def _output(
+    evidence: Evidence, gathered: list[tuple[Leaf, Gathered]], named: Named
+) -> Finding:
+    infos = [out.sharding_info for out, _ in gathered if out.sharding_info is not None]
+    size = sum(info.bytes_per_device for info in infos)
+    axes = dict.fromkeys(axis for _, each in gathered for axis in each.axes)
+    why = dict.fromkeys(filter(None, (_uneven(evidence, *pair) for pair in gathered)))
+    names = [f"{out.path} ({array_words(out.shape, out.dtype)})" for out, _ in gathered]
+    is_or_are = "is" if len(gathered) == 1 else "are"
     return Finding(
         "gathered-output",
         f"{few(names)} {is_or_are} gathered over {axes_words(axes)} for nothing but to "
@@ -137,35 +145,35 @@ def _output(seen: Evidence, told: list[tuple[Leaf, Gathered]], named: Named) -> 
         "Choose sizes that divide by the devices and keep the cut dimension as it is; "
         "or say where it goes with out_shardings.",
         "04_computation_follows_data",
-        source_of(seen, told[0][1], named),
+        source_of(evidence, gathered[0][1], named),
     )
 
 
-def _uneven(seen: Evidence, out: Leaf, each: Gathered) -> str | None:
+def _uneven(evidence: Evidence, out: Leaf, each: Gathered) -> str | None:
     """Why a result can't stay cut, where its size tells."""
-    blocks = prod(seen.mesh_shape[axis] for axis in {*map(whole_axis, each.axes)})
+    blocks = prod(evidence.mesh_shape[axis] for axis in {*map(axis_name, each.axes)})
     if len(out.shape) != len(each.shape.dims):
         return None
     size = out.shape[each.dimension]
     return f"{size} does not divide by {blocks}" if size % blocks else None
 
 
-# --- From one cut to another by way of the whole --------------------------------------
+# --- From one cut to another by way of a full gather ----------------------------------
 
 
 def _reshards(
-    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
-) -> Found:
-    wanted = [r for r in asked.requests.values() if r.kind != "device_put"]
-    for each in found:
+    evidence: Evidence, gathers: list[Gathered], requested: TracedRequests, named: Named
+) -> CausedFindings:
+    wanted = [r for r in requested.requests.values() if r.kind != "device_put"]
+    for each in gathers:
         for request in wanted:
-            if _detour(seen, each, request):
-                yield [each], _reshard(seen, each, request, named)
+            if _detour(evidence, each, request):
+                yield [each], _reshard(evidence, each, request, named)
                 break
 
 
-def _detour(seen: Evidence, each: Gathered, request: Request) -> bool:
-    """Whether a gather makes the whole of what is then cut as a request says."""
+def _detour(evidence: Evidence, each: Gathered, request: Request) -> bool:
+    """Whether a gather undoes the cut of what is then cut as a request says."""
     axes = [axis for part in request.cuts or () for axis in part]
     elements = prod(request.shape)
     if not axes or each.shape.elements != elements or each.shape.nbytes < SMALL_BYTES:
@@ -177,7 +185,7 @@ def _detour(seen: Evidence, each: Gathered, request: Request) -> bool:
         and use.instruction.shapes[0].elements < elements
         # One that the reader wrote is no part of the move.
         and not (use.instruction.quoted("op_name") or "").endswith("dynamic_slice")
-        for use in uses(seen.module, each.carriers)
+        for use in uses(evidence.module, each.carriers)
     )
 
 
@@ -186,12 +194,14 @@ def _same_dims(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return sorted(n for n in one if n > 1) == sorted(n for n in other if n > 1)
 
 
-def _reshard(seen: Evidence, each: Gathered, request: Request, named: Named) -> Finding:
-    parts = prod(request.sizes[axis] for part in request.cuts for axis in part)
-    line = named(*request.line) if request.line else source_of(seen, each, named)
+def _reshard(
+    evidence: Evidence, each: Gathered, request: Request, named: Named
+) -> Finding:
+    parts = prod(request.sizes[axis] for part in request.cuts or () for axis in part)
+    line = named(*request.line) if request.line else source_of(evidence, each, named)
     return Finding(
         "gathered-reshard",
-        f"To lie as {spec_words(request.cuts)}, "
+        f"To lie as {spec_words(request.cuts or ())}, "
         f"{array_words(request.shape, request.dtype)} is first gathered whole over "
         f"{axes_words(each.axes)}: {bytes_words(each.shape.nbytes)} on each device, of "
         f"which it keeps 1/{parts}.",
@@ -206,19 +216,19 @@ def _reshard(seen: Evidence, each: Gathered, request: Request, named: Named) -> 
 
 
 def _reshapes(
-    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
-) -> Found:
-    for each in found:
+    evidence: Evidence, gathers: list[Gathered], requested: TracedRequests, named: Named
+) -> CausedFindings:
+    for each in gathers:
         small = each.shape.nbytes < SMALL_BYTES
-        for reshape in () if small else asked.reshapes.values():
-            why = _why_gathered(seen, each, reshape)
+        for reshape in () if small else requested.reshapes.values():
+            why = _why_gathered(evidence, each, reshape)
             if why:
-                yield [each], _reshape(seen, each, reshape, why, named)
+                yield [each], _reshape(evidence, each, reshape, why, named)
                 break
 
 
 def _reshape(
-    seen: Evidence, each: Gathered, reshape: Reshape, why: str, named: Named
+    evidence: Evidence, each: Gathered, reshape: Reshape, why: str, named: Named
 ) -> Finding:
     line = reshape.line
     return Finding(
@@ -229,13 +239,13 @@ def _reshape(
         "Cut a dimension that the reshape keeps, or a number of heads that divides by "
         "the devices of the axis.",
         "12_attention",
-        named(*line) if line else source_of(seen, each, named),
+        named(*line) if line else source_of(evidence, each, named),
     )
 
 
-def _why_gathered(seen: Evidence, each: Gathered, reshape: Reshape) -> str | None:
+def _why_gathered(evidence: Evidence, each: Gathered, reshape: Reshape) -> str | None:
     """Why a gather is this reshape's: which dimension could not stay cut."""
-    size = prod(seen.mesh_shape.get(whole_axis(axis), 1) for axis in each.axes)
+    size = prod(evidence.mesh_shape.get(axis_name(axis), 1) for axis in each.axes)
     for old, new in _groups(reshape.before, reshape.after):
         # A dimension of 1, which broadcasting adds, splits nothing.
         new = [n for n in new if reshape.after[n] > 1] or new
@@ -252,7 +262,9 @@ def _why_gathered(seen: Evidence, each: Gathered, reshape: Reshape) -> str | Non
     return None
 
 
-def _groups(before, after) -> Iterator[tuple[list[int], list[int]]]:
+def _groups(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> Iterator[tuple[list[int], list[int]]]:
     """The dimensions that are split or merged: (2, 12) to (2, 3, 4) is [1], [1, 2]."""
     i = j = 0
     while i < len(before) and j < len(after):
@@ -275,39 +287,39 @@ def _groups(before, after) -> Iterator[tuple[list[int], list[int]]]:
 
 
 def _fits(each: Gathered, shape: tuple[int, ...], dimension: int) -> bool:
-    """Whether a gather makes an array of this shape whole along this dimension."""
+    """Whether a gather undoes the cut of this dimension of an array of this shape."""
     dims = each.shape.dims
     return (
         len(dims) == len(shape)
         and each.dimension == dimension
-        and all(whole % part == 0 for whole, part in zip(shape, dims, strict=True))
+        and all(size % part == 0 for size, part in zip(shape, dims, strict=True))
     )
 
 
-# --- Operations that need it whole ----------------------------------------------------
+# --- Operations that need it uncut ----------------------------------------------------
 
 
 def _operands(
-    seen: Evidence, found: list[Gathered], asked: TracedRequests, named: Named
-) -> Found:
-    for each in found:
+    evidence: Evidence, gathers: list[Gathered], requested: TracedRequests, named: Named
+) -> CausedFindings:
+    for each in gathers:
         if each.shape.nbytes < SMALL_BYTES:
             continue
-        for use in uses(seen.module, each.carriers):
+        for use in uses(evidence.module, each.carriers):
             label = (use.instruction.quoted("op_name") or "").rpartition("/")[2]
             what = _NEEDS_ALL.get(label)
             if what and use.operand == 0:
-                yield [each], _operand(seen, each, what, named)
+                yield [each], _operand(evidence, each, what, named)
                 break
 
 
-def _operand(seen: Evidence, each: Gathered, what: str, named: Named) -> Finding:
+def _operand(evidence: Evidence, each: Gathered, what: str, named: Named) -> Finding:
     return Finding(
         "gathered-operand",
-        f"For {what} the compiler gathers {array_of(seen, each)} whole over "
+        f"For {what} the compiler gathers {array_of(evidence, each)} whole over "
         f"{axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} on each device.",
         "Cut another dimension there, or write it in jax.shard_map: each block by "
         "itself, then what they need of each other.",
         "04_computation_follows_data",
-        source_of(seen, each, named),
+        source_of(evidence, each, named),
     )

@@ -1,4 +1,4 @@
-"""What a function asked for and did not get, and what it got without asking."""
+"""What a function requests and does not get, and what it gets without a request."""
 
 from collections.abc import Iterator
 
@@ -9,23 +9,23 @@ from .evidence import Evidence
 from .finding import SMALL_BYTES, Finding, Named, axes_words
 from .shardings import cuts, partners
 
-# How much more the padded array may hold than the real one before it is told: a
+# How much more the padded array may hold than the real one before it is reported: a
 # vocabulary of 50257 over 8 devices is padded by 0.01 %, which costs nothing. At 5 %
 # one device of twenty has nothing to do.
 _PADDED = 0.05
 
 
 def constraints(
-    seen: Evidence, asked: TracedRequests | None, named: Named
+    evidence: Evidence, requested: TracedRequests | None, named: Named
 ) -> Iterator[Finding]:
     """`padded-constraint` and `dropped-constraint` of specs that don't divide.
 
-    However small the array: the reader asked for it in so many words.
+    However small the array: the reader requested it in so many words.
     """
-    if asked is None:
+    if requested is None:
         return
-    direct = {held.request: n for n, held in enumerate(asked.results)}
-    for key, request in asked.requests.items():
+    direct = {traced.request: n for n, traced in enumerate(requested.results)}
+    for key, request in requested.requests.items():
         uneven = padding(request) if request.kind == "constraint" else None
         if uneven is None:
             continue
@@ -33,9 +33,9 @@ def constraints(
         if number is None:
             yield from _padded(request, uneven, named)
             continue
-        out = seen.outputs[number]
-        if out.sharding_info is not None and cuts(out, seen) != request.cuts:
-            yield _dropped(request, uneven, out.path, cuts(out, seen), named)
+        out = evidence.outputs[number]
+        if out.sharding_info is not None and cuts(out, evidence) != request.cuts:
+            yield _dropped(request, uneven, out.path, cuts(out, evidence), named)
 
 
 def _padded(
@@ -46,9 +46,10 @@ def _padded(
     if rows * blocks / size - 1 < _PADDED:
         return
     idle = (rows * blocks - size) // rows
+    constraint = spec_words(request.cuts or ())
     yield Finding(
         "padded-constraint",
-        f"The constraint {spec_words(request.cuts)} cuts dimension {dimension} of "
+        f"The constraint {constraint} cuts dimension {dimension} of "
         f"{array_words(request.shape, request.dtype)} into {blocks} blocks: {size} "
         f"does not divide by {blocks}, so each device holds {rows} rows, "
         f"{rows * blocks} in all, and "
@@ -72,9 +73,10 @@ def _dropped(
     named: Named,
 ) -> Finding:
     dimension, blocks, rows = uneven
+    constraint = spec_words(request.cuts or ())
     return Finding(
         "dropped-constraint",
-        f"The constraint {spec_words(request.cuts)} is not obeyed: {path} comes out as "
+        f"The constraint {constraint} is not obeyed: {path} comes out as "
         f"{spec_words(got or ())}, because dimension {dimension} of "
         f"{array_words(request.shape, request.dtype)} does not divide by {blocks}.",
         f"Choose a size that divides by {blocks}, such as {rows * blocks}, and mask "
@@ -85,16 +87,16 @@ def _dropped(
 
 
 def device_puts(
-    seen: Evidence, asked: TracedRequests | None, named: Named
+    evidence: Evidence, requested: TracedRequests | None, named: Named
 ) -> Iterator[Finding]:
     """`dropped-constraint` of a device_put that jit passes over, on Auto axes."""
-    if asked is None:
+    if requested is None:
         return
-    for key, request in asked.requests.items():
+    for key, request in requested.requests.items():
         passes = request.kind == "device_put" and not request.explicit
         if not passes or request.moves_memory or not request.shape:
             continue
-        lies = _lies(key, request, seen, asked)
+        lies = _lies(key, request, evidence, requested)
         if request.cuts is None or lies == request.cuts:
             continue
         stays = "" if lies is None else f" It lies as {spec_words(lies)} as before."
@@ -111,15 +113,15 @@ def device_puts(
 
 
 def _lies(
-    key: Key, request: Request, seen: Evidence, asked: TracedRequests
+    key: Key, request: Request, evidence: Evidence, requested: TracedRequests
 ) -> Cuts | None:
     """How the array lies after a device_put, if a result or an argument tells."""
-    for out, held in zip(seen.outputs, asked.results, strict=False):
-        if key in held.puts and out.shape == request.shape:
-            return cuts(out, seen)
+    for out, traced in zip(evidence.outputs, requested.results, strict=False):
+        if key in traced.puts and out.shape == request.shape:
+            return cuts(out, evidence)
     for number in request.leaves:
-        if seen.inputs[number].shape == request.shape:
-            return cuts(seen.inputs[number], seen)
+        if evidence.inputs[number].shape == request.shape:
+            return cuts(evidence.inputs[number], evidence)
     return None
 
 
@@ -131,23 +133,23 @@ def _line(request: Request, named: Named) -> str | None:
 
 
 def reshards(
-    seen: Evidence, asked: TracedRequests | None, named: Named
+    evidence: Evidence, requested: TracedRequests | None, named: Named
 ) -> Iterator[Finding]:
     """`unrequested-reshard`: all-to-alls in a program that asks for no move."""
     moved = [
         c
-        for c in seen.collectives
+        for c in evidence.collectives
         if c.kind in ("all-to-all", "ragged-all-to-all")
         and c.result_bytes >= SMALL_BYTES
     ]
-    if asked is None or not moved:
+    if requested is None or not moved:
         return
-    taken = [_taken(request, seen, named) for request in asked.taken.values()]
+    taken = [_taken(request, evidence, named) for request in requested.taken.values()]
     yield from (finding for finding in taken if finding is not None)
-    asks = asked.exchanges or asked.explicit or asked.requests or any(taken)
+    asks = requested.exchanges or requested.explicit or requested.requests or any(taken)
     if asks or any(
-        out.sharding is not None and out.shape and not _as_given(n, seen, asked)
-        for n, out in enumerate(seen.outputs)
+        out.sharding is not None and out.shape and not _as_given(n, evidence, requested)
+        for n, out in enumerate(evidence.outputs)
     ):
         return
     axes = dict.fromkeys(axis for c in moved for axis in c.axes)
@@ -167,13 +169,13 @@ def reshards(
     )
 
 
-def _taken(request: Request, seen: Evidence, named: Named) -> Finding | None:
+def _taken(request: Request, evidence: Evidence, named: Named) -> Finding | None:
     """An argument that a shard_map takes cut along another dimension than it is."""
     if request.explicit or request.cuts is None:
         return None
     wanted = {axis: n for n, axes in enumerate(request.cuts) for axis in axes}
-    for leaf in (seen.inputs[number] for number in sorted(request.leaves)):
-        lies = cuts(leaf, seen) or ()
+    for leaf in (evidence.inputs[number] for number in sorted(request.leaves)):
+        lies = cuts(leaf, evidence) or ()
         given = {axis: n for n, axes in enumerate(lies) for axis in axes}
         moved = [axis for axis, n in given.items() if wanted.get(axis, n) != n]
         if moved and leaf.shape == request.shape:
@@ -190,8 +192,8 @@ def _taken(request: Request, seen: Evidence, named: Named) -> Finding | None:
     return None
 
 
-def _as_given(number: int, seen: Evidence, asked: TracedRequests) -> bool:
-    """Whether an output is asked to lie as the argument that it belongs to does."""
-    out = seen.outputs[number]
-    found = partners(out, asked.results[number], seen)
-    return any(cuts(leaf, seen) == cuts(out, seen) for leaf in found)
+def _as_given(number: int, evidence: Evidence, requested: TracedRequests) -> bool:
+    """Whether an output is sharded as the argument that it belongs to."""
+    out = evidence.outputs[number]
+    arguments = partners(out, requested.results[number], evidence)
+    return any(cuts(leaf, evidence) == cuts(out, evidence) for leaf in arguments)

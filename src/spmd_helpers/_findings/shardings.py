@@ -1,7 +1,7 @@
-"""Mistakes that show in how arguments and results lie, and in what was asked of them.
+"""Mistakes that show in the shardings of arguments and results, and in requests.
 
-Where only a lowered or compiled function was given, what it asked for is not known,
-and nothing is said of how its results lie.
+Where only a lowered or compiled function was given, its requests are not known, and
+nothing is said of how its results are sharded.
 """
 
 import re
@@ -11,17 +11,18 @@ from math import prod
 
 from .._core.words import bytes_words, count_words, join_words
 from .._jaxprs.requests import TracedArray, TracedRequests, is_requested
-from .._shardings.cuts import Cuts, array_words, cuts_of, spec_words
+from .._shardings.cuts import Cuts, array_words, cuts_of, is_named, spec_words
+from .._shardings.sharding import ShardingInfo
 from .evidence import Evidence, Leaf
 from .finding import SMALL_BYTES, Finding, axes_words, few
 
 _KEYS = re.compile(r"\[[^\]]*\]|\.\w+")
 
 
-def cuts(leaf: Leaf, seen: Evidence) -> Cuts | None:
+def cuts(leaf: Leaf, evidence: Evidence) -> Cuts | None:
     """The axes that cut each dimension of an argument or a result; None if unknown."""
     if leaf.sharding_info is None or not leaf.sharding_info.mesh_shape:
-        if not hasattr(leaf.sharding, "spec"):
+        if not is_named(leaf.sharding):
             return None
         return cuts_of(leaf.sharding.spec, leaf.sharding.mesh, len(leaf.shape))
     sizes = leaf.sharding_info.mesh_shape
@@ -39,6 +40,7 @@ class Stray:
     """A result, and the argument with whose sharding it should agree."""
 
     out: Leaf
+    info: ShardingInfo  # of the result
     into: Leaf
     out_cuts: Cuts
     into_cuts: Cuts
@@ -54,14 +56,15 @@ class Stray:
     @property
     def wasted_bytes(self) -> int:
         """What a device holds more of the result than if it were cut so."""
-        held = self.out.sharding_info.bytes_per_device
-        sizes = self.out.sharding_info.mesh_shape
-        return held - held // prod(sizes[axis] for axis in self.lost)
+        bytes_per_device, sizes = self.info.bytes_per_device, self.info.mesh_shape
+        return bytes_per_device - bytes_per_device // prod(
+            sizes[axis] for axis in self.lost
+        )
 
 
-def results(seen: Evidence, asked: TracedRequests | None) -> Iterator[Finding]:
+def results(evidence: Evidence, requested: TracedRequests | None) -> Iterator[Finding]:
     """`replicated-output` and `moved-output`."""
-    replicated, moved = strays(seen, asked)
+    replicated, moved = strays(evidence, requested)
     if replicated:
         yield _replicated(replicated)
     if moved:
@@ -69,26 +72,32 @@ def results(seen: Evidence, asked: TracedRequests | None) -> Iterator[Finding]:
 
 
 def strays(
-    seen: Evidence, asked: TracedRequests | None
+    evidence: Evidence, requested: TracedRequests | None
 ) -> tuple[list[Stray], list[Stray]]:
-    """The results that come out whole along an axis, and those cut otherwise."""
+    """The results that come out uncut along an axis, and those cut otherwise."""
     replicated: list[Stray] = []
     moved: list[Stray] = []
-    if asked is None or asked.explicit or len(asked.results) != len(seen.outputs):
+    if (
+        requested is None
+        or requested.explicit
+        or len(requested.results) != len(evidence.outputs)
+    ):
         return replicated, moved
-    for out, held in zip(seen.outputs, asked.results, strict=True):
-        out_cuts = cuts(out, seen)
-        if out.sharding is not None or held.request is not None or out_cuts is None:
+    for out, traced in zip(evidence.outputs, requested.results, strict=True):
+        info, out_cuts = out.sharding_info, cuts(out, evidence)
+        if out.sharding is not None or traced.request is not None:
             continue
-        pair = _pair(out, out_cuts, held, seen)
-        if out.sharding_info is None or pair is None:
+        if info is None or out_cuts is None:
             continue
-        if is_requested(asked, out.shape, out_cuts, pair.lost):
+        pair = _pair(out, info, out_cuts, traced, evidence)
+        if pair is None:
+            continue
+        if is_requested(requested, out.shape, out_cuts, pair.lost):
             continue
         if pair.lost and pair.wasted_bytes >= SMALL_BYTES:
             replicated.append(pair)
-        turned = pair.lost or pair.into_cuts == out_cuts or held.turned
-        if not turned and out.sharding_info.bytes_per_device >= SMALL_BYTES:
+        turned = pair.lost or pair.into_cuts == out_cuts or traced.turned
+        if not turned and info.bytes_per_device >= SMALL_BYTES:
             moved.append(pair)
     return replicated, moved
 
@@ -123,11 +132,18 @@ def _moved(pairs: list[Stray]) -> Finding:
     )
 
 
-def _pair(out: Leaf, out_cuts: Cuts, held: TracedArray, seen: Evidence) -> Stray | None:
+def _pair(
+    out: Leaf,
+    info: ShardingInfo,
+    out_cuts: Cuts,
+    traced: TracedArray,
+    evidence: Evidence,
+) -> Stray | None:
     """The argument that a result belongs to, if all that it may be agree on a cut."""
-    found = partners(out, held, seen)
-    all_cuts = [cuts(leaf, seen) for leaf in found]
-    if not found or None in all_cuts:
+    arguments = partners(out, traced, evidence)
+    known = [cuts(leaf, evidence) for leaf in arguments]
+    all_cuts = [each for each in known if each is not None]
+    if not arguments or len(all_cuts) < len(arguments):
         return None
     axes = [{axis for part in each for axis in part} for each in all_cuts]
     common = set.intersection(*axes)
@@ -138,11 +154,11 @@ def _pair(out: Leaf, out_cuts: Cuts, held: TracedArray, seen: Evidence) -> Stray
         narrowed = tuple(
             tuple(axis for axis in part if axis in common) for part in all_cuts[0]
         )
-        return Stray(out, found[0], out_cuts, narrowed)
+        return Stray(out, info, arguments[0], out_cuts, narrowed)
     return None
 
 
-def partners(out: Leaf, held: TracedArray, seen: Evidence) -> list[Leaf]:
+def partners(out: Leaf, traced: TracedArray, evidence: Evidence) -> list[Leaf]:
     """The arguments that a result may be the gradient, or the next value, of.
 
     They have its shape and dtype. Those whose path ends like its own come first; if
@@ -150,18 +166,18 @@ def partners(out: Leaf, held: TracedArray, seen: Evidence) -> list[Leaf]:
     element by element, may belong to any of that shape. Another result of a forward
     pass has its shape by accident.
     """
-    found = [
+    candidates = [
         (_same_ending(out.path, leaf.path), n, leaf)
-        for n, leaf in enumerate(seen.inputs)
+        for n, leaf in enumerate(evidence.inputs)
         if (leaf.shape, leaf.dtype) == (out.shape, out.dtype) and leaf.shape
     ]
-    best = max((common for common, _, _ in found), default=0)
+    best = max((common for common, _, _ in candidates), default=0)
     if best:
-        return [leaf for common, _, leaf in found if common == best]
-    own = [leaf for _, n, leaf in found if n in held.leaves]
+        return [leaf for common, _, leaf in candidates if common == best]
+    own = [leaf for _, n, leaf in candidates if n in traced.leaves]
     if own:
         return own
-    return [leaf for _, _, leaf in found] if held.backward else []
+    return [leaf for _, _, leaf in candidates] if traced.backward else []
 
 
 def _same_ending(one: str, other: str) -> int:
@@ -179,14 +195,16 @@ def _same_ending(one: str, other: str) -> int:
 # --- All on one device --------------------------------------------------------------
 
 
-def one_device(seen: Evidence) -> Iterator[Finding]:
+def one_device(evidence: Evidence) -> Iterator[Finding]:
     """`single-device-output`: the arguments lie on a mesh, the program runs on one."""
-    devices = max((leaf.devices for leaf in seen.inputs), default=1)
-    held = [out for out in seen.outputs if out.sharding is None and out.devices == 1]
-    size = sum(_whole_bytes(out) for out in held)
+    devices = max((leaf.devices for leaf in evidence.inputs), default=1)
+    outputs = [
+        out for out in evidence.outputs if out.sharding is None and out.devices == 1
+    ]
+    size = sum(_total_bytes(out) for out in outputs)
     if devices == 1 or size < SMALL_BYTES:
         return
-    biggest = sorted(held, key=_whole_bytes, reverse=True)
+    biggest = sorted(outputs, key=_total_bytes, reverse=True)
     yield Finding(
         "single-device-output",
         f"The arguments lie on {devices} devices, but {few(o.path for o in biggest)} "
@@ -198,7 +216,7 @@ def one_device(seen: Evidence) -> Iterator[Finding]:
     )
 
 
-def _whole_bytes(leaf: Leaf) -> int:
+def _total_bytes(leaf: Leaf) -> int:
     return (
         0
         if leaf.sharding_info is None
@@ -209,15 +227,15 @@ def _whole_bytes(leaf: Leaf) -> int:
 # --- What changes from one step to the next ----------------------------------------
 
 
-def drift(seen: Evidence) -> Iterator[Finding]:
+def drift(evidence: Evidence) -> Iterator[Finding]:
     """`sharding-drift`: a result that isn't like the argument that it becomes."""
-    found: dict[_Change, list[str]] = {}
-    for number, into in seen.carry:
-        out, before = seen.outputs[number], seen.inputs[into]
-        reason = _difference(before, out, seen) or _weakness(into, number, seen)
+    changes: dict[_Change, list[str]] = {}
+    for number, into in evidence.carry:
+        out, before = evidence.outputs[number], evidence.inputs[into]
+        reason = _difference(before, out, evidence) or _weakness(into, number, evidence)
         if reason is not None:
-            found.setdefault(reason, []).append(f"{before.path} → {out.path}")
-    for (was, becomes, remedy), paths in found.items():
+            changes.setdefault(reason, []).append(f"{before.path} → {out.path}")
+    for (was, becomes, remedy), paths in changes.items():
         goes, comes = ("goes", "comes") if len(paths) == 1 else ("go", "come")
         yield Finding(
             "sharding-drift",
@@ -236,54 +254,60 @@ _PLACE = (
 _CAST = "Give the first step what the step returns: x = x.astype(dtype) before it."
 
 
-def _difference(before: Leaf, out: Leaf, seen: Evidence) -> _Change | None:
+def _difference(before: Leaf, out: Leaf, evidence: Evidence) -> _Change | None:
     """How a result differs from the argument that it becomes; None if it doesn't."""
     types = [array_words(leaf.shape, leaf.dtype) for leaf in (before, out)]
     if types[0] != types[1]:
         return f"as {types[0]}", f"as {types[1]}", _CAST
-    moved = out.devices > 1 and cuts(before, seen) != cuts(out, seen)
+    moved = out.devices > 1 and cuts(before, evidence) != cuts(out, evidence)
     if moved or before.devices != out.devices:
-        return _placed(before, seen), _placed(out, seen), _PLACE
+        return _placed(before, evidence), _placed(out, evidence), _PLACE
     return None
 
 
-def _weakness(into: int, number: int, seen: Evidence) -> _Change | None:
+def _weakness(into: int, number: int, evidence: Evidence) -> _Change | None:
     """Whether one has the weak type of a Python number: compiled programs don't say."""
-    if seen.jaxpr is None:
+    if evidence.jaxpr is None:
         return None
-    jaxpr = seen.jaxpr.jaxpr
-    before, after = jaxpr.invars[into].aval, jaxpr.outvars[number].aval
-    if getattr(before, "weak_type", 0) == getattr(after, "weak_type", 0):
+    jaxpr = evidence.jaxpr.jaxpr
+    avals = jaxpr.invars[into].aval, jaxpr.outvars[number].aval
+    before, after = (bool(getattr(aval, "weak_type", False)) for aval in avals)
+    if before == after:
         return None
-    weak = ("weakly typed", "strongly typed", _CAST)
-    return weak if before.weak_type else (weak[1], weak[0], _CAST)
+    weak, strong = "weakly typed", "strongly typed"
+    return (weak, strong, _CAST) if before else (strong, weak, _CAST)
 
 
-def _placed(leaf: Leaf, seen: Evidence) -> str:
+def _placed(leaf: Leaf, evidence: Evidence) -> str:
     if leaf.devices == 1:
         return "on one device"
-    found = cuts(leaf, seen)
-    where = "" if found is None else f"as {spec_words(found)} "
+    axes = cuts(leaf, evidence)
+    where = "" if axes is None else f"as {spec_words(axes)} "
     return f"{where}on {count_words(leaf.devices, 'device')}"
 
 
 # --- Donated for nothing -------------------------------------------------------------
 
 
-def donation(seen: Evidence) -> Iterator[Finding]:
+def donation(evidence: Evidence) -> Iterator[Finding]:
     """`donation-ignored`: donated memory that no result takes."""
-    reused = _reused(seen.module.header)
-    used = [leaf for leaf in seen.inputs if leaf.sharding_info is not None]
-    lost = [
-        leaf
-        for number, leaf in enumerate(used)
+    reused = _reused(evidence.module.header)
+    used = [
+        (leaf, leaf.sharding_info)
+        for leaf in evidence.inputs
+        if leaf.sharding_info is not None
+    ]
+    unused = [
+        (leaf, info)
+        for number, (leaf, info) in enumerate(used)
         if leaf.donated and number not in reused
     ]
-    size = sum(leaf.sharding_info.bytes_per_device for leaf in lost)
+    lost = [leaf for leaf, _ in unused]
+    size = sum(info.bytes_per_device for _, info in unused)
     if size < SMALL_BYTES:
         return
     one = len(lost) == 1
-    why = dict.fromkeys(_not_reused(leaf, seen) for leaf in lost)
+    why = dict.fromkeys(_not_reused(leaf, evidence) for leaf in lost)
     yield Finding(
         "donation-ignored",
         f"{few(leaf.path for leaf in lost)} {'is' if one else 'are'} donated, but no "
@@ -300,18 +324,19 @@ def _reused(header: str) -> set[int]:
     start = header.find("input_output_alias={")
     if start < 0:
         return set()
-    listed = re.match(r"(?:[^{}]|\{[^{}]*\})*", header[start + 20 :]).group()
-    return {int(number) for number in re.findall(r"\((\d+),", listed)}
+    listed = re.match(r"(?:[^{}]|\{[^{}]*\})*", header[start + 20 :])
+    numbers = re.findall(r"\((\d+),", listed.group()) if listed else []
+    return {int(number) for number in numbers}
 
 
-def _not_reused(leaf: Leaf, seen: Evidence) -> str:
-    alike = [out for out in seen.outputs if out.shape == leaf.shape]
+def _not_reused(leaf: Leaf, evidence: Evidence) -> str:
+    alike = [out for out in evidence.outputs if out.shape == leaf.shape]
     same = [out for out in alike if out.dtype == leaf.dtype]
     if not alike:
         return f"none has the shape {array_words(leaf.shape, leaf.dtype)}"
     if not same:
         return f"{alike[0].path} of that shape is {alike[0].dtype}, not {leaf.dtype}"
-    here, there = cuts(leaf, seen), cuts(same[0], seen)
+    here, there = cuts(leaf, evidence), cuts(same[0], evidence)
     if here is None or there is None or here == there:
         return "others were given away for them"
     return f"{same[0].path} lies {spec_words(there)} and not {spec_words(here)}"

@@ -9,9 +9,9 @@ changed element by element only, so that it lies as this one does.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING
 
-from .._shardings.cuts import Cuts, cuts_of
+from .._shardings.cuts import Cuts, cuts_of, is_named
 from .walk import (
     Around,
     Aval,
@@ -24,7 +24,7 @@ from .walk import (
 )
 
 if TYPE_CHECKING:
-    from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+    from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 # What is computed for each element by itself.
 _ELEMENTWISE = {
@@ -213,7 +213,7 @@ class TracedRequests(Tracing[TracedArray]):
         outs = []
         for n, (sharding, x) in enumerate(zip(shardings, ins, strict=True)):
             # JAX asks for the place of scalars by itself, where it differentiates.
-            if not _is_named(sharding) or not eqn.outvars[n].aval.shape:
+            if not is_named(sharding) or not eqn.outvars[n].aval.shape:
                 outs.append(x)
                 continue
             here = (*key, n)
@@ -304,10 +304,6 @@ def _has_explicit(mesh: "Mesh | AbstractMesh | None") -> bool:
         getattr(kind, "name", "") == "Explicit"
         for kind in getattr(mesh, "axis_types", ()) or ()
     )
-
-
-def _is_named(sharding: object) -> "TypeGuard[NamedSharding]":
-    return hasattr(sharding, "spec")
 
 
 def _is_explicit(aval: Aval) -> bool:

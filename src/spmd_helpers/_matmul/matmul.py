@@ -8,12 +8,14 @@ from .._core.validate import whole
 from .._core.words import join_words
 from .._errors import NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
-from .._shardings.sharding import ShardingInfo, spec_words
+from .._shardings.sharding import ShardingInfo, as_tuples, spec_words
 from . import words
 from .rule import Entries, Move, plan
 
 if TYPE_CHECKING:
-    from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+    from jax.sharding import PartitionSpec
+
+    from .._shardings.types import MeshLike
 
 # A spec as it is typed: JAX's own, or the entries alone.
 Spec: TypeAlias = "PartitionSpec | Sequence[str | Sequence[str] | None]"
@@ -99,7 +101,7 @@ def matmul(
     a: Spec,
     b: Spec,
     *,
-    mesh: "Mesh | AbstractMesh | Mapping[str, int]",
+    mesh: "MeshLike",
     out: "Spec | None" = None,
     dtype: str = "float32",
 ) -> Matmul:
@@ -203,7 +205,7 @@ def _side(
     name: str, shape: tuple[int, int], spec: Spec, mesh: Mapping[str, int], dtype: str
 ) -> ShardingInfo:
     try:
-        entries = None if isinstance(spec, str) else tuple(map(_axes, spec))
+        entries = None if isinstance(spec, str) else as_tuples(spec)
     except TypeError:
         entries = None
     if entries is None or not all(isinstance(a, str) for e in entries for a in e):
@@ -215,13 +217,6 @@ def _side(
         return ShardingInfo(shape, dtype, mesh_shape=mesh, entries=entries)
     except SpecError as error:
         raise type(error)(f"{name}: {error}").with_traceback(None) from None
-
-
-def _axes(entry: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The mesh axes of one entry of a spec."""
-    if entry is None:
-        return ()
-    return (entry,) if isinstance(entry, str) else tuple(entry)
 
 
 def _explicit(

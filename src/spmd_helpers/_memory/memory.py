@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
-from .._shardings.device import JaxDevice
 from .._shardings.from_jax import (
     is_tracer,
     jax_types,
@@ -24,7 +23,9 @@ from .._shardings.sharding import MeshFacts, ShardingInfo, spec_words
 from . import report as view
 
 if TYPE_CHECKING:
-    from jax.sharding import AbstractMesh, Mesh, PartitionSpec, Sharding
+    from jax.sharding import PartitionSpec, Sharding
+
+    from .._shardings.types import JaxDevice, MeshLike
 
 Device = int | str
 Keys = tuple[str, ...]  # where a leaf stands in a tree
@@ -116,7 +117,7 @@ def memory(
     tree: object,
     shardings: object = None,
     *,
-    mesh: "Mesh | AbstractMesh | Mapping[str, int] | None" = None,
+    mesh: "MeshLike | None" = None,
 ) -> Memory:
     """Count what a tree of arrays holds on every device, without touching its data.
 
@@ -169,7 +170,7 @@ def _memory(
     jax: ModuleType,
     tree: object,
     shardings: object,
-    mesh: "Mesh | AbstractMesh | Mapping[str, int] | None",
+    mesh: "MeshLike | None",
 ) -> Memory:
     given = None if mesh is None else read_mesh(mesh)
     placed: list[tuple[MemoryLine, MeshFacts | None]] = []

@@ -1,12 +1,17 @@
 """The mesh axes that cut each dimension of an array: from a spec, and in words."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
-    from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+    from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that cut it
+
+
+def is_named(sharding: object) -> "TypeGuard[NamedSharding]":
+    """Whether a sharding names the mesh axes that cut each dimension."""
+    return hasattr(sharding, "spec")
 
 
 def cuts_of(

@@ -28,3 +28,19 @@ class HasValue(Protocol):
     @property
     def value(self) -> object:
         """The array."""
+
+
+class JaxDevice(Protocol):
+    """A device, as `jax.devices()` lists them: JAX's own class has no types."""
+
+    @property
+    def id(self) -> int:
+        """Its number."""
+
+    @property
+    def platform(self) -> str:
+        """'cpu', 'gpu' or 'tpu'."""
+
+    @property
+    def device_kind(self) -> str:
+        """What the maker calls it, such as 'TPU v5 lite'."""

@@ -15,7 +15,6 @@ from .._hlo.collectives import Collective, collectives_of
 from .._hlo.validate import read_module
 from .._hlo.work import work
 from .._runtime.require import require_jax
-from .._shardings.device import JaxDevice
 from .._shardings.from_jax import read_mesh
 from . import report as view
 from .compile import Program, compile_it
@@ -30,6 +29,8 @@ from .program_shardings import (
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh
     from jax.stages import Compiled, Lowered, Traced
+
+    from .._shardings.types import JaxDevice
 
 
 @dataclass(frozen=True, repr=False, eq=False)
