@@ -669,7 +669,8 @@ MUTANTS = [
     ("_hlo.disguised:_lays_own_part", "$filled.inside.strip() not in $zero",
      "$filled.inside.strip() in ()"),
     ("_hlo.opcodes:OPCODES['copy']", "Does.SAME", "Does.CONSTANT"),
-    ("_hlo.dataflow:back", "$outer and ($place.parent, $outer, $path)", "None"),
+    ("_hlo.dataflow:back",
+     "($place.parent, $outer, $path) if $outer else None", "None"),
 ]  # fmt: skip
 TRIED = [
     "psum_scatter_over_both", "cumsum_along_a_cut_axis", "fsdp_grad", "in_a_cube",
