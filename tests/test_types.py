@@ -51,3 +51,6 @@ def test_the_checker_is_strict_everywhere():
     ]
     assert settings["strict"]
     assert settings["files"] == ["src"]
+    for override in settings["overrides"]:
+        assert set(override) == {"module", "ignore_missing_imports"}
+        assert not [name for name in override["module"] if name.startswith("spmd")]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ._core.validate import whole_number
+from ._core.validate import integer
 from ._errors import BackendStarted
 from ._runtime.packages import is_older
 from ._runtime.require import require_jax
@@ -86,11 +86,11 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
     """
     jax = require_jax()
     what = "a number of devices"
-    n = whole_number("n", n, what, example="use_devices(8)")
+    n = integer("n", n, what, example="use_devices(8)")
     least = n
     if at_least is not None:
         example = "use_devices(8, at_least=2)"
-        least = whole_number("at_least", at_least, what, example=example)
+        least = integer("at_least", at_least, what, example=example)
     if least > n:
         raise ValueError(
             f"at_least={least} is more than n={n}, and use_devices never returns more"

@@ -39,16 +39,16 @@ NOT_WHOLE = st.one_of(
 def test_a_whole_number_is_taken_in_its_range_alone(value, least, most):
     number = operator.index(value)
     inside = number >= least and (most is None or number <= most)
-    found = validate.whole(value, least, most)
+    found = validate.as_integer(value, least, most)
     assert found == (number if inside else None)
     assert type(found) in (int, type(None))
 
 
 @given(NOT_WHOLE)
 def test_nothing_else_is_a_whole_number(value):
-    assert validate.whole(value, -LARGE) is None
+    assert validate.as_integer(value, -LARGE) is None
     with pytest.raises(NotUnderstood) as caught:
-        validate.whole_number("batch", value)
+        validate.integer("batch", value)
     assert str(caught.value) == (
         f"batch={value!r} is not a size; give a whole number, 1 or more."
     )
@@ -59,10 +59,10 @@ def test_a_whole_number_or_a_refusal_that_gives_the_range(value):
     number = operator.index(value)
     if 0 <= number <= 64:
         args = ("n", value, "a count")
-        assert validate.whole_number(*args, least=0, most=64) == number
+        assert validate.integer(*args, least=0, most=64) == number
         return
     with pytest.raises(NotUnderstood) as caught:
-        validate.whole_number("n", value, "a count", least=0, most=64, example="f(2)")
+        validate.integer("n", value, "a count", least=0, most=64, example="f(2)")
     assert str(caught.value) == (
         f"n={value!r} is not a count; give a whole number from 0 to 64, such as f(2)."
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from .._core.validate import did_you_mean, or_words, whole, whole_number
+from .._core.validate import as_integer, did_you_mean, integer, or_words
 from .._core.words import bytes_words, count_words, join_words
 from .._errors import CheckFailed, NotUnderstood, UnknownAxis
 from .._hlo.collectives import KINDS, Collective
@@ -63,7 +63,7 @@ def assert_collectives(
         _check_budget(name, budget)
     for name, size in sizes.items():
         if size is not None:
-            whole_number(name, size, "a number of bytes", least=0)
+            integer(name, size, "a number of bytes", least=0)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     collectives, counts = report.collectives, _counts(report.collectives)
     wrong = []
@@ -101,7 +101,7 @@ def assert_peak_memory(
 
     For budgets of memory, in the chapters on scale.
     """
-    whole_number("at_most_bytes", at_most_bytes, "a number of bytes", least=0)
+    integer("at_most_bytes", at_most_bytes, "a number of bytes", least=0)
     report = f if isinstance(f, XRay) else xray(f, *args, **kwargs)
     if report.peak_memory is None:
         raise NotUnderstood(
@@ -119,7 +119,7 @@ def _check_budget(name: str, budget: object) -> None:
     if budget is None:
         return
     if not isinstance(budget, Mapping) or not all(
-        whole(n) is not None for n in budget.values()
+        as_integer(n) is not None for n in budget.values()
     ):
         raise NotUnderstood(
             f"assert_collectives({name}={budget!r}): write kinds and numbers, like "

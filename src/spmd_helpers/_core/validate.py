@@ -1,4 +1,4 @@
-"""What an argument must be, asked the same way everywhere, and the nearest name.
+"""What an argument must be, checked the same way everywhere, and the nearest name.
 
 A refusal is one sentence: the argument and its value, what is wrong, what to give.
 """
@@ -7,30 +7,36 @@ import difflib
 import operator
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any
+from typing import SupportsIndex, TypeVar
 
 from .._errors import NotUnderstood
 
+Choice = TypeVar("Choice")
 
-def whole(value: Any, least: int = 0, most: int | None = None) -> int | None:
+
+def as_integer(value: object, least: int = 0, most: int | None = None) -> int | None:
     """The whole number that a value is, or None if it is none from least to most.
 
     NumPy's whole numbers are taken; a bool, a text and 3.0 are not.
 
-    >>> whole(3), whole(3.0), whole(True), whole(-1), whole(9, 1, 8)
-    (3, None, None, None, None)
+    >>> as_integer(3), as_integer(3.0), as_integer(True), as_integer(-1)
+    (3, None, None, None)
+    >>> as_integer(8, 1, 8), as_integer(9, 1, 8)
+    (8, None)
     """
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
     try:
         number = operator.index(value)
-    except TypeError:
+    except TypeError:  # such as an array of several numbers
         return None
     fits = least <= number and (most is None or number <= most)
-    return number if fits and not isinstance(value, bool) else None
+    return number if fits else None
 
 
-def whole_number(
+def integer(
     name: str,
-    value: Any,
+    value: object,
     what: str = "a size",
     *,
     least: int = 1,
@@ -39,13 +45,13 @@ def whole_number(
 ) -> int:
     """A whole number in a range, or NotUnderstood: `what` says what it counts.
 
-    >>> whole_number("batch", 2.5)
+    >>> integer("batch", 2.5)
     Traceback (most recent call last):
     ...
     spmd_helpers._errors.NotUnderstood: batch=2.5 is not a size; give a whole number, \
 1 or more.
     """
-    number = whole(value, least, most)
+    number = as_integer(value, least, most)
     if number is not None:
         return number
     values = f", {least} or more" if most is None else f" from {least} to {most}"
@@ -55,7 +61,7 @@ def whole_number(
     )
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> bool:
     """Whether a value is a real number, NumPy's too, and no bool.
 
     >>> is_number(2), is_number(0.5), is_number(True), is_number("2")
@@ -64,7 +70,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def axis_sizes(name: str, mesh: Any) -> dict[str, int]:
+def axis_sizes(name: str, mesh: object) -> dict[str, int]:
     """The axes of a mesh that is given as a mapping, or NotUnderstood.
 
     >>> axis_sizes("mesh", {"data": 4, "model": 0})
@@ -80,7 +86,7 @@ size 0; a mesh gives each axis name a whole number of devices, 1 or more, such a
             "{'data': 4, 'model': 2}."
         )
     for axis, size in mesh.items():
-        if not isinstance(axis, str) or whole(size, 1) is None:
+        if not isinstance(axis, str) or as_integer(size, 1) is None:
             raise NotUnderstood(
                 f"{name}={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh gives "
                 "each axis name a whole number of devices, 1 or more, such as "
@@ -89,7 +95,7 @@ size 0; a mesh gives each axis name a whole number of devices, 1 or more, such a
     return {axis: operator.index(size) for axis, size in mesh.items()}
 
 
-def one_of(name: str, value: Any, choices: Iterable[Any]) -> Any:
+def one_of(name: str, value: Choice, choices: Iterable[Choice]) -> Choice:
     """A value that is one of the choices, or NotUnderstood; 1 is not True.
 
     >>> one_of("attention", "flsh", ("plain", "flash"))
@@ -117,7 +123,7 @@ def or_words(words: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}" if most else last
 
 
-def close_name(word: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
+def close_name(word: object, names: Iterable[str], cutoff: float = 0.6) -> str:
     """The name that is most like a word, or nothing ('').
 
     >>> close_name("modle", ["data", "model"]), close_name("stage", ["data", "model"])
@@ -126,7 +132,7 @@ def close_name(word: Any, names: Iterable[str], cutoff: float = 0.6) -> str:
     return next(iter(difflib.get_close_matches(str(word), names, 1, cutoff)), "")
 
 
-def did_you_mean(word: Any, names: Iterable[str]) -> str:
+def did_you_mean(word: object, names: Iterable[str]) -> str:
     """The question after a sentence, a space before it; or nothing ('').
 
     >>> did_you_mean("modle", ["data", "model"])

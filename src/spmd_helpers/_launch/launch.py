@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import IO, NoReturn
 
-from .._core.validate import is_number, whole_number
+from .._core.validate import integer, is_number
 from .._errors import LaunchFailed, LaunchTimedOut, NotUnderstood
 from .._runtime.require import require_jax
 from .child import FILE, START_S, Event, Order
@@ -130,7 +130,7 @@ def launch(
     require_jax()
     for name, value in (("processes", processes), ("devices", devices)):
         example = f"launch(main, {name}=2)"
-        whole_number(name, value, f"a number of {name}", most=64, example=example)
+        integer(name, value, f"a number of {name}", most=64, example=example)
     if not is_number(timeout_s) or not timeout_s > 0:
         raise NotUnderstood("launch(timeout_s=...): write a number of seconds above 0")
     text = text_of(program)

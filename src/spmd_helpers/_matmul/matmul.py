@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from .._core.validate import whole
+from .._core.validate import as_integer
 from .._core.words import join_words
 from .._errors import NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
@@ -190,7 +190,7 @@ def matmul(
 
 def _sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
     try:
-        i, j, k = (whole(n, 1) for n in sizes)
+        i, j, k = (as_integer(n, 1) for n in sizes)
     except (TypeError, ValueError):
         i = j = k = None
     if i is None or j is None or k is None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .._core.validate import axis_sizes, close_name, whole
+from .._core.validate import as_integer, axis_sizes, close_name
 from .._core.words import bytes_words, count_words, join_words
 from .._errors import (
     AxisUsedTwice,
@@ -263,7 +263,7 @@ def mesh_words(mesh: Mapping[str, int]) -> str:
 
 def _checked_shape(shape: object) -> tuple[int, ...]:
     given = shape if isinstance(shape, tuple) else (None,)
-    sizes = tuple(n for n in map(whole, given) if n is not None)
+    sizes = tuple(n for n in map(as_integer, given) if n is not None)
     if len(sizes) < len(given):
         raise NotUnderstood(
             f"x={shape!r} is not a shape; a shape is a tuple of whole numbers, "

@@ -5,7 +5,7 @@ from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .._core.validate import whole_number
+from .._core.validate import integer
 from .._core.words import join_words
 from .._errors import (
     MeshMismatch,
@@ -93,7 +93,7 @@ def _sizes(topology: Topology, axes: dict[str, int]) -> tuple[int, ...]:
             f"data={topology.devices})"
         )
     sizes = tuple(
-        whole_number(axis, size, "a number of devices") for axis, size in axes.items()
+        integer(axis, size, "a number of devices") for axis, size in axes.items()
     )
     if prod(sizes) != topology.devices:
         words = " · ".join(f"{axis}={size}" for axis, size in axes.items())

@@ -8,7 +8,7 @@ norm, a last norm, and a head that gives a score to each word of the vocabulary.
 import math
 from dataclasses import dataclass, field
 
-from .._core.validate import close_name, one_of, or_words, whole_number
+from .._core.validate import close_name, integer, one_of, or_words
 from .._core.words import join_words
 from .._errors import NotUnderstood
 from .._shardings.sharding import itemsize
@@ -149,7 +149,7 @@ class Transformer:
         Raises:
             NotUnderstood: `batch`, `seq` or `dtype` is none.
         """
-        tokens = whole_number("batch", batch) * _tokens(self, seq)
+        tokens = integer("batch", batch) * _tokens(self, seq)
         vectors = 2 * self.layers * self.kv_heads * self.head_dim
         return tokens * vectors * itemsize(dtype)
 
@@ -186,7 +186,7 @@ class Transformer:
             NotUnderstood: an argument is none of these.
         """
         seq = _tokens(self, seq)
-        batch = whole_number("batch", batch)
+        batch = integer("batch", batch)
         check_recompute(recompute)
         tokens = batch * seq
         weights = _attention_weights(self) + _mlp_weights(self)
@@ -266,7 +266,7 @@ class MLP:
             NotUnderstood: an argument is none of these.
         """
         check_recompute(recompute)
-        forward = 2 * whole_number("batch", batch) * self.parameters
+        forward = 2 * integer("batch", batch) * self.parameters
         return (4 if recompute == "nothing_saveable" else 3) * forward
 
 
@@ -313,7 +313,7 @@ def _head_dim(d_model: int, heads: int) -> int:
 def _tokens(model: Transformer, seq: int | None) -> int:
     if seq is None:
         return model.seq
-    seq = whole_number("seq", seq)
+    seq = integer("seq", seq)
     if model.positions == "learned" and seq > model.seq:
         raise NotUnderstood(
             f"seq={seq} is more than the {model.seq} positions that the model has "
@@ -324,7 +324,7 @@ def _tokens(model: Transformer, seq: int | None) -> int:
 
 def _put_sizes(model: "Transformer | MLP", *keys: str) -> None:
     for key in keys:
-        object.__setattr__(model, key, whole_number(key, getattr(model, key)))
+        object.__setattr__(model, key, integer(key, getattr(model, key)))
 
 
 def check_recompute(value: object) -> None:

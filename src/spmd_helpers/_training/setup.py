@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from .._core.validate import axis_sizes, one_of, whole, whole_number
+from .._core.validate import as_integer, axis_sizes, integer, one_of
 from .._core.words import join_words
 from .._errors import NotDivisible, NotUnderstood, UnknownAxis
 from .._shardings.sharding import itemsize, mesh_words
@@ -200,7 +200,7 @@ def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
 
 
 def _checked_zero(zero: int) -> int:
-    stage = whole(zero, 0, 3)
+    stage = as_integer(zero, 0, 3)
     if stage is None:
         raise NotUnderstood(
             f"zero={zero!r} is not a stage of ZeRO; give 0 (the state is whole on "
@@ -219,13 +219,13 @@ def _checked_batch(
             raise NotUnderstood(f"seq={seq!r}: an MLP has no sequences; leave it out.")
         seq = 1
     else:
-        seq = whole_number("seq", model.seq if seq is None else seq)
+        seq = integer("seq", model.seq if seq is None else seq)
         if model.positions == "learned" and seq > model.seq:
             raise NotUnderstood(
                 f"seq={seq} is more than the {model.seq} positions that the model has "
                 f"learned; give {model.seq} or less, or a model that has learned {seq}."
             )
-    batch = whole_number("batch", batch)
+    batch = integer("batch", batch)
     if batch % axes["data"]:
         less = batch // axes["data"] * axes["data"]
         more = less + axes["data"]

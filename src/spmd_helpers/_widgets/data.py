@@ -9,7 +9,7 @@ import inspect
 import json
 from typing import Any
 
-from .._core.validate import whole
+from .._core.validate import as_integer
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
@@ -94,7 +94,7 @@ def measured() -> dict[str, object]:
 
 def _exact(value: object) -> object:
     """Whole numbers too large for JavaScript as text."""
-    return value if whole(value, _EXACT) is None else str(value)
+    return value if as_integer(value, _EXACT) is None else str(value)
 
 
 def _model(row: Row) -> MLP | Transformer:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .._core.validate import whole
+from .._core.validate import as_integer
 from .._errors import NotUnderstood
 from .._findings.evidence import Leaf
 from .._shardings.sharding import ShardingInfo
@@ -135,10 +135,10 @@ def pairs(
 
 
 def _positions(carry: Mapping[int, int] | int) -> dict[int, int]:
-    if count := whole(carry, 1):
+    if count := as_integer(carry, 1):
         return {n: n for n in range(count)}
     if isinstance(carry, Mapping) and all(
-        whole(n) is not None for pair in carry.items() for n in pair
+        as_integer(n) is not None for pair in carry.items() for n in pair
     ):
         return dict(carry)
     raise NotUnderstood(
