@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import json
 import re
 import warnings
 from pathlib import Path
@@ -13,7 +12,8 @@ import spmd_helpers as spmd
 from tests.matmul.matmul_oracle import BAD, DEFAULTS, cases
 from tests.matmul.test_matmul import in_use
 
-from .widget_harness import answers, is_clean, page_with
+from . import widget_harness
+from .widget_harness import answers, axe_faults, is_clean
 
 pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
 
@@ -213,27 +213,19 @@ def test_what_is_named_is_linked(browser):
         assert not anchor or f"(#{anchor})" in held.read_text("utf8")
 
 
+class Opened(widget_harness.Opened):
+    name = NAME
+
+
 @contextlib.contextmanager
 def shown(browser, query="", **options):
     """A page with the explorer, which must not complain."""
-    context = browser.new_context(**options)
-    page = context.new_page()
-    complaints = []
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on(
-        "console",
-        lambda m: complaints.append(m.text) if m.type in ("error", "warning") else None,
-    )
-    html = page_with(NAME)
-    page.route(
-        "http://site.example/**",
-        lambda r: r.fulfill(body=html, content_type="text/html"),
-    )
-    page.goto(f"http://site.example/page.html{query}")
-    yield page
-    assert complaints == []
-    assert not re.search(r"NaN|undefined|Infinity|\bnull\b", page.inner_text("body"))
-    context.close()
+    with contextlib.closing(browser.new_context(**options)) as context:
+        opened = Opened(context, query)
+        yield opened.page
+        assert opened.errors == []
+        body = opened.page.inner_text("body")
+        assert not re.search(r"NaN|undefined|Infinity|\bnull\b", body)
 
 
 def test_bad_input_gets_a_sentence_and_the_picture_stays(browser):
@@ -338,8 +330,6 @@ def test_an_odd_link_does_no_harm(browser, query):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_everyone_can_read_it(browser, scheme, width):
-    from axe_playwright_python.sync_playwright import Axe
-
     size = {"width": width, "height": 900}
     with shown(browser, viewport=size, color_scheme=scheme) as page:
         page.evaluate(f"document.documentElement.dataset.theme = '{scheme}'")
@@ -352,11 +342,7 @@ def test_everyone_can_read_it(browser, scheme, width):
             )
         for name in ("Case 2", "An idle axis"):
             page.get_by_label(name, exact=True).check()
-            page.evaluate(
-                "document.querySelectorAll('details').forEach((d) => (d.open = true))"
-            )
-            found = Axe().run(page).response["violations"]
-            assert found == [], json.dumps(found, indent=1)[:2000]
+            assert axe_faults(page) == []
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width
         assert page.evaluate("document.getAnimations().length") == 0

@@ -1,59 +1,24 @@
 """The memory calculator in a page: by mouse, by keyboard, by link, on a phone."""
 
-import contextlib
 import re
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 from tests.training.memory_oracle import DEFAULTS, expected
 
-from .widget_harness import page_with
+from . import widget_harness
+from .widget_harness import axe_faults, open_details, too_small
 
 pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
 
-NAME = "memory_calculator"
 
-
-def plain(text):
-    """With ordinary spaces between numbers and units."""
-    return text.replace("\xa0", " ")
-
-
-class Opened:
-    """A page with the widget, and what went wrong on it."""
-
-    def __init__(self, context, query="", width=1280):
-        self.errors = []
-        self.page = context.new_page()
-        self.page.set_viewport_size({"width": width, "height": 900})
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda said: self.errors.append(said.text))
-        text = page_with(NAME)
-        self.page.route(
-            "**/*", lambda route: route.fulfill(body=text, content_type="text/html")
-        )
-        self.page.goto(f"http://book.test/page.html{query}")
-
-    @property
-    def said(self) -> str:
-        return plain(self.page.locator(".spmd-w-said").inner_text())
+class Opened(widget_harness.Opened):
+    name = "memory_calculator"
 
     @property
     def verdict(self) -> str:
-        return plain(self.page.locator(".spmd-mc-verdict").inner_text())
-
-    def query(self) -> dict[str, str]:
-        self.page.wait_for_timeout(400)
-        found = parse_qs(urlsplit(self.page.url).query, keep_blank_values=True)
-        return {key: values[0] for key, values in found.items()}
-
-
-@pytest.fixture
-def context(browser):
-    with contextlib.closing(browser.new_context()) as made:
-        yield made
+        return self.text(".spmd-mc-verdict")
 
 
 def words_of(page):
@@ -223,7 +188,7 @@ TOPS = """() => [...document.querySelectorAll('.spmd-w-fields')].map(grid => {
 @pytest.mark.parametrize("model", ["llama-3-8b", "custom", "mlp"])
 def test_chosen_words_are_whole_and_boxes_stand_in_rows(context, model, width):
     page = Opened(context, f"?mc.model={model}", width).page
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    open_details(page)
     assert page.evaluate(NARROW) == []
     assert all(found == [] for found in page.evaluate(TOPS))
     marks = page.locator(".spmd-w-check")
@@ -284,26 +249,16 @@ def test_axe_finds_nothing(context, theme):
     page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
     for radio in page.locator(".spmd-w-radios input").all():
         radio.check()
-        page.evaluate(
-            "document.querySelectorAll('details').forEach(d => d.open = true)"
-        )
-        found = Axe().run(page).response["violations"]
-        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+        assert axe_faults(page) == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_it_fits_and_can_be_touched(context, width):
     opened = Opened(context, "?mc.model=custom&mc.batch=64000", width)
     page = opened.page
-    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    open_details(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    least = 44 if width < 600 else 24
-    sizes = page.evaluate(
-        """() => [...document.querySelectorAll(
-            'button, select, input[type=text], summary')].map(
-            e => [e.getBoundingClientRect().height, e.textContent.slice(0, 20)])"""
-    )
-    assert [s for s in sizes if s[0] < least] == []
+    assert too_small(page, width) == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])

@@ -1,15 +1,13 @@
 """The sharding explorer against the package, and as a reader uses it."""
 
-import contextlib
 import itertools
 import json
 import random
 import re
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import jax
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -19,7 +17,8 @@ from spmd_helpers._drawing import words as drawing_words
 from spmd_helpers._shardings.sharding import ShardingInfo, spec_words
 from spmd_helpers._widgets import source
 
-from .widget_harness import answers, is_clean, page_with
+from . import widget_harness
+from .widget_harness import answers, axe_faults, is_clean, too_small
 
 pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
 
@@ -335,34 +334,8 @@ def test_the_code_draws_the_same(browser, monkeypatch):
 # In a page.
 
 
-class Opened:
-    """A page with the widget, and what went wrong on it."""
-
-    def __init__(self, context, query=""):
-        self.errors = []
-        self.page = context.new_page()
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", lambda said: self.errors.append(said.text))
-        text = page_with(NAME)
-        self.page.route(
-            "**/*", lambda route: route.fulfill(body=text, content_type="text/html")
-        )
-        self.page.goto(f"http://book.test/page.html{query}")
-
-    @property
-    def said(self) -> str:
-        return self.page.locator(".spmd-w-said").inner_text().replace("\xa0", " ")
-
-    def query(self) -> dict[str, str]:
-        self.page.wait_for_timeout(400)
-        found = parse_qs(urlsplit(self.page.url).query, keep_blank_values=True)
-        return {key: values[0] for key, values in found.items()}
-
-
-@pytest.fixture
-def context(browser):
-    with contextlib.closing(browser.new_context()) as made:
-        yield made
+class Opened(widget_harness.Opened):
+    name = NAME
 
 
 def test_it_begins_with_an_answer(context):
@@ -636,13 +609,10 @@ def test_axe_finds_nothing(context, theme):
     states = ["Replicated", "Two axes", "Both on one dimension"]
     for name in states:
         page.get_by_label(name).check()
-        page.evaluate(
-            "document.querySelectorAll('details').forEach(d => d.open = true)"
-        )
-        found = Axe().run(page).response["violations"]
+        found = axe_faults(page)
         if theme == "dark":  # the page itself has no dark ground here
-            found = [one for one in found if one["id"] != "color-contrast"]
-        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found] == []
+            found = [one for one in found if one[0] != "color-contrast"]
+        assert found == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
@@ -654,13 +624,7 @@ def test_it_fits_and_can_be_touched(context, width):
     page.get_by_label("Shape of the array").fill("64, 64, 64")
     page.get_by_label("PartitionSpec").fill("P('expert', ('fsdp', 'model'))")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    least = 44 if width < 600 else 24
-    sizes = page.evaluate(
-        """() => [...document.querySelectorAll(
-            'button, select, input[type=text], summary')].map(
-            e => [e.getBoundingClientRect().height, e.textContent.slice(0, 20)])"""
-    )
-    assert [s for s in sizes if s[0] < least] == []
+    assert too_small(page, width) == []
 
 
 # In a notebook.

@@ -3,6 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
+from urllib.parse import parse_qs, urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
 
 from spmd_helpers._widgets import source
 
@@ -87,6 +90,59 @@ def page_with(name: str) -> str:
     place = PLACE.replace("{style}", source.style())
     place = place.replace("{id}", "spmd-" + name.replace("_", "-"))
     return place.replace("{script}", source.page_script(name))
+
+
+class Opened:
+    """A page with a widget, whose file is called `name`, and what went wrong on it."""
+
+    name: str
+
+    def __init__(self, context, query="", width=None):
+        self.errors = []
+        self.page = context.new_page()
+        if width:
+            self.page.set_viewport_size({"width": width, "height": 900})
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", lambda said: self.errors.append(said.text))
+        text = page_with(self.name)
+        self.page.route(
+            "**/*", lambda route: route.fulfill(body=text, content_type="text/html")
+        )
+        self.page.goto(f"http://book.test/page.html{query}")
+
+    def text(self, place: str) -> str:
+        """What is read there, with ordinary spaces between numbers and units."""
+        return self.page.locator(place).inner_text().replace("\xa0", " ")
+
+    @property
+    def said(self) -> str:
+        return self.text(".spmd-w-said")
+
+    def query(self) -> dict[str, str]:
+        self.page.wait_for_timeout(400)
+        found = parse_qs(urlsplit(self.page.url).query, keep_blank_values=True)
+        return {key: values[0] for key, values in found.items()}
+
+
+def open_details(page) -> None:
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+
+
+def axe_faults(page) -> list[tuple[str, str]]:
+    """What axe finds in a page of which all is open: the rule and the first place."""
+    open_details(page)
+    found = Axe().run(page).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
+
+
+def too_small(page, width: int) -> list[tuple[float, str]]:
+    """What is less high than a finger needs, or on a wide page a mouse."""
+    sizes = page.evaluate(
+        """() => [...document.querySelectorAll(
+            'button, select, input[type=text], summary')].map(
+            e => [e.getBoundingClientRect().height, e.textContent.slice(0, 20)])"""
+    )
+    return [size for size in sizes if size[0] < (44 if width < 600 else 24)]
 
 
 def numbers_and_words(found, path="") -> list[tuple[str, object]]:
