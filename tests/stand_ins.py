@@ -18,13 +18,3 @@ def guarded(mesh):
         __getitem__ = __iter__ = __len__ = __array__
 
     return Guarded()
-
-
-def one(op, devices=8, header=None, shape="f32[2,16]"):
-    """A program of one instruction, as the compiler prints it."""
-    header = f", num_partitions={devices}" if header is None else header
-    return (
-        f"HloModule jit_f{header}\n\nENTRY %main (p: {shape}) -> {shape} {{\n"
-        f"  %p = {shape}{{1,0}} parameter(0)\n"
-        f"  ROOT %r = {shape}{{1,0}} {op}\n}}\n"
-    )

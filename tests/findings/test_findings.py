@@ -8,10 +8,8 @@ import ast
 import dataclasses
 import inspect
 import logging
-import lzma
 import os
 import re
-import tarfile
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain, pairwise
@@ -43,15 +41,15 @@ from spmd_helpers._hlo.work import work
 from spmd_helpers._jaxprs import requests, shard_maps
 from spmd_helpers._shardings.cuts import spec_words
 from spmd_helpers._xray import xray as xray_module
+from tests.hlo.texts import HLO, M42, archived, gpt3_step
 
 from . import findings_programs as programs
 from .findings_programs import BAD, GOOD, WORDS, B, D, F, mapped, mapped_step, see
 
-HLO = Path(__file__).parents[1] / "data" / "hlo"
 BOOK = Path(__file__).parents[2] / "book"
 CHAPTERS = {path.stem for path in (BOOK / "chapters").glob("*.md")}
 HERE = "tests/findings/findings_programs.py"
-M, M42 = {"data": 8}, {"data": 4, "model": 2}
+M = {"data": 8}
 VERSION = tuple(int(n) for n in re.findall(r"\d+", jax.__version__)[:2])
 ALL = {**GOOD, **BAD}
 
@@ -187,9 +185,7 @@ def test_texts_of_good_programs(path):
 
 
 def test_the_step_of_gpt_3():
-    with lzma.open(HLO / "gpt3_step.tpu_0.10.2.hlo.xz", "rt") as file:
-        text = file.read()
-    assert of_text(text, {"data": 8, "model": 8}) == ()
+    assert of_text(gpt3_step(), {"data": 8, "model": 8}) == ()
 
 
 # What a person knows to be wrong in the programs of xray_programs.py.
@@ -207,18 +203,14 @@ REPEATED = {"idle-axis", "redundant-work"}  # tests/hlo/test_work.py is about th
 def test_texts_of_many_programs(archive):
     from tests.xray.xray_programs import PROGRAMS
 
-    with tarfile.open(HLO / f"{archive}.tar.xz") as members:
-        for member in members.getmembers():
-            name = member.name.removesuffix(".hlo")
-            text = members.extractfile(member).read().decode()
-            found = codes(of_text(text, PROGRAMS[name].shape)) - REPEATED
-            assert found == WRONG.get(name, set()), name
+    for name, text in archived(archive).items():
+        found = codes(of_text(text, PROGRAMS[name].shape)) - REPEATED
+        assert found == WRONG.get(name, set()), name
 
 
 def test_a_stack_that_is_gathered_in_every_turn():
     """As the TPU compiler does: it moves the gather into the loop."""
-    with tarfile.open(HLO / "programs.v5e_0.12.0.1.tar.xz") as members:
-        text = members.extractfile("scan_along_a_cut_axis.hlo").read().decode()
+    text = archived("programs.v5e_0.12.0.1")["scan_along_a_cut_axis"]
     (told,) = (f for f in of_text(text, M42) if f.code == "gathered-stack")
     # 6 layers of 256 · 256 numbers of 2 bytes.
     assert told.sentence == (

@@ -5,20 +5,14 @@ import pytest
 from spmd_helpers._findings.gathered import _gather_of
 from spmd_helpers._hlo.parser import parse
 from tests.hlo.carriers import CARRIERS, carried
+from tests.hlo.texts import entry
 
-TEXT = """HloModule jit_f, num_partitions=8
-{called}
-ENTRY %main (p: f32[8]) -> f32[64] {{
-  %p = f32[8] parameter(0)
-  %made = f32[64] all-gather(%p), replica_groups={{}}, dimensions={{0}}
-  %other = f32[64] custom-call()
-  {lines}
-}}
-"""
+GATHER = "%made = f32[64] all-gather(%p), replica_groups={}, dimensions={0}"
+OTHER = "%other = f32[64] custom-call()"
 
 
 def made_of(number, called, *lines):
-    module = parse(TEXT.format(called=called, lines="\n  ".join(lines)))
+    module = parse(entry("f32[8]", called, GATHER, OTHER, *lines))
     return _gather_of(module, number, {"made": "the gather"}) is not None
 
 

@@ -19,32 +19,10 @@ from spmd_helpers._hlo.opcodes import AS_IT_IS, AS_NUMBERS, OPCODES, Does, does
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.work import Work, work
 from tests.hlo.carriers import CARRIERS, carried
+from tests.hlo.texts import DM, M42, applied, condition, entry
 
-M42 = {"data": 4, "model": 2}
-DM = ("data", "model")
 CUT, LAID = "all-reduce + dynamic-slice", "dynamic-update-slice + all-reduce"
-
-SUM = """
-%sum (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)
-}
-"""
-ENTRY = """HloModule jit_f, num_partitions=8
-{called}
-ENTRY %main (p: {t}) -> {t} {{
-  %p = {t} parameter(0)
-  %me = u32[] partition-id()
-  %size = u32[] constant(8)
-  %at = u32[] multiply(%me, %size)
-  {lines}
-}}
-"""
-
-
-def entry(t, called, *lines):
-    return ENTRY.format(called=called, t=t, lines="\n  ".join(lines))
+SUM = applied("add", "sum")
 
 
 def rows(text, mesh=M42):
@@ -178,14 +156,7 @@ LOOP = """
   %own = f32[8] dynamic-slice(%x, %id), dynamic_slice_sizes={8}
   ROOT %o = (s32[], f32[64]) tuple(%next, %x)
 }
-
-%test (t: (s32[], f32[64])) -> pred[] {
-  %t = (s32[], f32[64]) parameter(0)
-  %n = s32[] get-tuple-element(%t), index=0
-  %limit = s32[] constant(5)
-  ROOT %c = pred[] compare(%n, %limit), direction=LT
-}
-"""
+""" + condition("(s32[], f32[64])")
 
 
 def test_what_a_loop_carries_is_kept_whole():
@@ -316,19 +287,13 @@ COUNTER = """
   {lines}
   ROOT %o = (s32[], s32[]) tuple(%on, %limit)
 }}
-
-%test (t: (s32[], s32[])) -> pred[] {{
-  %t = (s32[], s32[]) parameter(0)
-  %n = s32[] get-tuple-element(%t), index=0
-  %limit = s32[] get-tuple-element(%t), index=1
-  ROOT %c = pred[] compare(%n, %limit), direction={order}
-}}
 """
 
 
 def count(name, order="LT"):
     called, lines, _ = carried(name, "s32[]")
-    called += COUNTER.format(lines=lines, order=order)
+    called += COUNTER.format(lines=lines)
+    called += condition("(s32[], s32[])", "get-tuple-element(%t), index=1", order)
     start = "%zero = s32[] constant(0)\n  %five = s32[] constant(5)"
     state = "%state = (s32[], s32[]) tuple(%zero, %five)"
     loop = "ROOT %w = (s32[], s32[]) while(%state), condition=%test, body=%body"

@@ -4,29 +4,25 @@ Each program stands in the archive twice, as the CPU's and the GPU's compiler of
 JAX wrote it. Both do the same work, so the reader has to find the same work.
 """
 
-import tarfile
 from collections import Counter
-from functools import cache
-from pathlib import Path
 
 import pytest
 
 from spmd_helpers._hlo.collectives import read_hlo
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.work import work
+from tests.hlo.texts import M42, archived
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "hlo" / "chapters.gpu_0.11.2.tar.xz"
-GRID = {"data": 4, "model": 2}
 MESHES = {
-    "04_conflict": GRID,
-    "06_misplaced_step": GRID,
-    "06_placed_step": GRID,
+    "04_conflict": M42,
+    "06_misplaced_step": M42,
+    "06_placed_step": M42,
     "10_zero_3_step": {"data": 8},
-    "11_train_step": GRID,
-    "12_gradient": GRID,
+    "11_train_step": M42,
+    "12_gradient": M42,
     "12_grouped_heads": {"data": 2, "kv": 2, "group": 2},
-    "13_evaluate": GRID,
-    "13_train_step": GRID,
+    "13_evaluate": M42,
+    "13_train_step": M42,
     "14_fsdp_gradient": {"data": 8, "model": 1},
     "14_fsdp_step": {"data": 2, "model": 1},
     "15_experts": {"expert": 8},
@@ -36,25 +32,20 @@ REPEATED = {"06_misplaced_step": 2.0, "12_grouped_heads": 8 / 7}
 SUMMED = ("all-reduce", "reduce-scatter")
 
 
-@cache
 def texts():
-    with tarfile.open(ARCHIVE) as members:
-        return {
-            member.name.removesuffix(".hlo"): members.extractfile(member).read()
-            for member in members.getmembers()
-        }
+    return archived("chapters.gpu_0.11.2")
 
 
 def sent(name, backend):
     """Bytes that a device sends, by kind and axes."""
     found = Counter()
-    for c in read_hlo(texts()[f"{name}.{backend}"].decode(), MESHES[name]):
+    for c in read_hlo(texts()[f"{name}.{backend}"], MESHES[name]):
         found[c.kind, c.axes] += c.total_wire_bytes
     return found
 
 
 def done(name, backend):
-    return work(parse(texts()[f"{name}.{backend}"].decode()), MESHES[name])
+    return work(parse(texts()[f"{name}.{backend}"]), MESHES[name])
 
 
 def test_each_text_is_read():
@@ -101,7 +92,7 @@ def test_a_sum_that_is_scattered_sends_half(name):
 
 def test_products_that_the_compiler_merged_are_taken_apart():
     """x·wq, x·wk and x·wv are one product there; wk and wv repeat along group."""
-    text = texts()["12_grouped_heads.gpu"].decode()
+    text = texts()["12_grouped_heads.gpu"]
     assert "concatenate(" in text
     assert done("12_grouped_heads", "gpu").redundant_over == {"group": 0.25}
     whole = text.replace(" concatenate(", " concatenated(")

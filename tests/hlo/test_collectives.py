@@ -2,18 +2,29 @@
 
 # ruff: noqa: E501
 
-from pathlib import Path
-
 import pytest
 
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
 from spmd_helpers._hlo.collectives import read_hlo
+from tests.hlo.texts import (
+    BWD,
+    DM,
+    FWD,
+    HLO,
+    M42,
+    RE,
+    WRAPPED,
+    D,
+    KiB,
+    M,
+    MiB,
+    condition,
+    one,
+    stored,
+)
 
-DATA = Path(__file__).parents[1] / "data" / "hlo"
-KiB, MiB = 1024, 1024**2
-D, M, DM, G = ("data",), ("model",), ("data", "model"), ("d",)
+G = ("d",)
 F32, BF16 = "float32", "bfloat16"
-FWD, BWD, RE = "forward", "backward", "recompute"
 SLICED = "all-reduce + dynamic-slice"
 
 # Counted by hand in each text: every line with a collective's opcode, `-start` and
@@ -140,14 +151,14 @@ COUNTED = {
 
 
 def mesh_of(name):
-    return {"d": 2} if ".gpu_" in name else {"data": 4, "model": 2}
+    return {"d": 2} if ".gpu_" in name else M42
 
 
 def seen(read, name):
     return [
         (c.kind, c.axes, c.count, c.dtype, c.operand_bytes, c.result_bytes)
         + (c.wire_bytes, c.phase, c.source, c.lowered_as)
-        for c in read((DATA / f"{name}.hlo").read_text(), mesh_of(name))
+        for c in read(stored(name), mesh_of(name))
     ]
 
 
@@ -157,29 +168,16 @@ def test_counted(name):
 
 
 def test_every_fixture_is_counted():
-    assert {path.stem for path in DATA.glob("*.hlo")} == set(COUNTED)
+    assert {path.stem for path in HLO.glob("*.hlo")} == set(COUNTED)
 
 
 def test_totals_and_frozen():
-    text = (DATA / "tp_scan8_step.gpu_0.11.2.hlo").read_text()
+    text = stored("tp_scan8_step.gpu_0.11.2")
     first = read_hlo(text, {"d": 2})[0]
     assert first.total_wire_bytes == 8 * 32 * MiB
     assert not first.upper_bound
     with pytest.raises(AttributeError):
         first.kind = "all-gather"
-
-
-M42 = {"data": 4, "model": 2}
-
-
-def one(op, before="", lines="", header=", num_partitions=8", out="f32[2,16]"):
-    """A module of one parameter %p, some lines, and the result `op`."""
-    return (
-        f"HloModule jit_f{header}\n{before}\n"
-        f"ENTRY %main (p: f32[2,16]) -> {out} {{\n"
-        f"  %p = f32[2,16]{{1,0}} parameter(0)\n  {lines}\n"
-        f"  ROOT %r = {out} {op}\n}}\n"
-    )
 
 
 # --- Bad input -------------------------------------------------------------------
@@ -220,14 +218,14 @@ def test_stablehlo():
 
 
 def test_a_text_cut_short():
-    text = (DATA / "tp_mlp.cpu_0.12.0.1.hlo").read_text()
+    text = stored("tp_mlp.cpu_0.12.0.1")
     why = "is cut short: it has no whole ENTRY computation: give compiled.as_text()"
     for cut in (text[:60], text[: text.index("ENTRY")], "HloModule x"):
         assert why in message(NotUnderstood, cut, M42)
 
 
 def test_a_damaged_text():
-    text = (DATA / "scatter_over_model.cpu_0.12.0.1.hlo").read_text()
+    text = stored("scatter_over_model.cpu_0.12.0.1")
     damaged = "\n".join(x for x in text.splitlines() if "parameter(0)" not in x)
     assert message(NotUnderstood, damaged, M42) == (
         "text begins as HLO but can't be read to its end: it is damaged, or of a form "
@@ -278,12 +276,6 @@ def test_not_a_mesh_shape(mesh):
 # --- Mutants: a reader broken in one place must miscount some fixture ------------
 
 # Small texts for what no fixture shows, each with its (kind, axes, count, bytes).
-WRAPPED = """
-%wrapped (q: f32[4]) -> f32[4] {
-  %q = f32[4] parameter(0)
-  ROOT %r = f32[4] all-to-all(%q), replica_groups=[4,2]<=[8], dimensions={0}
-}
-"""
 NAMED = """
 %all-reduce-scatter.1 (q: f32[8]) -> f32[4] {
   %q = f32[8] parameter(0)
@@ -309,14 +301,7 @@ PARTS = """
   %other = f32[2,16] all-reduce(%x), channel_id=7, replica_groups={}, to_apply=%add
   ROOT %o = (s32[], f32[2,16]) tuple(%next, %x)
 }
-
-%test (t: (s32[], f32[2,16])) -> pred[] {
-  %t = (s32[], f32[2,16]) parameter(0)
-  %i = s32[] get-tuple-element(%t), index=0
-  %limit = s32[] constant(5)
-  ROOT %c = pred[] compare(%i, %limit), direction=LT
-}
-"""
+""" + condition("(s32[], f32[2,16])")
 SMALL = [
     (
         one("fusion(%p), kind=kCustom, calls=%start", PARTS, "%z = s32[] constant(0)\n"

@@ -14,6 +14,7 @@ from jax import lax
 import spmd_helpers._hlo.flops as flops
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.work import work
+from tests.hlo.texts import applied
 
 F32 = jnp.float32
 
@@ -35,19 +36,7 @@ def found(line, *operands, more="", read=flops.product):
     return read(program, program.entry, program.entry.root)
 
 
-SUM = """
-%add (x: f32[], y: f32[]) -> f32[] {
-  %x = f32[] parameter(0)
-  %y = f32[] parameter(1)
-  ROOT %s = f32[] add(%x, %y)
-}
-
-%most (x: f32[], y: f32[]) -> f32[] {
-  %x = f32[] parameter(0)
-  %y = f32[] parameter(1)
-  ROOT %s = f32[] maximum(%x, %y)
-}
-"""
+SUM = applied("add") + applied("maximum", "most")
 CUBLAS = (
     'custom_call_target="__cublas${}", metadata={{op_name="jit(f)/dot_general"}}, '
     'backend_config={{"gemm_backend_config":{{"beta":{},"dot_dimension_numbers":{{'

@@ -1,29 +1,17 @@
 """Small texts, one for each form that XLA gives a loop, a pair, a type, a label."""
 
-from pathlib import Path
-
 import pytest
 
 from spmd_helpers._hlo.collectives import read_hlo
-from tests.stand_ins import one
-
-DATA = Path(__file__).parents[1] / "data" / "hlo"
-D, M = ("data",), ("model",)
-M42 = {"data": 4, "model": 2}
+from tests.hlo.texts import M42, WRAPPED, M, applied, condition, entry, one, stored
 
 
-SUM = """
-%add (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)
-}
-"""
-
-
-def loop(limit="constant(8)", order="LT", start="constant(0)", step="constant(1)"):
+def loop(
+    limit="constant(8)", order="LT", start="constant(0)", step="constant(1)", more=""
+):
+    state = "(s32[], f32[4])"
     return f"""HloModule jit_f, num_partitions=8
-{SUM}
+{applied("add")}{condition(state, limit, order, more)}
 %body (t: (s32[], f32[4])) -> (s32[], f32[4]) {{
   %t = (s32[], f32[4]) parameter(0)
   %i = s32[] get-tuple-element(%t), index=0
@@ -32,13 +20,6 @@ def loop(limit="constant(8)", order="LT", start="constant(0)", step="constant(1)
   %next = s32[] add(%i, %step)
   %r = f32[4] all-reduce(%x), replica_groups=[4,2]<=[8], to_apply=%add
   ROOT %o = (s32[], f32[4]) tuple(%next, %r)
-}}
-
-%test (t: (s32[], f32[4])) -> pred[] {{
-  %t = (s32[], f32[4]) parameter(0)
-  %i = s32[] get-tuple-element(%t), index=0
-  %limit = s32[] {limit}
-  ROOT %c = pred[] compare(%i, %limit), direction={order}
 }}
 
 ENTRY %main (x: f32[4]) -> f32[4] {{
@@ -84,13 +65,11 @@ def test_printed_trip_count_wins():
 
 
 def test_a_collective_in_the_condition_runs_once_more():
-    text = loop().replace(
-        "ROOT %c =",
+    more = (
         "%x = f32[4] get-tuple-element(%t), index=1\n"
-        "  %m = f32[4] all-reduce(%x), replica_groups=[4,2]<=[8], to_apply=%add\n"
-        "  ROOT %c =",
+        "  %m = f32[4] all-reduce(%x), replica_groups=[4,2]<=[8], to_apply=%add"
     )
-    assert [c.count for c in read_hlo(text, M42)] == [8, 9]
+    assert [c.count for c in read_hlo(loop(more=more), M42)] == [8, 9]
 
 
 def test_a_computation_called_twice_counts_twice():
@@ -125,12 +104,9 @@ BRANCH = """
     ],
 )
 def test_conditionals_count_as_an_upper_bound(branches):
-    text = one(f"conditional(%p, %p, %p), {branches}", shape="f32[2,2]")
-    (c,) = read_hlo(text.replace("\n\nENTRY", f"\n{BRANCH}\nENTRY"), M42)
+    text = one(f"conditional(%p, %p, %p), {branches}", BRANCH, shape="f32[2,2]")
+    (c,) = read_hlo(text, M42)
     assert (c.count, c.upper_bound) == (1, True)
-
-
-START = "HloModule jit_f, num_partitions=8\n{}\nENTRY %main () -> f32[8] {{\n{}\n}}\n"
 
 
 @pytest.mark.parametrize(
@@ -154,15 +130,8 @@ START = "HloModule jit_f, num_partitions=8\n{}\nENTRY %main () -> f32[8] {{\n{}\
     ],
 )  # fmt: skip
 def test_asynchronous_pairs_count_once(lines, kind, given, got):
-    wrapped = """
-%wrapped (q: f32[4]) -> f32[4] {
-  %q = f32[4] parameter(0)
-  ROOT %r = f32[4] all-to-all(%q), replica_groups=[4,2]<=[8], dimensions={0}
-}
-"""
     lines = lines.replace("{g}", "replica_groups=[4,2]<=[8]").split("\n")
-    body = "\n".join("  " + line for line in ["%p = f32[4] parameter(0)", *lines])
-    (c,) = read_hlo(START.format(wrapped, body), M42)
+    (c,) = read_hlo(entry("f32[4]", WRAPPED, *lines), M42)
     assert (c.kind, c.count, c.operand_bytes, c.result_bytes) == (kind, 1, given, got)
 
 
@@ -181,11 +150,9 @@ def test_dtypes(dtype, word, nbytes):
 
 
 def test_tuples_sum_their_bytes_and_dtypes():
-    text = one("all-reduce(%p, %q), replica_groups=[4,2]<=[8], to_apply=%add")
-    text = text.replace("ROOT %r = f32[2,16]{1,0}", "ROOT %r = (f32[2,16]{1,0}, "
-                        "/*index=1*/s32[3]{0})")  # fmt: skip
-    text = text.replace("  ROOT", "  %q = s32[3]{0} parameter(1)\n  ROOT")
-    (c,) = read_hlo(text, M42)
+    op = "all-reduce(%p, %q), replica_groups=[4,2]<=[8], to_apply=%add"
+    out = "(f32[2,16]{1,0}, /*index=1*/s32[3]{0})"
+    (c,) = read_hlo(one(op, lines="%q = s32[3]{0} parameter(1)", out=out), M42)
     assert (c.dtype, c.operand_bytes) == ("float32 + int32", 140)
 
 
@@ -202,8 +169,7 @@ def test_tuples_sum_their_bytes_and_dtypes():
 )
 def test_ring_formulas(op, given, got, sends):
     # n = 8: (n-1)/n of the full 1024 or 128 bytes, twice that for an all-reduce.
-    text = one(op).replace("ROOT %r = f32[2,16]", f"ROOT %r = f32[{got // 4}]")
-    (c,) = read_hlo(text.replace("{1,0} a", " a"), M42)
+    (c,) = read_hlo(one(op, out=f"f32[{got // 4}]"), M42)
     assert (c.operand_bytes, c.result_bytes, c.wire_bytes) == (given, got, sends)
 
 
@@ -254,10 +220,9 @@ FileLocations
 StackFrames
 1 {{file_location_id=2 parent_frame_id=1}}
 2 {{file_location_id=1 parent_frame_id=2}}
-
-ENTRY"""
+"""
     op = "all-reduce(%p), replica_groups={}, metadata={stack_frame_id=2}"
-    (c,) = read_hlo(one(op).replace("\nENTRY", tables), M42)
+    (c,) = read_hlo(one(op, tables), M42)
     assert c.source == source
 
 
@@ -281,8 +246,7 @@ def test_phases(op_name, phase):
 
 
 def test_a_slice_along_another_axis_is_no_reduce_scatter():
-    name = "fsdp_one_matmul.cpu_0.12.0.1"
-    text = (DATA / f"{name}.hlo").read_text()
+    text = stored("fsdp_one_matmul.cpu_0.12.0.1")
     table = "constant({0, 0, 1, 1, 2, 2, 3, 3})"
     assert text.count(table) == 1
     other = text.replace(table, "constant({0, 1, 0, 1, 0, 1, 0, 1})")

@@ -8,18 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spmd_helpers._hlo.collectives import read_hlo
-from tests.stand_ins import one
-
-D, M, DM = ("data",), ("model",), ("data", "model")
+from tests.hlo.texts import DM, M42, D, M, one
 
 
 def axes(groups, mesh, devices=8):
     op = f"all-reduce(%p), channel_id=1, replica_groups={groups}, to_apply=%add"
-    found = read_hlo(one(op, devices), mesh)
+    found = read_hlo(one(op, devices=devices), mesh)
     return found[0].axes if found else None
-
-
-M42 = {"data": 4, "model": 2}
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,9 @@ in them is worked out here from the sizes of the model, tools/measure/model.py.
 
 import dataclasses
 import re
-import tarfile
 from collections import Counter
 from functools import cache
 from math import prod
-from pathlib import Path
 
 import jax
 import pytest
@@ -25,15 +23,12 @@ from spmd_helpers._hlo import parser as hlo_parser
 from spmd_helpers._hlo.flops import product
 from spmd_helpers._hlo.work import work
 from spmd_helpers._shardings.sharding import ShardingInfo
+from tests.hlo.texts import BWD, FWD, HLO, RE, archived
 from tools.measure.model import PARTS, Setting, one_step, shapes_of, specs_of
 from tools.measure.predict import predictions
 
-(ARCHIVE,) = (Path(__file__).parents[1] / "data" / "hlo").glob(
-    "transformer.gpu_*.tar.xz"
-)
+(ARCHIVE,) = HLO.glob("transformer.gpu_*.tar.xz")
 CARDS = 2
-GiB = 2**30
-FWD, BWD, RE = "forward", "backward", "recompute"
 SIZE = {"float32": 4, "bfloat16": 2, "int32": 4}
 ROWS = {
     f"{group}/{row['name']}": row
@@ -42,19 +37,11 @@ ROWS = {
 }
 
 
-@cache
 def texts():
-    with tarfile.open(ARCHIVE) as members:
-        return {
-            member.name.removesuffix(".hlo"): members.extractfile(member)
-            .read()
-            .decode()
-            for member in members.getmembers()
-        }
+    return archived(ARCHIVE.name.removesuffix(".tar.xz"))
 
 
-with tarfile.open(ARCHIVE) as packed:
-    NAMES = [name.removesuffix(".hlo") for name in packed.getnames()]
+NAMES = list(texts())
 SETTINGS = {name: Setting(**ROWS[name]["setting"]) for name in NAMES}
 COMBINED = [name for name in NAMES if "combine_threshold" in SETTINGS[name].flags]
 PLAIN = "ways/fsdp plain"  # laid out by the compiler

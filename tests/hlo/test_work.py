@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from math import prod
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -24,10 +23,9 @@ from spmd_helpers._hlo.integers import compute
 from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.replication import Walk
 from spmd_helpers._hlo.work import Work, work
+from tests.hlo.texts import HLO, M42, stored
 
-DATA = Path(__file__).parents[1] / "data" / "hlo"
 F32 = jnp.float32
-M42 = {"data": 4, "model": 2}
 D, M, DM, NONE = (frozenset(axes) for axes in (["data"], ["model"], M42, []))
 
 
@@ -68,7 +66,7 @@ CUT = {
 
 
 def fixtures():
-    for path in sorted(DATA.glob("*.hlo")):
+    for path in sorted(HLO.glob("*.hlo")):
         program = path.stem.partition(".")[0]
         if path.stem in COUNTED or program in COUNTED:
             yield path.stem, COUNTED.get(path.stem) or COUNTED[program]
@@ -81,7 +79,7 @@ FIXTURES = list(fixtures())
 def test_fixtures_counted_by_hand(name, want):
     mesh = {"d": 2} if ".gpu_" in name else M42
     told = CUT.get(name.partition(".")[0]) if "cpu_0.12" in name else None
-    seen = work(parse((DATA / f"{name}.hlo").read_text()), mesh, told)
+    seen = work(parse(stored(name)), mesh, told)
     assert (seen.flops, seen.redundancy, seen.idle_axes) == want
     assert seen.redundant_over == dict.fromkeys(want[2], 1.0)
     assert not seen.upper_bound

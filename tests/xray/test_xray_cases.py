@@ -6,11 +6,9 @@ compilers of both versions gave, for two chips, and the GPU compiler of one.
 """
 
 import inspect
-import lzma
 import os
 import runpy
 import sys
-import tarfile
 from collections import Counter
 from functools import cache
 from itertools import pairwise
@@ -30,15 +28,26 @@ from jax.sharding import PartitionSpec as P
 from nbclient import NotebookClient
 
 from spmd_helpers._hlo.collectives import read_hlo
+from tests.hlo.texts import (
+    BWD,
+    DM,
+    FWD,
+    HLO,
+    RE,
+    D,
+    KiB,
+    M,
+    MiB,
+    archived,
+    gpt3_step,
+)
 from tools.book.run import manager_class
 
 from . import xray_programs
 from .xray_programs import PROGRAMS, L, gather, permute, reduce, scatter
 
-DATA = Path(__file__).parents[1] / "data" / "hlo"
-ARCHIVES = sorted(path.name.split(".tar")[0] for path in DATA.glob("programs.*"))
+ARCHIVES = sorted(path.name.split(".tar")[0] for path in HLO.glob("programs.*"))
 TPUS = [archive for archive in ARCHIVES if ".v5" in archive]
-KiB, MiB = 1024, 1024**2
 
 
 @cache
@@ -48,17 +57,8 @@ def live(name):
 
 
 @cache
-def texts(archive):
-    with tarfile.open(DATA / f"{archive}.tar.xz") as members:
-        return {
-            member.name.removesuffix(".hlo"): members.extractfile(member).read()
-            for member in members.getmembers()
-        }
-
-
-@cache
 def stored(archive, name):
-    return read_hlo(texts(archive)[name].decode(), PROGRAMS[name].shape)
+    return read_hlo(archived(archive)[name], PROGRAMS[name].shape)
 
 
 def rows(collectives):
@@ -108,7 +108,7 @@ def test_compiled_for_others(archive, name):
 
 def test_every_program_is_stored():
     assert Counter(map(backend_of, ARCHIVES)) == {"tpu": 4, "gpu": 1}
-    there = [(archive, name) for archive in ARCHIVES for name in texts(archive)]
+    there = [(archive, name) for archive in ARCHIVES for name in archived(archive)]
     assert sorted(there) == sorted(STORED)
 
 
@@ -284,7 +284,6 @@ def test_bytes_on_the_wire(where, name):
 
 # --- Phases -----------------------------------------------------------------------
 
-FWD, BWD, RE = "forward", "backward", "recompute"
 PHASES = {
     "data_parallel_grad": {("all-reduce", BWD): 1},
     "zero_1_step": {("reduce-scatter", BWD): 1, ("all-gather", None): 1},
@@ -332,7 +331,7 @@ def test_lines_are_those_of_the_program(name):
 def test_every_collective_has_a_line(archive):
     # The TPU compiler has rewritten the running sum and kept no line of it.
     lost = {"cumsum_along_a_cut_axis"} if backend_of(archive) == "tpu" else set()
-    found = {name: stored(archive, name) for name in texts(archive)}
+    found = {name: stored(archive, name) for name in archived(archive)}
     assert lost == {n for n in found if any(c.source is None for c in found[n])}
 
 
@@ -482,7 +481,6 @@ def test_lines_in_two_cells_of_a_notebook(tmp_path):
 # A weight that is cut over data is gathered, or its 16 parts go round a ring beside
 # the product that uses them: one part is sent before the ring's loop, and four in
 # each of its 4 turns, two each way. Gradients go round in such rings too.
-D, M, DM = ("data",), ("model",), ("data", "model")
 GPT3 = {
     # Of each layer forward: the scales of two norms, and `out` and `down`, are
     # gathered; `qkv` and `up` go round. The products of `out` and `down`, whose
@@ -533,8 +531,7 @@ GPT3 = {
 
 
 def test_a_train_step_of_gpt_3():
-    with lzma.open(DATA / "gpt3_step.tpu_0.10.2.hlo.xz", "rt") as file:
-        found = read_hlo(file.read(), {"data": 16, "model": 4})
+    found = read_hlo(gpt3_step(), {"data": 16, "model": 4})
     assert Counter((c.kind, c.axes, c.count, c.phase) for c in found) == GPT3
     assert len(found) == 73
     # `down` of one layer: 4 · 12288 / 4 rows of 12288 features, cut over data, in
@@ -686,7 +683,7 @@ def steps(collectives):
 
 
 def right(read, name):
-    text = texts("programs.v5e_0.12.0.1")[name].decode()
+    text = archived("programs.v5e_0.12.0.1")[name]
     found = read(text, PROGRAMS[name].shape)
     sent = WIRE[name]["tpu"].values() if name in WIRE else ()
     return (
