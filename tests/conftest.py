@@ -88,6 +88,15 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(line)
 
 
+@pytest.fixture(scope="session")
+def mesh():
+    """Eight devices in a grid, of axes that the compiler places arrays on."""
+    import jax
+
+    auto = (jax.sharding.AxisType.Auto,) * 2
+    return jax.make_mesh((4, 2), ("data", "model"), axis_types=auto)
+
+
 @pytest.fixture
 def broken_package(tmp_path, monkeypatch):
     """Imports modules of a copy of the package with a mutant: see `mutants`."""

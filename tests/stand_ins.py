@@ -1,8 +1,15 @@
 """Stand-ins that several test files share."""
 
+import jax
 import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+
+
+def put(shape, mesh, *spec, dtype="float32", **more):
+    """Zeros on a mesh, as a spec cuts them."""
+    sharding = NamedSharding(mesh, P(*spec), **more)
+    return jax.device_put(np.zeros(shape, dtype), sharding)
 
 
 def guarded(mesh):

@@ -17,11 +17,6 @@ from jax.sharding import PartitionSpec as P
 import spmd_helpers as spmd
 
 
-@pytest.fixture(scope="module")
-def mesh():
-    return jax.make_mesh((4, 2), ("data", "model"), (AxisType.Auto,) * 2)
-
-
 def put(mesh, shape, *spec):
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     return jax.device_put(x, NamedSharding(mesh, P(*spec)))

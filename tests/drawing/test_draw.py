@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
@@ -79,11 +79,6 @@ def drawings():
 
 ALL = dict(drawings())
 every_drawing = pytest.mark.parametrize("name", ALL)
-
-
-@pytest.fixture(scope="module")
-def mesh():
-    return jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
 
 def page(drawing):

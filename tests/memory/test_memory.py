@@ -13,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from hypothesis import Phase, given
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -23,20 +23,11 @@ from spmd_helpers import xray
 from spmd_helpers._memory import memory as memory_module
 from spmd_helpers._memory import report as view
 from spmd_helpers._memory.memory import Memory, MemoryLine, memory
-from tests.shardings.test_properties import cases, options
-from tests.stand_ins import guarded
+from tests.properties import must_fail, options
+from tests.shardings.test_properties import cases
+from tests.stand_ins import guarded, put
 
 AUTO = (AxisType.Auto,)
-
-
-@pytest.fixture(scope="module")
-def mesh():
-    return jax.make_mesh((4, 2), ("data", "model"), axis_types=AUTO * 2)
-
-
-def put(shape, mesh, *spec, dtype=jnp.float32, **more):
-    sharding = NamedSharding(mesh, P(*spec), **more)
-    return jax.device_put(np.zeros(shape, dtype), sharding)
 
 
 def struct(*shape, dtype=jnp.float32, sharding=None):
@@ -141,14 +132,7 @@ MUTANTS = {
 def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
     monkeypatch.setattr(memory_module, name, wrong, raising=False)
-
-    @options(200, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(trees())
-    def attempt(tree):
-        check(tree)
-
-    with pytest.raises((AssertionError, IndexError)):
-        attempt()
+    must_fail(check, trees(), error=(AssertionError, IndexError))
 
 
 # By example.

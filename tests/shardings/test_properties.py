@@ -5,13 +5,14 @@ import math
 import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers._shardings import sharding as sharding_module
 from spmd_helpers._shardings.from_jax import sharding as read_sharding
+from tests.properties import must_fail, options
 
 NAMES = ("data", "model", "pod")
 
@@ -81,17 +82,6 @@ def check(mesh, entries, shape):
     for block in info.owners:
         seen[tuple(slice(*pair) for pair in info.slices(block))] += 1
     assert (seen == 1).all(), "the blocks tile the array"
-
-
-def options(examples, **more):
-    return settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow],
-        **more,
-    )
 
 
 @options(1200)
@@ -176,25 +166,12 @@ MUTANTS = {
 def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
     monkeypatch.setattr(sharding_module, name, wrong)
-
-    @options(400, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(cases())
-    def attempt(case):
-        check(*case)
-
-    with pytest.raises(AssertionError):
-        attempt()
+    must_fail(lambda case: check(*case), cases(), examples=400)
 
 
 def test_the_property_catches_positions_taken_for_ids(monkeypatch):
     monkeypatch.setattr(
         sharding_module.ShardingInfo, "devices", lambda info, b: info.owners[b]
     )
-
-    @options(400, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(cases())
-    def attempt(case):
-        check(*case)
-
-    with pytest.raises(AssertionError, match="ids are those of the mesh"):
-        attempt()
+    said = "ids are those of the mesh"
+    must_fail(lambda case: check(*case), cases(), examples=400, match=said)

@@ -19,18 +19,9 @@ from spmd_helpers._core.words import bytes_words, device_list, table
 from spmd_helpers._shardings.from_jax import read_mesh
 from spmd_helpers._shardings.from_jax import sharding as read_sharding
 from spmd_helpers._shardings.sharding import ShardingInfo
-from tests.stand_ins import guarded
+from tests.stand_ins import guarded, put
 
 AUTO = (AxisType.Auto,)
-
-
-@pytest.fixture(scope="module")
-def mesh():
-    return jax.make_mesh((4, 2), ("data", "model"), axis_types=AUTO * 2)
-
-
-def put(shape, mesh, *spec, dtype=jnp.float32):
-    return jax.device_put(jnp.zeros(shape, dtype), NamedSharding(mesh, P(*spec)))
 
 
 # What it reads.

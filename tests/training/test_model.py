@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import Phase, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._training import model as training_model
 from spmd_helpers._training.model import MLP, NORMS, POSITIONS, Transformer
 from spmd_helpers._training.models import MODELS
-from tests.shardings.test_properties import options
+from tests.properties import must_fail, options
 
 # The same model in JAX: its parameters, and a loss to take the gradient of.
 
@@ -268,14 +268,7 @@ def test_the_properties_catch_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
     monkeypatch.setattr(training_model, name, wrong)
     check = check_flops if name == "_tokens" else check_parameters
-
-    @options(200, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(models())
-    def attempt(m):
-        check(m)
-
-    with pytest.raises(AssertionError):
-        attempt()
+    must_fail(check, models())
 
 
 @options(20)

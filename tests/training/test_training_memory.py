@@ -17,7 +17,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from hypothesis import Phase, given
+from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh
 
@@ -30,7 +30,7 @@ from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.setup import OPTIMIZERS, WITH_MU_DTYPE, Setup
 from spmd_helpers._training.state import PHASES
 from spmd_helpers._training.training_memory import training_memory
-from tests.shardings.test_properties import options
+from tests.properties import must_fail, options
 from tools.measure.truth import programs, reference
 
 GIB = 2**30
@@ -576,14 +576,7 @@ _SHARDED, _WEIGHTS = training_state._sharded, training_state.layer_weights
 def test_wrong_state_is_noticed(mutant, monkeypatch):
     name, wrong = STATE_MUTANTS[mutant]
     monkeypatch.setattr(training_state, name, wrong)
-
-    @options(200, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(cut_models())
-    def attempt(case):
-        check_state(*case)
-
-    with pytest.raises(AssertionError):
-        attempt()
+    must_fail(lambda case: check_state(*case), cut_models())
 
 
 def _without(name):
@@ -649,14 +642,7 @@ SUM_MUTANTS = {
 def test_wrong_formulas_are_noticed(mutant, monkeypatch):
     module, name, wrong = SUM_MUTANTS[mutant]
     monkeypatch.setattr(module, name, wrong)
-
-    @options(200, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(calls())
-    def attempt(case):
-        check_sums(*case)
-
-    with pytest.raises(AssertionError):
-        attempt()
+    must_fail(lambda case: check_sums(*case), calls())
 
 
 # Whether it fits.
