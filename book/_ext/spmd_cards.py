@@ -28,7 +28,6 @@ COLORS = 64
 SMALLEST, LARGEST = 13, 26  # px of a number
 DRAWING = re.compile(r'<svg[^>]*class="spmd-drawing".*?</svg>', re.S)
 DRAWN_TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.S)
-VIEW = re.compile(r'viewBox="([-\d. ]+)"')
 RECT = re.compile(r"<rect ([^>]*)/>")
 NUMBER = re.compile(r'<text class="cell" ([^>]*)>([^<]*)</text>')
 ATTRIBUTE = re.compile(r'([\w-]+)="([^"]*)"')

@@ -131,7 +131,6 @@ HARD_TO_READ = """() => {
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 BY_TAGS = {"type": "tag", "values": RULES}
-BY_COLOR = {"type": "rule", "values": ["color-contrast"]}
 ASK = "rules => axe.run({runOnly: rules, resultTypes: ['violations']})"
 
 

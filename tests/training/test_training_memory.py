@@ -546,7 +546,6 @@ def _nothing_rounded(made):
 
 
 _NUMBERS = training_state.numbers
-_KEPT = activations.kept
 STATE_MUTANTS = {
     "the axis model cuts norms too": ("numbers", _everything_cut),
     "the vocabulary is not rounded up": ("numbers", _nothing_rounded),
@@ -577,10 +576,6 @@ def test_wrong_state_is_noticed(mutant, monkeypatch):
     name, wrong = STATE_MUTANTS[mutant]
     monkeypatch.setattr(training_state, name, wrong)
     must_fail(lambda case: check_state(*case), cut_models())
-
-
-def _without(name):
-    return lambda made: [one for one in _KEPT(made) if one.name != name]
 
 
 KEPT_MUTANTS = {
@@ -627,9 +622,9 @@ def test_wrong_activations_are_noticed(mutant, monkeypatch):
 
 
 SUM_MUTANTS = {
-    "a formula without its axis": (training_state, "_over", lambda axis, size: ""),
-    "a formula without its cut": (activations, "_cut", lambda made, over: ""),
-    "another formula without its cut": (transients, "_cut", lambda made, over: ""),
+    "a formula without its axis": (training_state, "over", lambda axis, size: ""),
+    "a formula without its cut": (activations, "over", lambda axis, size: ""),
+    "another formula without its cut": (transients, "over", lambda axis, size: ""),
     "tokens of all devices": (
         activations,
         "_tokens",

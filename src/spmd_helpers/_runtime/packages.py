@@ -171,11 +171,18 @@ def _faults_of_jax(jax: str | None, running: str | None) -> Iterator[str]:
                 if name == "jaxlib" or any(map(installed, pair)):
                     yield f"jax {jax} is installed without {name}"
             elif name == "libtpu":  # a newer one works, and images have such
-                oldest = re.search(r"\d+(\.\d+)*", str(versions))
-                if oldest and is_older(have, oldest[0]):
+                oldest = oldest_libtpu()
+                if oldest and is_older(have, oldest):
                     yield f"libtpu {have} is older than jax {jax} needs"
             elif not versions.contains(have, prereleases=True):
                 yield f"{name} {have} is not the one for jax {jax}"
+
+
+def oldest_libtpu() -> str | None:
+    """The libtpu that the installed JAX is made for; None if it does not say."""
+    versions = dict(_requirements_of_jax()).get("libtpu", "")
+    oldest = re.search(r"\d+(\.\d+)*", str(versions))
+    return oldest[0] if oldest else None
 
 
 def _requirements_of_jax() -> Iterator[tuple[str, "SpecifierSet"]]:

@@ -6,12 +6,11 @@ import glob
 import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 
-from .._runtime.packages import is_older
+from .._runtime.packages import is_older, oldest_libtpu
 
 # What libtpu needs to know on a machine without TPUs. It reads all of it once,
 # when it is loaded (tried with libtpu 0.0.42.1 and 0.0.50.1).
@@ -47,14 +46,12 @@ def too_old() -> str | None:
     if not _is_installed_one():
         return None
     try:
-        installed = importlib.metadata.version("libtpu")
-        needs = importlib.metadata.requires("jax") or ()
+        version, oldest = importlib.metadata.version("libtpu"), oldest_libtpu()
     except importlib.metadata.PackageNotFoundError:  # not installed by pip
         return None
-    required = [match[1] for need in needs if (match := _NEED.match(need))]
-    if not required or not is_older(installed, required[0]):
+    if oldest is None or not is_older(version, oldest):
         return None
-    return f"libtpu {installed} is older than {required[0]}, which this jax is made for"
+    return f"libtpu {version} is older than {oldest}, which this jax is made for"
 
 
 def _is_installed_one() -> bool:
@@ -63,9 +60,6 @@ def _is_installed_one() -> bool:
     spec = importlib.util.find_spec("libtpu")
     places = spec.submodule_search_locations if spec else None
     return not given or os.path.dirname(given) in (places or ())
-
-
-_NEED = re.compile(r"libtpu\s*==\s*(\d+(?:\.\d+)*)")
 
 
 def has_chips() -> bool:

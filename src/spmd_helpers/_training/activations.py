@@ -10,7 +10,7 @@ and dropout.
 from .._errors import NotUnderstood
 from .model import Transformer
 from .setup import Setup
-from .state import Line, layer_weights
+from .state import Line, layer_weights, over
 
 KEPT = ("forward", "loss", "backward")
 _JAX = "print_saved_residuals of jax 0.10.2"
@@ -50,26 +50,26 @@ def _copies(setup: Setup) -> list[Line]:
     """
     if setup.param_bytes == setup.compute_bytes:
         return []
-    model, c = setup.model, setup.compute_bytes
+    return [Line("weights as computed with", *converted(setup), KEPT, _JAX)]
+
+
+def converted(setup: Setup) -> tuple[str, int]:
+    """The formula, and the bytes, of all layers' weights in that type."""
     data = setup.data if setup.zero >= 3 else 1
-    weights = layer_weights(model)
-    size = model.layers * c * weights // (setup.split * data)
-    cut = _cut(setup, setup.split) + (f" / data {data}" if data > 1 else "")
-    return [
-        _line(
-            "weights as computed with",
-            size,
-            _layers(setup),
-            f"{c} B × {weights}{cut}",
-        )
-    ]
+    weights = layer_weights(setup.model)
+    each = f"{setup.compute_bytes} B × {weights}"
+    formula = (
+        f"{_layers(setup)} × {each}{over('model', setup.split)}{over('data', data)}"
+    )
+    size = setup.model.layers * setup.compute_bytes * weights
+    return formula, size // (setup.split * data)
 
 
 def _stream(setup: Setup, name: str, count: int) -> Line:
     """What flows between the layers: an input of each layer, or of its matrices."""
     model, c = setup.model, setup.compute_bytes
     size = model.layers * count * setup.tokens * c * model.d_model // setup.stream
-    each = f"{c} B × {model.d_model}{_cut(setup, setup.stream)}"
+    each = f"{c} B × {model.d_model}{over('model', setup.stream)}"
     times = [f"{count}"] if count > 1 else []
     return _line(name, size, _layers(setup), *times, _tokens(setup), each)
 
@@ -78,7 +78,7 @@ def _relu(setup: Setup) -> Line:
     """What relu keeps: its result and, as booleans, where its input was positive."""
     model, c = setup.model, setup.compute_bytes
     size = model.layers * setup.tokens * (c + 1) * model.d_ff // setup.split
-    each = f"({c} B + 1 B) × {model.d_ff}{_cut(setup, setup.split)}"
+    each = f"({c} B + 1 B) × {model.d_ff}{over('model', setup.split)}"
     return _line("hidden, and its mask", size, _layers(setup), _tokens(setup), each)
 
 
@@ -91,7 +91,7 @@ def _norms(setup: Setup) -> Line:
     model = setup.model
     row = 4 * (_NORM * model.d_model + 2)
     size = model.layers * 2 * (setup.tokens * row // setup.stream + 4 * model.d_model)
-    each = f"4 B × ({_NORM} × {model.d_model} + 2){_cut(setup, setup.stream)}"
+    each = f"4 B × ({_NORM} × {model.d_model} + 2){over('model', setup.stream)}"
     inside = f"({setup.tokens} × {each} + 4 B × {model.d_model})"
     return _line("norms", size, _layers(setup), "2", inside)
 
@@ -102,7 +102,7 @@ def _heads(setup: Setup) -> Line:
     size = model.layers * setup.tokens * c * wide // setup.split
     each = (
         f"{c} B × 2 × ({model.heads} + {model.kv_heads}) × {model.head_dim}"
-        f"{_cut(setup, setup.split)}"
+        f"{over('model', setup.split)}"
     )
     name = "queries, keys, values, their result"
     return _line(name, size, _layers(setup), _tokens(setup), each)
@@ -117,9 +117,8 @@ def _scores(setup: Setup) -> Line:
     model, c = setup.transformer, setup.compute_bytes
     row = (4 + c) * setup.seq + 8
     size = model.layers * setup.tokens * model.heads * row // setup.split
-    each = (
-        f"{model.heads}{_cut(setup, setup.split)} × ((4 B + {c} B) × {setup.seq} + 8 B)"
-    )
+    heads = f"{model.heads}{over('model', setup.split)}"
+    each = f"{heads} × ((4 B + {c} B) × {setup.seq} + 8 B)"
     return _line("scores of attention", size, _layers(setup), _tokens(setup), each)
 
 
@@ -127,7 +126,7 @@ def _sums(setup: Setup) -> Line:
     """Instead of the scores a flash kernel keeps the logarithm of each row's sum."""
     heads = setup.transformer.heads
     size = setup.model.layers * setup.tokens * 4 * heads // setup.split
-    each = f"4 B × {heads}{_cut(setup, setup.split)}"
+    each = f"4 B × {heads}{over('model', setup.split)}"
     source = "Dao et al. 2022, arXiv:2205.14135, algorithm 2"
     name = "sums of the scores' rows"
     return _line(name, size, _layers(setup), _tokens(setup), each, source=source)
@@ -136,7 +135,7 @@ def _sums(setup: Setup) -> Line:
 def _hidden(setup: Setup) -> Line:
     model, c = setup.model, setup.compute_bytes
     size = model.layers * setup.tokens * _HIDDEN * c * model.d_ff // setup.split
-    each = f"{_HIDDEN} × {c} B × {model.d_ff}{_cut(setup, setup.split)}"
+    each = f"{_HIDDEN} × {c} B × {model.d_ff}{over('model', setup.split)}"
     return _line("inside of the mlp", size, _layers(setup), _tokens(setup), each)
 
 
@@ -146,10 +145,6 @@ def _layers(setup: Setup) -> str:
 
 def _tokens(setup: Setup) -> str:
     return f"{setup.tokens} {'rows' if setup.is_mlp else 'tokens'}"
-
-
-def _cut(setup: Setup, over: int) -> str:
-    return f" / model {over}" if over > 1 else ""
 
 
 def published(setup: Setup) -> list[Line]:
@@ -174,16 +169,16 @@ def published(setup: Setup) -> list[Line]:
     times = f"{model.layers} layers × {setup.tokens} tokens × {model.d_model}"
     if setup.recompute == "nothing_saveable":
         size = 2 * model.layers * tensor // stream
-        formula = f"{times} × 2 B{_cut(setup, stream)}"
+        formula = f"{times} × 2 B{over('model', stream)}"
         return [Line("inputs of layers", formula, size, KEPT, _PAPER)]
     unsplit, split = (0, 34) if setup.sequence_parallel or t == 1 else (10, 24)
     size = unsplit * tensor + split * tensor // t
     inside = f"{unsplit} B + {split} B" if unsplit else f"{split} B"
-    inside = f"{inside}{_cut(setup, t)}"
+    inside = f"{inside}{over('model', t)}"
     if setup.scores and setup.recompute == "everything_saveable":
         size += 5 * setup.tokens * model.heads * setup.seq // t
         inside += (
-            f" + 5 B × {model.heads} × {setup.seq} / {model.d_model}{_cut(setup, t)}"
+            f" + 5 B × {model.heads} × {setup.seq} / {model.d_model}{over('model', t)}"
         )
     line = Line(
         "activations", f"{times} × ({inside})", model.layers * size, KEPT, _PAPER

@@ -77,15 +77,16 @@ def _sharded(setup: Setup, each: int, cut: bool) -> tuple[str, int]:
     split, replicated = numbers(setup)
     data = setup.data if cut else 1
     size = -(-each * (split + replicated * setup.split) // (setup.split * data))
-    inside = f"{split}{_over('model', setup.split)}"
+    inside = f"{split}{over('model', setup.split)}"
     if replicated:
         inside += f" + {replicated}"
     if replicated and (data > 1 or each != 1):
         inside = f"({inside})"
-    return f"{each} B × {inside}{_over('data', data)}", size
+    return f"{each} B × {inside}{over('data', data)}", size
 
 
-def _over(axis: str, size: int) -> str:
+def over(axis: str, size: int) -> str:
+    """What a formula says of an axis that divides; nothing where it does not."""
     return f" / {axis} {size}" if size > 1 else ""
 
 

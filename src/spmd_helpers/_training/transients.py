@@ -4,9 +4,9 @@ Read off what the TPU compiler keeps at the peak of each phase, for the programs
 data/measured: each line names the tensors that stood there.
 """
 
-from .activations import KEPT
+from .activations import KEPT, converted
 from .setup import Setup
-from .state import Line, layer_weights
+from .state import Line, over
 
 _BUFFERS = "TPU compiler's buffers at the peak, data/measured"
 
@@ -33,12 +33,7 @@ def _conversion(setup: Setup) -> list[Line]:
     """
     if setup.param_bytes == setup.compute_bytes:
         return []
-    model, c = setup.model, setup.compute_bytes
-    data = setup.data if setup.zero >= 3 else 1
-    weights = layer_weights(model)
-    size = model.layers * c * weights // (setup.split * data)
-    cut = f"{_cut(setup, setup.split)}{_over('data', data)}"
-    formula = f"{model.layers} layers × {c} B × {weights}{cut}"
+    formula, size = converted(setup)
     when = KEPT if setup.recompute == "nothing_saveable" else ("forward",)
     return [_line("weights converted before the loop", size, formula, *when)]
 
@@ -49,7 +44,7 @@ def _loss(setup: Setup) -> list[Line]:
     Where gradients are cut over data, the logits' gradient is written too, and waits:
     the compiler may compute the head's gradient from it after all else.
     """
-    c, cut = setup.compute_bytes, _cut(setup, setup.split)
+    c, cut = setup.compute_bytes, over("model", setup.split)
     tokens = f"{setup.tokens} tokens"
     logits = setup.tokens * setup.rows // setup.split
     head = c * setup.rows * setup.model.d_model // setup.split
@@ -101,7 +96,7 @@ def _scores(setup: Setup, when: str, *each: int) -> Line:
     sizes = " + ".join(f"{n} B" for n in each)
     sizes = f"({sizes})" if len(each) > 1 else sizes
     formula = (
-        f"{setup.tokens} tokens × {sizes} × {heads}{_cut(setup, setup.split)} × {seq}"
+        f"{setup.tokens} tokens × {sizes} × {heads}{over('model', setup.split)} × {seq}"
     )
     return _line(f"scores of one layer, {when}", size, formula, when)
 
@@ -112,8 +107,8 @@ def _inside(setup: Setup, when: str, hidden: int, stream: int) -> Line:
     size = setup.tokens * c * hidden * model.d_ff // setup.split
     size += setup.tokens * c * stream * model.d_model // setup.stream
     formula = (
-        f"{setup.tokens} × {c} B × ({hidden} × {model.d_ff}{_cut(setup, setup.split)}"
-        f" + {stream} × {model.d_model}{_cut(setup, setup.stream)})"
+        f"{setup.tokens} × {c} B × ({hidden} × {model.d_ff}{over('model', setup.split)}"
+        f" + {stream} × {model.d_model}{over('model', setup.stream)})"
     )
     return _line(f"inside of one layer, {when}", size, formula, when)
 
@@ -135,14 +130,6 @@ def _matrices(setup: Setup, when: str, count: int) -> list[Line]:
     model, c = setup.model, setup.compute_bytes
     size = count * c * model.d_model * model.d_ff // setup.split
     formula = (
-        f"{count} × {c} B × {model.d_model} × {model.d_ff}{_cut(setup, setup.split)}"
+        f"{count} × {c} B × {model.d_model} × {model.d_ff}{over('model', setup.split)}"
     )
     return [_line(f"gathered weights, {when}", size, formula, when)]
-
-
-def _cut(setup: Setup, over: int) -> str:
-    return _over("model", over)
-
-
-def _over(axis: str, size: int) -> str:
-    return f" / {axis} {size}" if size > 1 else ""

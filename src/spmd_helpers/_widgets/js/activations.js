@@ -34,12 +34,17 @@ function keptTokens(made) {
 
 function keptCopies(made) {
   if (made.paramBytes === made.computeBytes) return [];
+  const [each, bytes] = convertedWeights(made);
+  return [keptLine(made, "weights as computed with", bytes, [each])];
+}
+
+// All layers' weights in the type of the computation: what one layer's are, and all bytes.
+export function convertedWeights(made) {
   const c = made.computeBytes;
   const data = made.zero >= 3 ? made.data : 1n;
   const weights = layerWeights(made.model);
-  const bytes = (made.model.layers * c * weights) / (made.split * data);
   const each = `${c} B × ${weights}${over("model", made.split)}${over("data", data)}`;
-  return [keptLine(made, "weights as computed with", bytes, [each])];
+  return [each, (made.model.layers * c * weights) / (made.split * data)];
 }
 
 function keptStream(made, name, count) {

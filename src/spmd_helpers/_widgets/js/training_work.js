@@ -1,6 +1,5 @@
-import { keptPhases } from "./activations.js";
+import { convertedWeights, keptPhases } from "./activations.js";
 import { over } from "./training_setup.js";
-import { layerWeights } from "./training_state.js";
 
 // What a step needs for a while, the logits and the inside of one layer: _training/transients.py.
 
@@ -22,12 +21,8 @@ function workLine(name, bytes, formula, ...when) {
 
 function workConversion(made) {
   if (made.paramBytes === made.computeBytes) return [];
-  const { model, computeBytes: c } = made;
-  const data = made.zero >= 3 ? made.data : 1n;
-  const weights = layerWeights(model);
-  const bytes = (model.layers * c * weights) / (made.split * data);
-  const cut = `${over("model", made.split)}${over("data", data)}`;
-  const formula = `${model.layers} layers × ${c} B × ${weights}${cut}`;
+  const [each, bytes] = convertedWeights(made);
+  const formula = `${made.model.layers} layers × ${each}`;
   const when = made.recompute === "nothing_saveable" ? keptPhases : ["forward"];
   return [workLine("weights converted before the loop", bytes, formula, ...when)];
 }
