@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
+from . import sharding
+
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that cut it
 
 
-def is_named(sharding: object) -> "TypeGuard[NamedSharding]":
+def is_named(given: object) -> "TypeGuard[NamedSharding]":
     """Whether a sharding names the mesh axes that cut each dimension."""
-    return hasattr(sharding, "spec")
+    return hasattr(given, "spec")
 
 
 def cuts_of(
@@ -28,18 +30,14 @@ def cuts_of(
 
 
 def spec_words(cuts: Cuts) -> str:
-    """A spec as a reader writes it.
+    """A spec as a reader writes it, without the Nones at its end.
 
     >>> spec_words((("data",), (), ("model", "pipe"), ()))
     "P('data', None, ('model', 'pipe'))"
     """
-    words = [
-        repr(axes[0]) if len(axes) == 1 else repr(axes) if axes else "None"
-        for axes in cuts
-    ]
-    while words and words[-1] == "None":
-        words.pop()
-    return f"P({', '.join(words)})"
+    while cuts and not cuts[-1]:
+        cuts = cuts[:-1]
+    return sharding.spec_words(cuts)
 
 
 def array_words(shape: Sequence[int], dtype: str) -> str:
