@@ -110,8 +110,8 @@ def _words(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename == FILE:
         lines = [f"  at: {(error.text or '').strip()}"]
     try:
-        said = str(error).split("\n\n")[0][:600]
+        message = str(error).split("\n\n")[0][:600]
     except Exception:
-        said = "(it can't be written out)"
-    lines += [f"  {said}"] * bool(said)
+        message = "(it can't be written out)"
+    lines += [f"  {message}"] * bool(message)
     return "\n".join([f"raised {type(error).__name__}", *lines])

@@ -264,7 +264,7 @@ class _Cluster:
     def _blame(self, codes: Sequence[int | None]) -> NoReturn:
         """A process is gone, and none has said that it raised."""
         # Instead of an error, jax 0.10.2 can crash where gRPC does not get its port.
-        if any(_NO_PORT in said for said in self.err) and len(self.ready) < len(codes):
+        if any(_NO_PORT in err for err in self.err) and len(self.ready) < len(codes):
             raise _PortTaken
         rank, code = next((i, code) for i, code in enumerate(codes) if code)
         how = f"ended with code {code}"
@@ -293,24 +293,24 @@ class _Cluster:
                 f"the {self.processes} processes had not found each other after"
                 f" {limit:g} s: is the machine very busy?"
             )
-        said = [0] * self.processes
+        begins = [0] * self.processes
         if hasattr(signal, "SIGUSR1"):  # each writes where it is, and goes on
-            said = [len(err) for err in self.err]  # older stacks are of no interest
+            begins = [len(err) for err in self.err]  # older stacks are of no interest
             for child in self.children:
                 if child.returncode is None:  # not reaped: its number is still its own
                     os.kill(child.pid, signal.SIGUSR1)
-            self._await_places(said)
+            self._await_places(begins)
         lines = []
         for rank in range(self.processes):
             if rank in self.done:
                 lines.append(f"  process {rank} has ended its program")
             else:
-                lines.append(f"  process {rank} is {self._place(rank, said[rank])}")
+                lines.append(f"  process {rank} is {self._place(rank, begins[rank])}")
         raise LaunchTimedOut(
             "\n".join([f"after {limit:g} s the program was stopped:", *lines])
         )
 
-    def _await_places(self, said: Sequence[int]) -> None:
+    def _await_places(self, begins: Sequence[int]) -> None:
         """Until who is still in its program has written more, and nobody goes on."""
         busy = set(range(self.processes)) - self.done
         sizes: list[int] = []
@@ -318,13 +318,14 @@ class _Cluster:
         while time.monotonic() < end:
             time.sleep(0.25)
             before, sizes = sizes, [len(err) for err in self.err]
-            if sizes == before and all(sizes[rank] > said[rank] for rank in busy):
+            if sizes == before and all(sizes[rank] > begins[rank] for rank in busy):
                 return
 
     def _place(self, rank: int, begin: int) -> str:
         """The innermost line of the program on which a process is."""
-        said = bytes(self.err[rank][begin:]).decode("utf8", "replace")
-        threads = said.split("(most recent call first)")  # faulthandler's: main is last
+        stacks = bytes(self.err[rank][begin:]).decode("utf8", "replace")
+        # faulthandler's: the main thread is last.
+        threads = stacks.split("(most recent call first)")
         for thread in reversed(threads):
             if match := re.search(f'File "{FILE}", line (\\d+) in ', thread):
                 lines = self.text.split("\n")

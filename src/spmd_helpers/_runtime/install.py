@@ -98,13 +98,13 @@ def install(change: Change, libraries: Sequence[str], place: str) -> None:
     begun = time.monotonic()
     before = _all_versions()
     ours = [*names, "jaxlib"]
-    code, said = _pip(change.requirements, _versions_to_keep(change, ours))
-    in_use = code and "conflicting dependencies" in said
+    code, output = _pip(change.requirements, _versions_to_keep(change, ours))
+    in_use = code and "conflicting dependencies" in output
     if in_use:  # what is imported stands in the way: replaced too, it needs a restart
-        code, said = _pip(change.requirements, [])
+        code, output = _pip(change.requirements, [])
     importlib.invalidate_caches()
     if code:
-        raise InstallFailed(_why_it_failed(code, said, before, place))
+        raise InstallFailed(_why_it_failed(code, output, before, place))
     if in_use:
         raise RestartNeeded(
             f"packages that are in use had to be replaced too: {_RESTARTS[place]}."
@@ -168,8 +168,8 @@ def _versions_to_keep(change: Change, names: Iterable[str]) -> list[str]:
 
 
 def _pip(requirements: Iterable[str], keep: list[str]) -> tuple[int, str]:
-    """(exit code, everything that pip said); shows its progress meanwhile."""
-    said: list[str] = []
+    """(exit code, everything that pip printed); shows its progress meanwhile."""
+    lines: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         constraints = os.path.join(folder, "keep.txt")
         with open(constraints, "w", encoding="utf8") as file:
@@ -189,12 +189,12 @@ def _pip(requirements: Iterable[str], keep: list[str]) -> tuple[int, str]:
         output = process.stdout
         assert output is not None  # it is a pipe
         try:
-            _follow(output, said)
+            _follow(output, lines)
             code = process.wait()
         except KeyboardInterrupt:
-            if any(line.startswith("Installing collected") for line in said):
+            if any(line.startswith("Installing collected") for line in lines):
                 print("  pip is replacing packages: it finishes first", flush=True)
-                _follow(output, said)
+                _follow(output, lines)
                 process.wait()
             raise
         finally:
@@ -202,22 +202,22 @@ def _pip(requirements: Iterable[str], keep: list[str]) -> tuple[int, str]:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-    return code, "".join(said)
+    return code, "".join(lines)
 
 
-def _follow(output: IO[str], said: list[str]) -> None:
+def _follow(output: IO[str], lines: list[str]) -> None:
     for line in output:
-        said.append(line)
+        lines.append(line)
         if shown := _PROGRESS.match(line):
             print(f"  {shown[1]}", flush=True)
 
 
 def _why_it_failed(
-    code: int, said: str, before: Mapping[str, str | None], place: str
+    code: int, output: str, before: Mapping[str, str | None], place: str
 ) -> str:
     unchanged = _all_versions() == before
     state = "nothing was changed" if unchanged else "it stopped half-way"
-    if "No space left" not in said and _NO_NETWORK.search(said):
+    if "No space left" not in output and _NO_NETWORK.search(output):
         ask = "see that this runtime has a network"
         if place == "Kaggle":
             ask = (
@@ -227,10 +227,10 @@ def _why_it_failed(
         return f"pip has no connection, and {state}: {ask} and run this cell again."
     if code < 0:
         reason = "it was stopped from outside"
-    elif "ERROR: Exception:" in said:
-        reason = said.strip().splitlines()[-1]
+    elif "ERROR: Exception:" in output:
+        reason = output.strip().splitlines()[-1]
     else:
-        errors = re.findall(r"^(?:ERROR|error): (.+)$", said, re.M)
+        errors = re.findall(r"^(?:ERROR|error): (.+)$", output, re.M)
         reason = errors[0] if errors else "it gave no reason"
     reason = reason.strip().rstrip(".")
     return (

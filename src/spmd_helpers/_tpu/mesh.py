@@ -157,15 +157,15 @@ def _devices(jax: ModuleType, topology: Topology) -> "Sequence[Device]":
     return described.devices
 
 
-def _refusal(topology: Topology, said: str, version: str) -> Exception:
-    first = (said.strip() or "no message").splitlines()[0]
-    if "lockfile" in said or "already in use" in said:
+def _refusal(topology: Topology, message: str, version: str) -> Exception:
+    first = (message.strip() or "no message").splitlines()[0]
+    if "lockfile" in message or "already in use" in message:
         return NoTpuCompiler(
             "another program on this machine uses its TPUs, and libtpu serves one at a"
             f" time ({first}): end that program, or set the environment variable"
             " ALLOW_MULTIPLE_LIBTPU_LOAD=1 before this one starts."
         )
-    if "INVALID_ARGUMENT" in said or "NOT_FOUND" in said:
+    if "INVALID_ARGUMENT" in message or "NOT_FOUND" in message:
         return UnknownTopology(
             f"topology={topology.name!r} is unknown to the installed TPU compiler"
             f" ({first}): a newer jax[tpu] may know it."
