@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     ShardingLike: TypeAlias = Sharding | PartitionSpec
     DTypeLike: TypeAlias = JaxDTypeLike | None
     ArrayLike: TypeAlias = Array | ShapeDtypeStruct | ShardingInfo | "HasValue"
-    Shape: TypeAlias = tuple[int, ...]
 
 
 class HasValue(Protocol):
