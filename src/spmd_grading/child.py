@@ -238,12 +238,12 @@ def _stored(code: CodeType) -> set[str]:
 def _words(error: BaseException) -> str:
     """The class, the message and the notes of an error; the answer's own may raise."""
     try:
-        said = "".join(traceback.format_exception_only(error)).strip()
+        words = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, SyntaxError) and error.text:
             line = f"line {error.lineno}: {error.text.strip()}"
-            said = f"{type(error).__name__}: {error.msg} ({line})"
+            words = f"{type(error).__name__}: {error.msg} ({line})"
         if isinstance(error, SystemExit):
-            said = f"stopped itself: {said}"
+            words = f"stopped itself: {words}"
     except BaseException:
-        said = f"{type(error).__name__}, without words"
-    return said[:WORDS]
+        words = f"{type(error).__name__}, without words"
+    return words[:WORDS]

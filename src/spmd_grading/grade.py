@@ -66,8 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for number, path in enumerate(options.submission, 1):
             results.append(grade(path, releases, limits, extra))
-            said = f"{number} of {len(options.submission)} done"
-            print(f"grade: {said}: {clean(str(path))}", file=sys.stderr, flush=True)
+            progress = f"{number} of {len(options.submission)} done"
+            print(f"grade: {progress}: {clean(str(path))}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         print(to_table(results))
         print("grade: interrupted; no file was written", file=sys.stderr)

@@ -82,10 +82,10 @@ def _release_of(
             best, best_score = (release, given), score
     if best is None or (numbers and not best_score[0]):
         chapters = sorted({number.split(".")[0] for number in numbers}, key=int)
-        said = f" (it has exercises of chapter {', '.join(chapters)})"
+        has = f" (it has exercises of chapter {', '.join(chapters)})"
         raise CannotGrade(
             f"{submission} NOT FOUND among the release notebooks: it shares no "
-            f"exercise with {_listed(releases)}{said if chapters else ''}; is it the "
+            f"exercise with {_listed(releases)}{has if chapters else ''}; is it the "
             "right chapter, and --release the right folder?"
         )
     return best

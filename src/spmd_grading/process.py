@@ -1,4 +1,4 @@
-"""The process of one submission: started, asked, watched, ended."""
+"""The process of one submission: it is started, given cells, watched, ended."""
 
 import contextlib
 import dataclasses

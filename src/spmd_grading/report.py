@@ -149,21 +149,23 @@ def to_junit(results: list[Result]) -> str:
                 message = clean(row.message)
                 element = ET.SubElement(case, kind, type=row.verdict, message=message)
                 element.text = message
-        said = "\n".join([*([result.problem] if result.problem else []), *result.notes])
-        if said:
-            ET.SubElement(suite, "system-out").text = clean(said)
+        remarks = "\n".join(
+            [*([result.problem] if result.problem else []), *result.notes]
+        )
+        if remarks:
+            ET.SubElement(suite, "system-out").text = clean(remarks)
     ET.indent(root)
     return ET.tostring(root, "unicode", xml_declaration=True) + "\n"
 
 
 def to_gradescope(results: list[Result]) -> str:
     """The `results.json` of one learner, whose notebooks all of these are."""
-    tests, said = [], []
+    tests, remarks = [], []
     many = len(results) > 1
     for result in results:
         name = clean(Path(result.submission).name)
         for text in (result.problem, *result.notes):
-            said += [f"{name}: {clean(text)}"] if text else []
+            remarks += [f"{name}: {clean(text)}"] if text else []
         for row in result.rows:
             before = f"{name}: " if many else ""
             title = "" if row.extra else "Exercise "
@@ -184,11 +186,11 @@ def to_gradescope(results: list[Result]) -> str:
                 test["number"] = clean(row.exercise)
             tests.append(test)
         if not result.rows:
-            said.append(f"{name}: NOT GRADED, the 0 is not a grade.")
+            remarks.append(f"{name}: NOT GRADED, the 0 is not a grade.")
     document = {
         "score": sum(result.points for result in results),
         "execution_time": round(sum(result.seconds for result in results)),
-        "output": "\n".join(said),  # the learner reads this
+        "output": "\n".join(remarks),  # the learner reads this
         "output_format": "text",
         "tests": tests,
     }

@@ -558,6 +558,17 @@ def test_exercise_numbers_have_a_chapter(number):
         spmd.exercise(number)
 
 
+def test_an_error_without_a_traceback_is_judged_too():
+    """`__exit__` may be called with one, as contextlib's stacks do."""
+    check = spmd.exercise("1.1")
+    check.__enter__()
+    error = ValueError("no")
+    assert check.__exit__(ValueError, error, None) is False
+    assert error.__notes__ == [
+        "Exercise 1.1, not yet: your answer raised ValueError while it was checked."
+    ]
+
+
 def test_what_a_check_names_is_gone_after_it():
     code = (
         "with spmd.exercise('1.1'):\n"

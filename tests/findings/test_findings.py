@@ -15,6 +15,7 @@ from functools import cache
 from itertools import chain, pairwise
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -781,3 +782,18 @@ def test_a_detector_that_is_changed_is_seen(module, name, value, program, monkey
     seen(program)  # as it is, kept for the comparison
     monkeypatch.setattr(module, name, value)
     assert changes(program)
+
+
+def test_a_type_without_weakness_is_strong():
+    """The type of a key has no `weak_type`."""
+    key, number = SimpleNamespace(), SimpleNamespace(weak_type=True)
+
+    def weakness(before, after):
+        invars, outvars = ([SimpleNamespace(aval=aval)] for aval in (before, after))
+        jaxpr = SimpleNamespace(invars=invars, outvars=outvars)
+        known = SimpleNamespace(jaxpr=SimpleNamespace(jaxpr=jaxpr))
+        return shardings._weakness(0, 0, known)
+
+    assert weakness(key, key) is None
+    assert weakness(key, number)[:2] == ("strongly typed", "weakly typed")
+    assert weakness(number, key)[:2] == ("weakly typed", "strongly typed")

@@ -211,8 +211,8 @@ class _Mended:
                 cell.metadata.pop("nbgrader", None)
                 cells.append(cell)
         if self.remarks:
-            said = "\n".join(f"- {remark}" for remark in self.remarks)
-            words = f"**Notes on grading**\n\n{said}"
+            listed = "\n".join(f"- {remark}" for remark in self.remarks)
+            words = f"**Notes on grading**\n\n{listed}"
             note = new_markdown_cell(words)  # type: ignore[no-untyped-call]  # nbformat
             cells.insert(0, note)
         for number, cell in enumerate(cells, 1):  # a Colab file may lack ids

@@ -40,12 +40,12 @@ class NoScoreForNotFound(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrade
         where = (place["notebook"], place["assignment"], place["student"])
         with Gradebook(place["db_url"]) as gradebook:
             for cell in notebook.cells:
-                said = cell.metadata.get(NOT_FOUND)
-                if said is None:
+                comment = cell.metadata.get(NOT_FOUND)
+                if comment is None:
                     continue
                 name = cell.metadata.nbgrader["grade_id"]
                 grade = gradebook.find_grade(f"{name}-check", *where)
                 grade.auto_score, grade.needs_manual_grade = None, True
-                gradebook.find_comment(name, *where).auto_comment = said
+                gradebook.find_comment(name, *where).auto_comment = comment
             gradebook.db.commit()
         return notebook, resources

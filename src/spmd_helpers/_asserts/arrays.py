@@ -84,7 +84,7 @@ each device
     Args:
         x: a tree of `jax.Array`s (or ShapeDtypeStructs that carry a sharding).
         spec: a PartitionSpec for all leaves, or a tree of them; a spec may stand
-            for a whole subtree.
+            for a subtree.
         mesh: the Mesh they must lie on, or an AbstractMesh with its axes; by
             default the one each leaf is on.
 
@@ -213,7 +213,7 @@ def _raise_if(wrong: Sequence[str]) -> None:
 
 
 def _key_bits(jax: ModuleType, leaf: object) -> object:
-    """A random key as the whole numbers it is made of; anything else as it is."""
+    """A random key as its integers; anything else as it is."""
     dtype = getattr(leaf, "dtype", None)
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(
         dtype, jax.dtypes.prng_key

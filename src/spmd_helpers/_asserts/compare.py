@@ -50,7 +50,7 @@ def _not_added_over(value: object) -> str:
 
 
 def _kind(array: "NDArray[Any]") -> str | None:
-    """'b' for booleans, 'i' whole, 'f' float, 'c' complex; None for anything else."""
+    """'b' for booleans, 'i' integer, 'f' float, 'c' complex; None for anything else."""
     kind, name = array.dtype.kind, array.dtype.name
     if kind in "iu" or (kind == "V" and name.startswith(("int", "uint"))):
         return "i"

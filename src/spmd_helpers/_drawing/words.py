@@ -50,7 +50,7 @@ def say_mesh(mesh: MeshFacts) -> Words:
 
 
 def say_copies(info: ShardingInfo) -> tuple[str, ...]:
-    """How often a block is held, for its cell; nothing if only once."""
+    """How many devices have a copy of a block, for its cell; nothing if one has."""
     sums = math.prod(info.mesh_shape[axis] for axis in info.unreduced)
     words = []
     if info.replicas // sums > 1:

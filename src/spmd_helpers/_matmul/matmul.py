@@ -87,8 +87,11 @@ class Matmul:
 
     def __repr__(self) -> str:
         names = ("before", "communicate", "multiply", "reduce")
-        said = zip(names, self.steps, strict=True)
-        lines = [self.sentence, *(f"  {name}: {step}" for name, step in said if step)]
+        named_steps = zip(names, self.steps, strict=True)
+        lines = [
+            self.sentence,
+            *(f"  {name}: {step}" for name, step in named_steps if step),
+        ]
         if self.why_not:
             lines.append(f"  not covered: {self.why_not}")
             lines.append("  spmd.xray compiles it and shows what happens")
@@ -124,7 +127,7 @@ def matmul(
         a: the spec of A: a PartitionSpec, or a tuple of its entries.
         b: the spec of B.
         mesh: a Mesh, or a dict: axis name → number of devices.
-        out: the spec that C is asked to have; None asks for nothing.
+        out: the spec that C shall have; None leaves it to the compiler.
         dtype: the element type of all three.
 
     Returns:

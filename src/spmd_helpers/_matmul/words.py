@@ -1,4 +1,4 @@
-"""What is said of a product of two cut matrices: the steps, the price, the pitfalls."""
+"""A product of two cut matrices in words: the steps, the price, the pitfalls."""
 
 import math
 from collections.abc import Mapping, Sequence

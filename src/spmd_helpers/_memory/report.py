@@ -140,39 +140,39 @@ def notes(lines: Sequence["MemoryLine"], meshes: Sequence[MeshFacts]) -> list[st
         lines: those of the table.
         meshes: what each of the leaves that are on devices is placed on.
     """
-    said = []
+    sentences = []
     on_mesh = any(len(line.devices) > 1 for line in lines)
     alone: dict[Device, list[MemoryLine]] = {}
     for line in lines:
         if len(line.devices) == 1 and on_mesh:
             alone.setdefault(line.devices[0], []).append(line)
     for device, group in alone.items():
-        said.append(
+        sentences.append(
             f"{_leaves(group, 'lies', 'lie')} on {_named([device])} only, beside "
             f"arrays on several: {_some(group)}. Give jit out_shardings, or move them "
             "with jax.device_put."
         )
     host = [line for line in lines if line.where == "host"]
     if host:
-        said.append(f"{_leaves(host, 'lies', 'lie')} on the host: {_some(host)}.")
+        sentences.append(f"{_leaves(host, 'lies', 'lie')} on the host: {_some(host)}.")
     gone = [line for line in lines if line.where == "deleted"]
     if gone:
-        said.append(
+        sentences.append(
             f"{_leaves(gone, 'was', 'were')} donated or deleted: {_some(gone)}."
         )
     twice = [line for line in lines if not line.devices and line not in host + gone]
     if twice:
-        said.append(
+        sentences.append(
             f"{_leaves(twice, 'is', 'are')} in the tree twice and counted once: "
             f"{_some(twice)}."
         )
     bare = [mesh for mesh in meshes if mesh.device_ids is None]
     if bare and len(bare) < len(meshes):
-        said.append(
+        sentences.append(
             "Some leaves lie on a mesh without devices: its positions are taken for "
             "device ids."
         )
-    return said
+    return sentences
 
 
 def _leaves(group: Sequence["MemoryLine"], one: str, many: str) -> str:

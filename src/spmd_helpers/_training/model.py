@@ -342,5 +342,5 @@ def check_recompute(value: object) -> None:
 
 def divisors(n: int) -> str:
     """Every number that divides n, as a sentence lists them."""
-    found = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return join_words(list(map(str, sorted({*found, *(n // d for d in found)}))))
+    small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
+    return join_words(list(map(str, sorted({*small, *(n // d for d in small)}))))

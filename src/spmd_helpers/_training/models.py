@@ -1,7 +1,7 @@
 """Models by name: their shapes, and where these are written.
 
 Counts that were published for comparison stand in the tests. Two rows of the GPT-3
-paper do not fit together, and what was chosen instead is said beside them.
+paper do not fit together, and what was chosen instead stands beside them.
 
 >>> MODELS["gpt3-175b"].parameters
 174604259328

@@ -114,7 +114,7 @@ def _inside(setup: Setup, when: str, hidden: int, stream: int) -> Line:
 
 
 def _sequences(setup: Setup, when: str, count: int) -> list[Line]:
-    """Sequences that are cut over model come whole into the products."""
+    """Sequences that are cut over model are all-gathered before the products."""
     if setup.stream == 1:
         return []
     c, wide = setup.compute_bytes, setup.model.d_model
@@ -124,7 +124,7 @@ def _sequences(setup: Setup, when: str, count: int) -> list[Line]:
 
 
 def _matrices(setup: Setup, when: str, count: int) -> list[Line]:
-    """With the parameters cut over data, a layer's largest matrices come whole."""
+    """A layer's largest matrices, all-gathered where parameters are cut over data."""
     if setup.zero < 3 or setup.data == 1:
         return []
     model, c = setup.model, setup.compute_bytes

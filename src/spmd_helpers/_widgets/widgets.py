@@ -104,7 +104,7 @@ class MatmulExplorer(_Widget):
             product that needs a sum.
         a, b: their specs, as for `matmul`.
         mesh: axis names and sizes, at most three axes.
-        out: the spec that the result is asked to have, or None.
+        out: the spec that the result shall have, or None.
         dtype: 'float32', 'bfloat16' or 'float16'.
 
     Attributes:

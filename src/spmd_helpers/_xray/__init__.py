@@ -1,4 +1,4 @@
-"""What JAX made of a function: compiled, never run, and read.
+"""A function's compiled program, which is read and never run.
 
 Imports `_findings`, `_tpu`, `_hlo`, `_shardings` and `_core`.
 """

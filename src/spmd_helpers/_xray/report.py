@@ -85,7 +85,7 @@ def _repeats(redundancy: float) -> str:
 def shown(
     heading: str, table_rows: list[tuple[str, ...]], sentences: Sequence[str]
 ) -> Table:
-    """The whole report."""
+    """The complete report."""
     return Table("xray", heading, HEAD, table_rows, sentences, _NUMBERS, NOTHING)
 
 

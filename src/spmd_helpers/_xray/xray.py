@@ -1,4 +1,4 @@
-"""What JAX made of a function: compiled, never run, and read."""
+"""A function's compiled program, which is read and never run."""
 
 import re
 import sys
@@ -153,7 +153,7 @@ def xray(
         leaves out temporaries: there it is arguments + results - aliases +
         temporaries, which is an upper bound; on TPU it is the smaller of the two.
         Findings are fullest for a function: of one that is already lowered or
-        compiled, what was asked for is not known.
+        compiled, the requests are not known.
 
     Raises:
         NotUnderstood: f is not a function, or `jit` can't be applied to it, or
