@@ -13,8 +13,9 @@ import pytest
 import spmd_helpers as spmd
 from spmd_helpers._core.words import bytes_words
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._training.model import Transformer
+from spmd_helpers._training.model import RECOMPUTE, Transformer
 from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.setup import OPTIMIZERS
 from spmd_helpers._widgets import data
 from spmd_helpers._widgets import source as widgets_source
 from tests.training.memory_oracle import DEFAULTS, counted, expected
@@ -216,7 +217,11 @@ def test_models_and_chips_come_from_python():
         for key, value in each.items():
             assert getattr(HARDWARE[name], key) == value
     assert set(values["spmdHardware"]) == set(HARDWARE)
-    assert list(values) == ["spmdModels", "spmdHardware", "spmdMeasured"]
+    names = ["spmdChoices", "spmdModels", "spmdHardware", "spmdMeasured"]
+    assert list(values) == names
+    assert values["spmdChoices"]["recompute"] == RECOMPUTE
+    optimizers = values["spmdChoices"]["optimizer"].items()
+    assert {name: tuple(counts) for name, counts in optimizers} == OPTIMIZERS
 
 
 def test_the_data_need_no_jax():

@@ -21,7 +21,7 @@ RECOMPUTE = {
     "selective": "recompute the scores of attention",
     "nothing_saveable": "recompute every layer",
 }
-_OTHER_WORDS = {"none": "everything_saveable", "full": "nothing_saveable"}
+OTHER_WORDS = {"none": "everything_saveable", "full": "nothing_saveable"}
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ def check_recompute(value: object) -> None:
     if isinstance(value, str) and value in RECOMPUTE:
         return
     word = value if isinstance(value, str) else getattr(value, "__name__", "")
-    close = _OTHER_WORDS.get(word.lower()) or close_name(word.lower(), RECOMPUTE, 0.8)
+    close = OTHER_WORDS.get(word.lower()) or close_name(word.lower(), RECOMPUTE, 0.8)
     guess = f" Did you mean {close!r}?" if close else ""
     words = or_words(f"{name!r} ({what})" for name, what in RECOMPUTE.items())
     raise NotUnderstood(

@@ -13,8 +13,9 @@ from .._core.validate import as_integer
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
-from .._training.model import MLP, Transformer
+from .._training.model import MLP, OTHER_WORDS, RECOMPUTE, Transformer
 from .._training.models import MODELS
+from .._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from .._training.training_memory import training_memory
 
 _EXACT = 2**53  # whole numbers of JavaScript are exact below
@@ -34,8 +35,14 @@ Row = dict[str, Any]  # a stored measurement, as JSON has it
 
 @functools.cache
 def data_script() -> str:
-    """Three constants: `spmdModels`, `spmdHardware` and `spmdMeasured`."""
+    """Constants: `spmdChoices`, `spmdModels`, `spmdHardware` and `spmdMeasured`."""
     values = {
+        "spmdChoices": {
+            "optimizer": OPTIMIZERS,
+            "muDtype": WITH_MU_DTYPE,
+            "recompute": RECOMPUTE,
+            "recomputeMeant": OTHER_WORDS,
+        },
         "spmdModels": models(),
         "spmdHardware": hardware(),
         "spmdMeasured": measured(),

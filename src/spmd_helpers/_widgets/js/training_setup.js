@@ -5,15 +5,7 @@ import { joinWords, meshWords, refuse } from "./words.js";
 // The arguments of a training step, checked, as numbers of one device: _training/setup.py.
 
 // Numbers that an optimizer keeps for each parameter, and whether it counts its steps.
-export const optimizerChoices = {
-  adam: [2n, true],
-  adamw: [2n, true],
-  lion: [1n, true],
-  momentum: [1n, false],
-  sgd: [0n, false],
-};
-// Those whose first moment has an argument of its own in optax, mu_dtype.
-const withMuDtype = ["adam", "adamw", "lion"];
+export const optimizerChoices = spmdChoices.optimizer;
 
 export function trainingSetup(model, mesh, how) {
   setupMesh(mesh);
@@ -23,10 +15,10 @@ export function trainingSetup(model, mesh, how) {
   const [batch, seq] = setupBatch(model, how, mesh);
   const grads = Array.isArray(how.grad_dtype) ? how.grad_dtype : [how.grad_dtype ?? how.param_dtype];
   const moments = how.moment_dtype ?? (how.master_weights ? "float32" : how.param_dtype);
-  if (how.mu_dtype !== null && !withMuDtype.includes(how.optimizer)) {
+  if (how.mu_dtype !== null && !spmdChoices.muDtype.includes(how.optimizer)) {
     refuse(
       `mu_dtype=${pyRepr(how.mu_dtype)}: of the optimizers here only ` +
-        `${joinWords(withMuDtype.map(pyRepr))} take a type for the first moment alone; with ` +
+        `${joinWords(spmdChoices.muDtype.map(pyRepr))} take a type for the first moment alone; with ` +
         `optimizer=${pyRepr(how.optimizer)} leave mu_dtype out.`,
     );
   }

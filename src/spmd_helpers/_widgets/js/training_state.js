@@ -8,7 +8,7 @@ const stateZero = "ZeRO, arXiv:1910.02054, section 5";
 
 export function stateLines(made) {
   const [numbers, counts] = optimizerChoices[made.optimizer];
-  let each = numbers ? made.muBytes + (numbers - 1n) * made.momentBytes : 0n;
+  let each = numbers ? made.muBytes + BigInt(numbers - 1) * made.momentBytes : 0n;
   if (made.masterWeights) each += 4n;
   const optimizer = stateHeld(made, each, made.zero >= 1);
   const kinds = [made.optimizer];

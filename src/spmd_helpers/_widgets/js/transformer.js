@@ -4,17 +4,13 @@ import { closeName, joinWords, refuse } from "./words.js";
 // The shapes of a model and how many parameters follow: mirrors _training/model.py.
 
 // What a step may recompute. Two are policies of jax.checkpoint, for each layer.
-export const recomputeChoices = {
-  everything_saveable: "recompute nothing",
-  selective: "recompute the scores of attention",
-  nothing_saveable: "recompute every layer",
-};
-const recomputeOtherWords = new Map([["none", "everything_saveable"], ["full", "nothing_saveable"]]);
+export const recomputeChoices = spmdChoices.recompute;
 
 export function checkRecompute(value) {
   if (Object.hasOwn(recomputeChoices, value)) return;
   const word = value.toLowerCase();
-  const close = recomputeOtherWords.get(word) ?? closeName(word, Object.keys(recomputeChoices), 0.8);
+  const meant = new Map(Object.entries(spmdChoices.recomputeMeant));
+  const close = meant.get(word) ?? closeName(word, Object.keys(recomputeChoices), 0.8);
   const words = Object.entries(recomputeChoices).map(([name, what]) => `${pyRepr(name)} (${what})`);
   refuse(`recompute=${pyRepr(value)} is not counted here.${didYouMean(close)} Give ${orWords(words)}.`);
 }
