@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+import pytest
+
 PACKAGE = Path(__file__).parent.parent / "src" / "spmd_helpers"
 COPY = "spmd_helpers_copy"  # what it is imported as
 Mutant = tuple[str, ...]
@@ -49,6 +51,27 @@ def broken_package(tmp_path, monkeypatch, mutant: Mutant | None, *wanted: str):
     finally:
         for module in [m for m in sys.modules if m.partition(".")[0] == COPY]:
             del sys.modules[module]
+
+
+def answers_all(monkeypatch, test: str, copy, names, checks) -> bool:
+    """Whether checks of a test file pass on a copy of what they ask.
+
+    Args:
+        monkeypatch: pytest's fixture.
+        test: the name of the file's module.
+        copy: the modules of the copy.
+        names: what the file has imported of them, and calls.
+        checks: pairs of a check and its arguments.
+    """
+    for module in copy:
+        for name in filter(vars(module).__contains__, names):
+            monkeypatch.setattr(sys.modules[test], name, getattr(module, name))
+    try:
+        for check, row in checks:
+            check(*row)
+    except (Exception, pytest.fail.Exception):
+        return False
+    return True
 
 
 def mutated(source: str, mutant: Mutant) -> str:

@@ -1,9 +1,27 @@
 """Stand-ins that several test files share."""
 
+import os
+from functools import cache
+
 import jax
 import numpy as np
+import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+
+
+@cache
+def slice_of_v5e():
+    """Eight TPU devices that are not there."""
+    pytest.importorskip("libtpu", reason="libtpu, the TPU compiler, is not installed")
+    from jax.experimental import topologies
+
+    quiet = {"TPU_SKIP_MDS_QUERY": "1", "TPU_MIN_LOG_LEVEL": "3"}
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in {**quiet, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
+            patch.setitem(os.environ, key, value)
+        topology = topologies.get_topology_desc("v5e:2x4", platform="tpu")
+    return tuple(topology.devices)
 
 
 def put(shape, mesh, *spec, dtype="float32", **more):

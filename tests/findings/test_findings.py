@@ -8,7 +8,6 @@ import ast
 import dataclasses
 import inspect
 import logging
-import os
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -43,6 +42,7 @@ from spmd_helpers._jaxprs import requests, shard_maps
 from spmd_helpers._shardings.cuts import spec_words
 from spmd_helpers._xray import xray as xray_module
 from tests.hlo.texts import HLO, M42, archived, gpt3_step
+from tests.stand_ins import slice_of_v5e
 
 from . import findings_programs as programs
 from .findings_programs import BAD, GOOD, WORDS, B, D, F, mapped, mapped_step, see
@@ -120,20 +120,6 @@ def test_the_codes_that_are_written_are_read():
     assert {"idle-axis", "summed-twice", "gathered-stack"} <= written()
     unknown = {code for bad in BAD.values() for code in bad.codes} - written()
     assert not unknown, f"no detector in src/spmd_helpers/_findings/ tells {unknown}"
-
-
-@cache
-def slice_of_v5e():
-    """Eight TPU devices that are not there."""
-    pytest.importorskip("libtpu", reason="libtpu, the TPU compiler, is not installed")
-    from jax.experimental import topologies
-
-    quiet = {"TPU_SKIP_MDS_QUERY": "1", "TPU_MIN_LOG_LEVEL": "3"}
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in {**quiet, "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}.items():
-            patch.setitem(os.environ, key, value)
-        topology = topologies.get_topology_desc("v5e:2x4", platform="tpu")
-    return tuple(topology.devices)
 
 
 @pytest.mark.parametrize("name", [n for n, p in GOOD.items() if not p.only])

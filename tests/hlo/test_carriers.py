@@ -1,7 +1,5 @@
 """What hands a value on, in every place that asks: see `_hlo.opcodes`."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +18,7 @@ from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.work import Work, work
 from tests.hlo.carriers import CARRIERS, carried
 from tests.hlo.texts import DM, M42, applied, condition, entry
+from tests.mutants import answers_all
 
 CUT, LAID = "all-reduce + dynamic-slice", "dynamic-update-slice + all-reduce"
 SUM = applied("add", "sum")
@@ -458,28 +457,18 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def right(monkeypatch, package):
-    """Whether the modules of a copy give every answer."""
-    here = sys.modules[__name__]
-    for module in package:
-        for known in ("read_hlo", "Reader", "Unknown", "Place", "parse"):
-            if hasattr(module, known):
-                monkeypatch.setattr(here, known, getattr(module, known))
-    try:
-        for check, row in CHECKS:
-            check(*row)
-    except (Exception, pytest.fail.Exception):
-        return False
-    return True
+NAMES = ("read_hlo", "Reader", "Unknown", "Place", "parse")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_walk_is_noticed(broken_package, monkeypatch, mutant):
-    assert not right(monkeypatch, broken_package(mutant, *WALKS))
+    copy = broken_package(mutant, *WALKS)
+    assert not answers_all(monkeypatch, __name__, copy, NAMES, CHECKS)
 
 
 def test_an_unbroken_copy_passes(broken_package, monkeypatch):
-    assert right(monkeypatch, broken_package(None, *WALKS))
+    copy = broken_package(None, *WALKS)
+    assert answers_all(monkeypatch, __name__, copy, NAMES, CHECKS)
 
 
 # --- The table ------------------------------------------------------------------------

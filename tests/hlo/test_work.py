@@ -24,6 +24,8 @@ from spmd_helpers._hlo.parser import parse
 from spmd_helpers._hlo.replication import Walk
 from spmd_helpers._hlo.work import Work, work
 from tests.hlo.texts import HLO, M42, stored
+from tests.mutants import answers_all
+from tests.stand_ins import slice_of_v5e
 
 F32 = jnp.float32
 D, M, DM, NONE = (frozenset(axes) for axes in (["data"], ["model"], M42, []))
@@ -549,9 +551,7 @@ def test_unknown_length_and_different_work_around():
     assert looped(D, NONE, limit=unknown, before=dot) == Work(None, False, 1.0, (), {})
     # Before the loop 8 times the same, in it 2 times: what together depends on how
     # often it runs; at least the second is certain.
-    text = LOOP.format(
-        limit=unknown, start=0, more="", before="copy(%x)", after=DOT.format("%w, %w")
-    )
+    text = loop(limit=unknown, after=DOT.format("%w, %w"))
     seen = work(parse(text), M42, {0: D, 1: NONE, 2: NONE})
     assert seen == Work(None, False, None, ("model",), {"model": 1.0})
     # Two loops' worth that agree need no count.
@@ -560,13 +560,7 @@ def test_unknown_length_and_different_work_around():
 
 
 def test_an_unknown_loop_without_products():
-    text = LOOP.format(
-        limit="custom-call()",
-        start=0,
-        more="",
-        before="copy(%x)",
-        after=DOT.format("%r, %w"),
-    )
+    text = loop(limit="custom-call()", after=DOT.format("%r, %w"))
     text = text.replace("dot(%h, %v)", "add(%h, %v)")
     assert work(parse(text), M42, {0: D, 1: NONE, 2: NONE}).flops == CUBE
 
@@ -598,10 +592,7 @@ def test_what_a_loop_makes_replaces_what_was_there():
 
 def test_devices_that_leave_a_loop_at_different_times():
     more = "%me = u32[] partition-id()\n  %my = s32[] convert(%me)"
-    text = LOOP.format(
-        limit="constant(5)", start=0, more=more, before="copy(%x)", after="copy(%r)"
-    )
-    text = text.replace("compare(%n, %limit)", "compare(%n, %my)")
+    text = loop(more=more).replace("compare(%n, %limit)", "compare(%n, %my)")
     seen = varying_axes(parse(text), M42, {0: NONE, 1: NONE, 2: NONE})
     assert seen["main", "z"] == seen["body", "next"] == DM
     assert seen["body", "v"] == NONE  # it passes through
@@ -1045,18 +1036,7 @@ def test_devices_hold_the_same_exactly_where_it_says_so(case):
 
 @pytest.fixture(scope="module")
 def tpu():
-    pytest.importorskip(
-        "libtpu", reason="needs the TPU compiler: pip install 'jax[tpu]'"
-    )
-    from jax.experimental import topologies
-
-    told = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
-    devices = topologies.get_topology_desc("v5e:2x4", platform="tpu").devices
-    yield jax.sharding.Mesh(np.array(devices).reshape(4, 2), tuple(M42))
-    for name, value in before.items():
-        os.environ.pop(name) if value is None else os.environ.update({name: value})
+    return jax.sharding.Mesh(np.array(slice_of_v5e()).reshape(4, 2), tuple(M42))
 
 
 @pytest.mark.parametrize(
@@ -1220,23 +1200,15 @@ CHECKS = [
 ]
 
 
-def right(monkeypatch, changed):
-    """Whether a copy of the module gives every answer."""
-    here = sys.modules[__name__]
-    for known in ("work", "Walk", "Work", "classes"):
-        monkeypatch.setattr(here, known, getattr(changed, known))
-    try:
-        for check, row in CHECKS:
-            check(*row)
-    except Exception:
-        return False
-    return True
+NAMES = ("work", "Walk", "Work", "classes")  # what the checks call of the module
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_walk_is_noticed(broken_package, monkeypatch, mutant):
-    assert not right(monkeypatch, *broken_package(mutant, "_hlo.work"))
+    copy = broken_package(mutant, "_hlo.work")
+    assert not answers_all(monkeypatch, __name__, copy, NAMES, CHECKS)
 
 
 def test_an_unbroken_copy_passes(broken_package, monkeypatch):
-    assert right(monkeypatch, *broken_package(None, "_hlo.work"))
+    copy = broken_package(None, "_hlo.work")
+    assert answers_all(monkeypatch, __name__, copy, NAMES, CHECKS)
