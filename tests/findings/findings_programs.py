@@ -9,8 +9,8 @@ B, S, D, F: batch, sequence, features, hidden features; H heads; L layers; V wor
 """
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -32,23 +32,31 @@ class Program:
     """A function to compile and what is to be found in it.
 
     Attributes:
-        build: given the devices, gives (f, args) or (f, args, options of xray).
+        build: given the mesh, gives (f, args) or (f, args, options of xray).
         codes: what must be found; () for a good program.
         also: what may be found too, which comes of the same mistake.
         only: 'cpu' where it can't be compiled for a TPU that isn't there.
         until: the first version of JAX that no longer makes the mistake.
         tpu: what must be found when compiled for TPU, where that differs.
+        mesh: axis name → size; None for one that is given the devices.
     """
 
     name: str
-    build: Callable[[np.ndarray], tuple]
+    build: Callable[[Any], tuple]
     codes: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     only: str = ""
     until: tuple[int, ...] = (99,)
     tpu: tuple[str, ...] | None = None
+    mesh: Mapping[str, int] | None = field(default_factory=lambda: {"data": 8})
+
+    def on(self, devices: Any) -> tuple:
+        """What is built for these devices."""
+        devices = np.array(devices, object)
+        return self.build(devices if self.mesh is None else auto(devices, **self.mesh))
 
 
+GRID = {"data": 4, "model": 2}
 GOOD: dict[str, Program] = {}
 BAD: dict[str, Program] = {}
 
@@ -71,7 +79,7 @@ def bad(*codes: str, **more: Any):
 
 def see(program: Program, devices: Any) -> Any:
     """The X-ray of a program on these devices."""
-    f, args, *options = program.build(np.array(devices, object))
+    f, args, *options = program.on(devices)
     options = dict(options[0]) if options else {}
     context = options.pop("context", None)
     with warnings.catch_warnings():
@@ -161,7 +169,7 @@ def mapped(mesh, f, ins, out, **more):
 # --- Good programs: plain -----------------------------------------------------------
 
 
-@good(only="cpu")
+@good(only="cpu", mesh=None)
 def one_device(devices):
     params = {
         "w1": jax.ShapeDtypeStruct((D, F), jnp.float32),
@@ -171,7 +179,7 @@ def one_device(devices):
     return sgd(loss), (params, x), {"carry": 1, "jit": {"donate_argnums": 0}}
 
 
-@good(only="cpu")
+@good(only="cpu", mesh=None)
 def pmap_step(devices):
     def step(params, x):
         value, grads = jax.value_and_grad(loss)(params, x)
@@ -187,35 +195,29 @@ def pmap_step(devices):
 
 
 @good
-def data_parallel(devices):
-    mesh = auto(devices, data=8)
+def data_parallel(mesh):
     args = mlp(mesh, (), ()), on(mesh, (B, D), "data")
     return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": 0}}
 
 
-@good
-def data_parallel_over_two_axes(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def data_parallel_over_two_axes(mesh):
     args = mlp(mesh, (), ()), on(mesh, (B, D), ("data", "model"))
     return sgd(loss), args, {"carry": 1}
 
 
 @good
-def gradients_of_data_parallel(devices):
-    mesh = auto(devices, data=8)
+def gradients_of_data_parallel(mesh):
     return jax.grad(loss), (mlp(mesh, (), ()), on(mesh, (B, D), "data"))
 
 
 @good
-def loss_alone(devices):
-    mesh = auto(devices, data=8)
+def loss_alone(mesh):
     return loss, (mlp(mesh, (), ()), on(mesh, (B, D), "data"))
 
 
-@good
-def evaluation(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def evaluation(mesh):
     def evaluate(params, x, labels):
         scores = jnp.tanh(x @ params["w1"]) @ params["w2"]
         return (scores.argmax(-1) == labels).mean(), scores
@@ -228,8 +230,7 @@ def evaluation(devices):
 
 
 @good
-def fsdp_constrained(devices):
-    mesh = auto(devices, data=8)
+def fsdp_constrained(mesh):
     params = mlp(mesh, ("data",), ("data",))
     step = sgd(pinned_loss(mesh, "data"))
     jit = {"out_shardings": (like(params), to(mesh)), "donate_argnums": 0}
@@ -237,8 +238,7 @@ def fsdp_constrained(devices):
 
 
 @good
-def fsdp_gradients_asked_for(devices):
-    mesh = auto(devices, data=8)
+def fsdp_gradients_asked_for(mesh):
     params = mlp(mesh, (None, "data"), ("data",))
     grad = jax.grad(pinned_loss(mesh, "data"))
     jit = {"out_shardings": like(params)}
@@ -246,9 +246,8 @@ def fsdp_gradients_asked_for(devices):
 
 
 @good
-def fsdp_with_biases(devices):
+def fsdp_with_biases(mesh):
     """A bias that is cut is gathered for use, as the weights are."""
-    mesh = auto(devices, data=8)
     places = {"w1": to(mesh, "data"), "b1": to(mesh, "data"), "w2": to(mesh, "data")}
 
     def biased(params, x):
@@ -262,7 +261,7 @@ def fsdp_with_biases(devices):
     return step, (params, on(mesh, (B, D), "data"))
 
 
-@good
+@good(mesh=None)
 def fsdp_explicit(devices):
     mesh = explicit(devices, data=8)
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
@@ -274,23 +273,20 @@ def fsdp_explicit(devices):
     return sgd(loss), args, {"carry": 1, "context": mesh}
 
 
-@good
-def tensor_parallel(devices):
-    mesh = auto(devices, model=8)
+@good(mesh={"model": 8})
+def tensor_parallel(mesh):
     args = mlp(mesh, (None, "model"), ("model",)), on(mesh, (B, D))
     return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": 0}}
 
 
-@good
-def tensor_and_data_parallel(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def tensor_and_data_parallel(mesh):
     args = mlp(mesh, (None, "model"), ("model",)), on(mesh, (B, D), "data")
     return jax.grad(loss), args
 
 
-@good
-def fsdp_and_tensor_parallel(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def fsdp_and_tensor_parallel(mesh):
     params = mlp(mesh, ("data", "model"), ("model", "data"))
 
     def loss(params, x):
@@ -302,23 +298,20 @@ def fsdp_and_tensor_parallel(devices):
     return sgd(loss), args, {"carry": 1, "jit": jit}
 
 
-@good
-def column_parallel_square(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def column_parallel_square(mesh):
     args = on(mesh, (F, F), "data"), on(mesh, (F, F), None, "model")
     return lambda x, w: x @ w, args
 
 
-@good
-def row_parallel_square(devices):
-    mesh = auto(devices, model=8)
+@good(mesh={"model": 8})
+def row_parallel_square(mesh):
     args = on(mesh, (F, F), None, "model"), on(mesh, (F, F), "model")
     return lambda x, w: x @ w, args
 
 
 @good
-def scanned_fsdp(devices):
-    mesh = auto(devices, data=8)
+def scanned_fsdp(mesh):
     ws = stack(mesh, (None, "data"), (None, None, "data"))
 
     def loss(ws, x):
@@ -329,8 +322,7 @@ def scanned_fsdp(devices):
 
 
 @good
-def scanned_fsdp_remat(devices):
-    mesh = auto(devices, data=8)
+def scanned_fsdp_remat(mesh):
     ws = stack(mesh, (None, "data"), (None, None, "data"))
 
     def loss(ws, x):
@@ -341,14 +333,13 @@ def scanned_fsdp_remat(devices):
     return jax.grad(loss), args, {"jit": {"out_shardings": like(ws)}}
 
 
-@good
-def scanned_tensor_parallel(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def scanned_tensor_parallel(mesh):
     ws = stack(mesh, (None, None, "model"), (None, "model"))
     return layers, (on(mesh, (B, D), "data"), ws)
 
 
-@good
+@good(mesh=None)
 def scanned_fsdp_explicit(devices):
     mesh = explicit(devices, data=8)
     ws = stack(mesh, (None, "data"), (None, None, "data"))
@@ -364,9 +355,7 @@ def scanned_fsdp_explicit(devices):
 
 
 @good
-def accumulated_gradients(devices):
-    mesh = auto(devices, data=8)
-
+def accumulated_gradients(mesh):
     def step(params, batches):
         def add(total, x):
             grads = jax.grad(loss)(params, x)
@@ -383,8 +372,7 @@ def accumulated_gradients(devices):
 
 
 @good
-def adam_fsdp(devices):
-    mesh = auto(devices, data=8)
+def adam_fsdp(mesh):
     params = mlp(mesh, ("data",), ("data",))
     adam = optax.adam(1e-3)
 
@@ -406,8 +394,7 @@ def adam_fsdp(devices):
 
 
 @good
-def adam_zero_1(devices):
-    mesh = auto(devices, data=8)
+def adam_zero_1(mesh):
     params = mlp(mesh, (), ())
     adam = optax.adam(1e-3)
 
@@ -425,8 +412,7 @@ def adam_zero_1(devices):
 
 
 @good
-def optimizer_state_asked_for(devices):
-    mesh = auto(devices, data=8)
+def optimizer_state_asked_for(mesh):
     params = mlp(mesh, ("data",), ("data",))
     adam = optax.adam(1e-3)
     where = jax.tree.map(
@@ -436,10 +422,8 @@ def optimizer_state_asked_for(devices):
     return adam.init, (params,), {"jit": {"out_shardings": where}}
 
 
-@good
-def random_start_asked_for(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def random_start_asked_for(mesh):
     def start(key):
         first, second = jax.random.split(key)
         return {
@@ -451,9 +435,8 @@ def random_start_asked_for(devices):
     return start, (key(mesh),), {"jit": {"out_shardings": where}}
 
 
-@good(only="cpu")
-def nnx_step(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(only="cpu", mesh=GRID)
+def nnx_step(mesh):
     with jax.set_mesh(mesh):
         cut = nnx.with_partitioning(nnx.initializers.lecun_normal(), (None, "model"))
         model = nnx.Linear(D, F, kernel_init=cut, rngs=nnx.Rngs(0))
@@ -472,16 +455,13 @@ def nnx_step(devices):
 
 
 @good
-def psum_of_blocks(devices):
-    mesh = auto(devices, data=8)
+def psum_of_blocks(mesh):
     f = mapped(mesh, lambda x: lax.psum(x.sum(0), "data"), P("data"), P())
     return f, (on(mesh, (B, F), "data"),)
 
 
 @good
-def gathered_blocks(devices):
-    mesh = auto(devices, data=8)
-
+def gathered_blocks(mesh):
     def f(x):
         whole = lax.all_gather(x, "data", tiled=True)
         return whole - lax.pmean(whole.sum() / 2, "data")
@@ -490,9 +470,7 @@ def gathered_blocks(devices):
 
 
 @good
-def counted_devices(devices):
-    mesh = auto(devices, data=8)
-
+def counted_devices(mesh):
     def f(x):
         n = lax.psum(jnp.ones(()), "data") + lax.psum(1, "data")
         return x / n
@@ -511,9 +489,7 @@ def mapped_step(mesh, gradients, **more):
 
 
 @good
-def gradients_of_cast_weights(devices):
-    mesh = auto(devices, data=8)
-
+def gradients_of_cast_weights(mesh):
     def gradients(params, x):
         params = lax.pcast(params, "data", to="varying")
         value, grads = jax.value_and_grad(loss)(params, x)
@@ -523,9 +499,7 @@ def gradients_of_cast_weights(devices):
 
 
 @good
-def gradients_of_the_mean_loss(devices):
-    mesh = auto(devices, data=8)
-
+def gradients_of_the_mean_loss(mesh):
     def gradients(params, x):
         return jax.value_and_grad(lambda p: lax.pmean(loss(p, x), "data"))(params)
 
@@ -533,9 +507,7 @@ def gradients_of_the_mean_loss(devices):
 
 
 @good
-def mean_loss_and_mean_gradients(devices):
-    mesh = auto(devices, data=8)
-
+def mean_loss_and_mean_gradients(mesh):
     def gradients(params, x):
         of = jax.value_and_grad(lambda p: lax.pmean(loss(p, x), "data"))
         value, grads = of(params)
@@ -545,9 +517,7 @@ def mean_loss_and_mean_gradients(devices):
 
 
 @good
-def gradients_divided_by_hand(devices):
-    mesh = auto(devices, data=8)
-
+def gradients_divided_by_hand(mesh):
     def gradients(params, x):
         value, grads = jax.value_and_grad(loss)(params, x)
         return value, jax.tree.map(lambda g: g / lax.axis_size("data"), grads)
@@ -556,9 +526,7 @@ def gradients_divided_by_hand(devices):
 
 
 @good
-def gradients_divided_and_averaged(devices):
-    mesh = auto(devices, data=8)
-
+def gradients_divided_and_averaged(mesh):
     def gradients(params, x):
         value, grads = jax.value_and_grad(loss)(params, x)
         grads = {"w1": grads["w1"] / 8, "w2": 0.125 * grads["w2"]}
@@ -567,10 +535,8 @@ def gradients_divided_and_averaged(devices):
     return mapped_step(mesh, gradients)
 
 
-@good
-def gradients_divided_over_one_of_two_axes(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def gradients_divided_over_one_of_two_axes(mesh):
     def f(w, x):
         grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
         return lax.pmean(grads / 4, "data") / 2
@@ -580,9 +546,7 @@ def gradients_divided_over_one_of_two_axes(devices):
 
 
 @good
-def gradients_without_check_vma(devices):
-    mesh = auto(devices, data=8)
-
+def gradients_without_check_vma(mesh):
     def gradients(params, x):
         value, grads = jax.value_and_grad(loss)(params, x)
         return value, lax.pmean(grads, "data")
@@ -590,10 +554,8 @@ def gradients_without_check_vma(devices):
     return mapped_step(mesh, gradients, check_vma=False)
 
 
-@good
-def means_over_both_axes(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def means_over_both_axes(mesh):
     def f(x, w):
         local = jnp.tanh(x @ w)
         both = ("data", "model")
@@ -604,10 +566,8 @@ def means_over_both_axes(devices):
     return f, (on(mesh, (B, D), "data"), on(mesh, (D, F), None, "model"))
 
 
-@good
-def sums_that_cancel(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def sums_that_cancel(mesh):
     def f(x):
         both = ("data", "model")
         return lax.psum((x**2).sum(), both) / lax.psum((x > 0).sum() * 1.0, both)
@@ -617,9 +577,7 @@ def sums_that_cancel(devices):
 
 
 @good
-def synchronized_batch_norm(devices):
-    mesh = auto(devices, data=8)
-
+def synchronized_batch_norm(mesh):
     def f(x, running):
         mean = lax.pmean(x.mean(0), "data")
         running = 0.9 * running + 0.1 * mean
@@ -630,9 +588,7 @@ def synchronized_batch_norm(devices):
 
 
 @good
-def means_written_by_hand(devices):
-    mesh = auto(devices, data=8)
-
+def means_written_by_hand(mesh):
     def f(x, running):
         low = lax.psum(running, "data").astype(jnp.bfloat16) / 8
         return lax.psum(x.sum(0), "data"), low, 0.125 * lax.psum(running, "data")
@@ -641,10 +597,8 @@ def means_written_by_hand(devices):
     return f, (on(mesh, (B, F), "data"), on(mesh, (F,)))
 
 
-@good
-def an_axis_of_one_device(devices):
-    mesh = auto(devices, data=8, model=1)
-
+@good(mesh={"data": 8, "model": 1})
+def an_axis_of_one_device(mesh):
     def f(x):
         x = lax.psum(x, "model")
         return lax.psum(x.sum(0), ("data", "model"))
@@ -658,8 +612,7 @@ def an_axis_of_one_device(devices):
 
 
 @good
-def sums_within_groups(devices):
-    mesh = auto(devices, data=8)
+def sums_within_groups(mesh):
     groups = [[0, 1, 2, 3], [4, 5, 6, 7]]
 
     def f(x):
@@ -671,9 +624,7 @@ def sums_within_groups(devices):
 
 
 @good
-def ring_without_check_vma(devices):
-    mesh = auto(devices, data=8)
-
+def ring_without_check_vma(mesh):
     def f(x):
         total = x
         for _ in range(7):
@@ -686,9 +637,7 @@ def ring_without_check_vma(devices):
 
 
 @good
-def gathered_without_check_vma(devices):
-    mesh = auto(devices, data=8)
-
+def gathered_without_check_vma(mesh):
     def f(x):
         return lax.all_gather(x, "data", tiled=True)
 
@@ -697,9 +646,7 @@ def gathered_without_check_vma(devices):
 
 
 @good
-def all_to_all_by_hand(devices):
-    mesh = auto(devices, data=8)
-
+def all_to_all_by_hand(mesh):
     def f(x):
         return lax.all_to_all(x, "data", 1, 0, tiled=True)
 
@@ -708,9 +655,7 @@ def all_to_all_by_hand(devices):
 
 
 @good
-def loop_of_each_device(devices):
-    mesh = auto(devices, data=8)
-
+def loop_of_each_device(mesh):
     def f(x):
         return lax.while_loop(lambda x: (x < 2).any(), lambda x: x * 1.1 + 0.1, x)
 
@@ -718,9 +663,7 @@ def loop_of_each_device(devices):
 
 
 @good
-def loop_that_waits_on_purpose(devices):
-    mesh = auto(devices, data=8)
-
+def loop_that_waits_on_purpose(mesh):
     def f(x):
         def unfinished(x):
             return lax.pmax(x.max(), "data") < 2
@@ -731,9 +674,7 @@ def loop_that_waits_on_purpose(devices):
 
 
 @good
-def dropout_of_each_device(devices):
-    mesh = auto(devices, data=8)
-
+def dropout_of_each_device(mesh):
     def f(key, x):
         key = jax.random.fold_in(key, lax.axis_index("data"))
         return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0)
@@ -743,9 +684,7 @@ def dropout_of_each_device(devices):
 
 
 @good
-def one_mask_for_the_whole_batch(devices):
-    mesh = auto(devices, data=8)
-
+def one_mask_for_the_whole_batch(mesh):
     def f(key, x):
         return jnp.where(jax.random.bernoulli(key, 0.9, (F,)), x, 0)
 
@@ -754,9 +693,7 @@ def one_mask_for_the_whole_batch(devices):
 
 
 @good
-def weights_drawn_alike(devices):
-    mesh = auto(devices, data=8)
-
+def weights_drawn_alike(mesh):
     def f(key, x):
         w = jax.random.normal(key, (x.shape[0], x.shape[0]))
         return w @ x @ jax.random.normal(key, (F, F))
@@ -773,10 +710,8 @@ def attend(q, k, v):
     return jnp.einsum("bhqk,bkhd->bqhd", scores, v)
 
 
-@good
-def attention_cut_by_heads(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def attention_cut_by_heads(mesh):
     def f(x, wq, wk, wv, wo):
         q = (x @ wq).reshape(B, S, H, -1)
         k = jnp.repeat((x @ wk).reshape(B, S, H // 4, -1), 4, axis=2)
@@ -790,9 +725,7 @@ def attention_cut_by_heads(devices):
 
 
 @good
-def fsdp_attention(devices):
-    mesh = auto(devices, data=8)
-
+def fsdp_attention(mesh):
     def loss(w, x):
         q = pin(x @ w, mesh, "data").reshape(B, S, 6, -1)
         return jnp.mean(attend(q, q, q) ** 2)
@@ -802,10 +735,8 @@ def fsdp_attention(devices):
     return jax.grad(loss), (w, on(mesh, (B, S, D), "data")), {"jit": jit}
 
 
-@good
-def rope_with_whole_heads(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def rope_with_whole_heads(mesh):
     def f(x, angle):
         first, second = jnp.split(x, 2, axis=-1)
         return jnp.concatenate(
@@ -819,10 +750,8 @@ def rope_with_whole_heads(devices):
     return f, (on(mesh, (B, S, H, 16), "data", None, "model"), on(mesh, (S, 1, 8)))
 
 
-@good
-def sequence_parallel_asked_for(devices):
-    mesh = auto(devices, data=2, model=4)
-
+@good(mesh={"data": 2, "model": 4})
+def sequence_parallel_asked_for(mesh):
     def f(x, w):
         h = pin(x @ w, mesh, "data", "model")
         h = pin(h.reshape(B, S, H, -1), mesh, "data", None, "model")
@@ -832,15 +761,13 @@ def sequence_parallel_asked_for(devices):
 
 
 @good
-def moved_by_out_shardings(devices):
-    mesh = auto(devices, data=8)
+def moved_by_out_shardings(mesh):
     jit = {"out_shardings": to(mesh, None, "data")}
     return lambda x: x * 2, (on(mesh, (F, F), "data"),), {"jit": jit}
 
 
 @good
-def gathered_by_out_shardings(devices):
-    mesh = auto(devices, data=8)
+def gathered_by_out_shardings(mesh):
     return (
         lambda x: x * 2,
         (on(mesh, (B, F), "data"),),
@@ -849,33 +776,27 @@ def gathered_by_out_shardings(devices):
 
 
 @good
-def gathered_by_a_constraint(devices):
-    mesh = auto(devices, data=8)
+def gathered_by_a_constraint(mesh):
     return lambda x: pin(x * 2, mesh), (on(mesh, (B, F), "data"),)
 
 
 @good
-def gathered_by_a_constraint_and_reshaped(devices):
-    mesh = auto(devices, data=8)
+def gathered_by_a_constraint_and_reshaped(mesh):
     return lambda x: pin(x * 2, mesh).reshape(-1), (on(mesh, (B, F), "data"),)
 
 
 @good
-def gathered_by_a_constraint_and_changed(devices):
-    mesh = auto(devices, data=8)
+def gathered_by_a_constraint_and_changed(mesh):
     return lambda x: pin(x * 2, mesh) + 1, (on(mesh, (B, F), "data"),)
 
 
 @good
-def sum_of_products(devices):
-    mesh = auto(devices, data=8)
+def sum_of_products(mesh):
     return lambda x: x.T @ x, (on(mesh, (F, F), "data"),)
 
 
 @good
-def moving_average_beside_fsdp(devices):
-    mesh = auto(devices, data=8)
-
+def moving_average_beside_fsdp(mesh):
     def average(state, params):
         return jax.tree.map(lambda s, p: 0.9 * s + 0.1 * p, state, params)
 
@@ -884,38 +805,31 @@ def moving_average_beside_fsdp(devices):
 
 
 @good
-def moved_by_a_jit_inside(devices):
-    mesh = auto(devices, data=8)
+def moved_by_a_jit_inside(mesh):
     inner = jax.jit(lambda x: x * 2, out_shardings=to(mesh))
     return lambda x: inner(x), (on(mesh, (B, F), "data"),)
 
 
 @good
-def transposed(devices):
-    mesh = auto(devices, data=8)
+def transposed(mesh):
     return lambda x: x.T * 2, (on(mesh, (F, F), "data"),)
 
 
 @good
-def transposed_in_a_tree(devices):
-    mesh = auto(devices, data=8)
+def transposed_in_a_tree(mesh):
     return lambda tree: {"w": tree["w"].T * 2}, ({"w": on(mesh, (F, F), "data")},)
 
 
 @good
-def moved_by_a_constraint_and_changed(devices):
-    mesh = auto(devices, data=8)
-
+def moved_by_a_constraint_and_changed(mesh):
     def f(tree):
         return {"w": pin(tree["w"], mesh, None, "data") * 2}
 
     return f, ({"w": on(mesh, (D, F), "data")},)
 
 
-@good
-def left_to_the_compiler(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def left_to_the_compiler(mesh):
     def f(x):
         return pin(x * 2, mesh, "data", P.UNCONSTRAINED, "model").sum(0)
 
@@ -923,20 +837,18 @@ def left_to_the_compiler(devices):
 
 
 @good
-def product_put_where_it_lies(devices):
-    mesh = auto(devices, data=8)
+def product_put_where_it_lies(mesh):
     f = lambda x, w: jax.device_put(x @ w, to(mesh, "data")) + 1  # noqa: E731
     return f, (on(mesh, (B, D), "data"), on(mesh, (D, F)))
 
 
 @good
-def moved_by_one_of_two_results_of_a_jit_inside(devices):
-    mesh = auto(devices, data=8)
+def moved_by_one_of_two_results_of_a_jit_inside(mesh):
     inner = jax.jit(lambda x: (x * 2, x + 1), out_shardings=(None, to(mesh)))
     return lambda x: inner(x), (on(mesh, (B, F), "data"),)
 
 
-@good
+@good(mesh=None)
 def resharded_on_explicit_axes(devices):
     mesh = explicit(devices, data=8)
 
@@ -948,24 +860,20 @@ def resharded_on_explicit_axes(devices):
 
 
 @good
-def put_where_it_lies(devices):
-    mesh = auto(devices, data=8)
+def put_where_it_lies(mesh):
     f = lambda x: jax.device_put(x * 2, to(mesh, "data")) + 1  # noqa: E731
     return f, (on(mesh, (B, F), "data"),)
 
 
 @good(only="cpu")
-def put_into_other_memory(devices):
-    mesh = auto(devices, data=8)
+def put_into_other_memory(mesh):
     host = NamedSharding(mesh, P("data"), memory_kind="pinned_host")
     f = lambda x: jax.device_put(x * 2, host)  # noqa: E731
     return f, (on(mesh, (B, F), "data"),), {"jit": {"out_shardings": host}}
 
 
 @good
-def vocabulary_padded_a_little(devices):
-    mesh = auto(devices, data=8)
-
+def vocabulary_padded_a_little(mesh):
     def f(x, w):
         return jnp.mean(pin(x @ w, mesh, None, "data") ** 2)
 
@@ -975,24 +883,20 @@ def vocabulary_padded_a_little(devices):
 # --- Good programs: embeddings, caches ----------------------------------------------
 
 
-@good
-def embedding_cut_by_features(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def embedding_cut_by_features(mesh):
     args = on(mesh, (V, D), None, "model"), ids(mesh, (B, S), "data")
     return lambda table, words: table[words], args
 
 
-@good
-def embedding_cut_by_words(devices):
-    mesh = auto(devices, data=4, model=2)
+@good(mesh=GRID)
+def embedding_cut_by_words(mesh):
     args = on(mesh, (V, D), "model"), ids(mesh, (B, S), "data")
     return lambda table, words: table[words], args
 
 
 @good
-def small_embedding_for_many_words(devices):
-    mesh = auto(devices, data=8)
-
+def small_embedding_for_many_words(mesh):
     def f(table, words):
         return jnp.mean(pin(table[words], mesh, "data") ** 2)
 
@@ -1000,9 +904,7 @@ def small_embedding_for_many_words(devices):
 
 
 @good
-def tied_embedding(devices):
-    mesh = auto(devices, data=8)
-
+def tied_embedding(mesh):
     def f(table, words):
         whole = pin(table, mesh)
         h = pin(whole[words], mesh, "data")
@@ -1012,9 +914,7 @@ def tied_embedding(devices):
 
 
 @good
-def one_word_after_the_other(devices):
-    mesh = auto(devices, data=8)
-
+def one_word_after_the_other(mesh):
     def f(table, words):
         whole = pin(table, mesh)
 
@@ -1026,10 +926,8 @@ def one_word_after_the_other(devices):
     return f, (on(mesh, (V, D), "data"), ids(mesh, (1000,)))
 
 
-@good
-def key_value_cache(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def key_value_cache(mesh):
     def step(cache, new, at):
         return lax.dynamic_update_slice_in_dim(cache, new, at, axis=1)
 
@@ -1040,9 +938,7 @@ def key_value_cache(devices):
 
 
 @good
-def dropout_in_jit(devices):
-    mesh = auto(devices, data=8)
-
+def dropout_in_jit(mesh):
     def f(key, x):
         return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0)
 
@@ -1050,19 +946,15 @@ def dropout_in_jit(devices):
 
 
 @good
-def counted_loop(devices):
-    mesh = auto(devices, data=8)
-
+def counted_loop(mesh):
     def f(x):
         return lax.fori_loop(0, 5, lambda i, x: x * 1.1 + i, x)
 
     return f, (on(mesh, (B, F), "data"),)
 
 
-@good
-def softmax_over_a_cut_vocabulary(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def softmax_over_a_cut_vocabulary(mesh):
     def f(x, w, labels):
         scores = jax.nn.log_softmax(x @ w)
         return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()
@@ -1075,26 +967,21 @@ def softmax_over_a_cut_vocabulary(devices):
 
 
 @good
-def small_gradients(devices):
-    mesh = auto(devices, data=8)
+def small_gradients(mesh):
     params = {"w1": on(mesh, (8, 16), "data"), "w2": on(mesh, (16, 8), "data")}
     return jax.grad(loss), (params, on(mesh, (16, 8), "data"))
 
 
 @good
-def small_results(devices):
-    mesh = auto(devices, data=8)
-
+def small_results(mesh):
     def f(x):
         return x[:-1], jnp.concatenate([x, x[:2]]), jnp.cumsum(x, 0)
 
     return f, (on(mesh, (16, 4), "data"),)
 
 
-@good
-def small_moves(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@good(mesh=GRID)
+def small_moves(mesh):
     def f(x, y):
         z = y + pin(x * 2, mesh, None, ("data", "model"), None)
         return z, (jnp.tanh(y).reshape(64, 2) ** 2).mean(0)
@@ -1104,9 +991,7 @@ def small_moves(devices):
 
 
 @good
-def small_state(devices):
-    mesh = auto(devices, data=8)
-
+def small_state(mesh):
     def f(x, scale):
         return jnp.zeros_like(x)
 
@@ -1115,15 +1000,12 @@ def small_state(devices):
 
 
 @good
-def small_state_on_one_device(devices):
-    mesh = auto(devices, data=8)
+def small_state_on_one_device(mesh):
     return jnp.zeros_like, (on(mesh, (16, 4), "data"),)
 
 
 @good
-def small_stack_and_table(devices):
-    mesh = auto(devices, data=8)
-
+def small_stack_and_table(mesh):
     def f(ws, table, word, x):
         h = lax.scan(lambda h, w: (h * w, None), x, ws)[0]
         return h, lax.dynamic_index_in_dim(table, word)
@@ -1136,9 +1018,7 @@ def small_stack_and_table(devices):
 
 
 @bad("summed-twice")
-def pmean_of_summed_gradients(devices):
-    mesh = auto(devices, data=8)
-
+def pmean_of_summed_gradients(mesh):
     def gradients(params, x):
         value, grads = jax.value_and_grad(loss)(params, x)
         return value, lax.pmean(grads, "data")
@@ -1146,10 +1026,8 @@ def pmean_of_summed_gradients(devices):
     return mapped_step(mesh, gradients)
 
 
-@bad("summed-twice")
-def psum_of_summed_gradients(devices):
-    mesh = auto(devices, data=4)
-
+@bad("summed-twice", mesh={"data": 4})
+def psum_of_summed_gradients(mesh):
     def gradients(params, x):
         value, grads = jax.value_and_grad(loss)(params, x)
         return value, lax.psum(grads, "data")
@@ -1157,10 +1035,8 @@ def psum_of_summed_gradients(devices):
     return mapped_step(mesh, gradients)
 
 
-@bad("summed-twice")
-def pmean_over_one_of_two_axes(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("summed-twice", mesh=GRID)
+def pmean_over_one_of_two_axes(mesh):
     def f(w, x):
         grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
         return lax.pmean(grads, "data")
@@ -1170,9 +1046,7 @@ def pmean_over_one_of_two_axes(devices):
 
 
 @bad("summed-twice")
-def pmean_of_accumulated_gradients(devices):
-    mesh = auto(devices, data=8)
-
+def pmean_of_accumulated_gradients(mesh):
     def f(w, x):
         def add(total, x):
             return total + jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w), None
@@ -1185,9 +1059,7 @@ def pmean_of_accumulated_gradients(devices):
 
 
 @bad("summed-twice")
-def pmean_of_gradients_of_a_scan(devices):
-    mesh = auto(devices, data=8)
-
+def pmean_of_gradients_of_a_scan(mesh):
     def f(ws, x):
         grads = jax.grad(lambda ws: jnp.mean(layers(x, ws, remat=True) ** 2))(ws)
         return lax.pmean(grads, "data")
@@ -1196,10 +1068,8 @@ def pmean_of_gradients_of_a_scan(devices):
     return f, (stack(mesh, (), ()), on(mesh, (B, D), "data"))
 
 
-@bad("summed-twice")
-def psum_of_what_is_alike(devices):
-    mesh = auto(devices, data=4)
-
+@bad("summed-twice", mesh={"data": 4})
+def psum_of_what_is_alike(mesh):
     def f(x, w):
         return lax.psum(lax.psum(x @ w, "data"), "data")
 
@@ -1208,26 +1078,21 @@ def psum_of_what_is_alike(devices):
 
 
 @bad("unchecked-output")
-def block_sum_unchecked(devices):
-    mesh = auto(devices, data=8)
+def block_sum_unchecked(mesh):
     f = mapped(mesh, lambda x: x.sum(0), P("data"), P(), check_vma=False)
     return f, (on(mesh, (B, F), "data"),)
 
 
 @bad("unchecked-output")
-def gradients_unchecked(devices):
-    mesh = auto(devices, data=8)
-
+def gradients_unchecked(mesh):
     def gradients(params, x):
         return jax.value_and_grad(lambda p: lax.pmean(loss(p, x), "data"))(params)
 
     return mapped_step(mesh, gradients, check_vma=False)
 
 
-@bad("summed-twice")
-def divided_over_the_other_axis(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("summed-twice", mesh=GRID)
+def divided_over_the_other_axis(mesh):
     def f(w, x):
         grads = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
         return lax.pmean(grads / 4, "model")
@@ -1237,9 +1102,7 @@ def divided_over_the_other_axis(devices):
 
 
 @bad("unchecked-output")
-def turns_that_differ_unchecked(devices):
-    mesh = auto(devices, data=8)
-
+def turns_that_differ_unchecked(mesh):
     def f(x, total):
         def turn(state):
             return state[0] + 1, state[1] * 2
@@ -1251,9 +1114,7 @@ def turns_that_differ_unchecked(devices):
 
 
 @bad("unchecked-output")
-def branches_that_differ_unchecked(devices):
-    mesh = auto(devices, data=8)
-
+def branches_that_differ_unchecked(mesh):
     def f(x):
         first = lax.axis_index("data") == 0
         return lax.cond(first, lambda: x * 2, lambda: x)
@@ -1261,10 +1122,8 @@ def branches_that_differ_unchecked(devices):
     return mapped(mesh, f, P(), P(), check_vma=False), (on(mesh, (F, F)),)
 
 
-@bad("unchecked-output")
-def one_axis_unchecked(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("unchecked-output", mesh=GRID)
+def one_axis_unchecked(mesh):
     def f(x):
         return lax.psum(x, "data")
 
@@ -1273,16 +1132,13 @@ def one_axis_unchecked(devices):
 
 
 @bad("same-randomness")
-def same_noise_in_each_block(devices):
-    mesh = auto(devices, data=8)
+def same_noise_in_each_block(mesh):
     f = mapped(mesh, lambda key: jax.random.normal(key, (B, F)), P(), P("data"))
     return f, (key(mesh),)
 
 
 @bad("same-randomness")
-def same_dropout_in_each_block(devices):
-    mesh = auto(devices, data=8)
-
+def same_dropout_in_each_block(mesh):
     def f(key, x):
         return jnp.where(jax.random.bernoulli(key, 0.9, x.shape), x, 0)
 
@@ -1290,10 +1146,8 @@ def same_dropout_in_each_block(devices):
     return f, (key(mesh), on(mesh, (B, F), "data"))
 
 
-@bad("same-randomness")
-def same_noise_along_one_axis(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("same-randomness", mesh=GRID)
+def same_noise_along_one_axis(mesh):
     def f(key, x):
         key = jax.random.fold_in(key, lax.axis_index("model"))
         return x + 0.1 * jax.random.normal(key, x.shape)
@@ -1306,30 +1160,25 @@ def same_noise_along_one_axis(devices):
 
 
 @bad("replicated-output", "moved-output", "unrequested-reshard")
-def fsdp_gradients_not_asked_for(devices):
-    mesh = auto(devices, data=8)
+def fsdp_gradients_not_asked_for(mesh):
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
     return jax.grad(loss), args
 
 
 @bad("replicated-output", also=("moved-output",))
-def fsdp_gradients_with_activations_pinned_only(devices):
-    mesh = auto(devices, data=8)
+def fsdp_gradients_with_activations_pinned_only(mesh):
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
     return jax.grad(pinned_loss(mesh, "data")), args
 
 
-@bad("replicated-output")
-def fsdp_gradients_in_two_dimensions(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("replicated-output", mesh=GRID)
+def fsdp_gradients_in_two_dimensions(mesh):
     params = mlp(mesh, ("data", "model"), ("model", "data"))
     return jax.grad(loss), (params, on(mesh, (B, D), "data"))
 
 
 @bad("replicated-output", also=("moved-output", "unrequested-reshard"))
-def fsdp_gradients_beside_other_weights(devices):
-    mesh = auto(devices, data=8)
-
+def fsdp_gradients_beside_other_weights(mesh):
     def f(params, old, x):
         near = jnp.mean((params["w1"] - old["v1"]) ** 2)
         return jax.grad(lambda params: loss(params, x))(params), near
@@ -1339,10 +1188,10 @@ def fsdp_gradients_beside_other_weights(devices):
     return f, (*args, on(mesh, (B, D), "data"))
 
 
-@bad("moved-output", "unrequested-reshard", also=("replicated-output",))
-def gradients_of_more_layers(devices):
-    mesh = auto(devices, data=4)
-
+@bad(
+    "moved-output", "unrequested-reshard", also=("replicated-output",), mesh={"data": 4}
+)
+def gradients_of_more_layers(mesh):
     def f(params, x):
         def loss(params):
             h = jnp.tanh(x @ params["w1"])
@@ -1355,17 +1204,14 @@ def gradients_of_more_layers(devices):
     return f, (params, on(mesh, (B, D), "data"))
 
 
-@bad("replicated-output")
-def sum_of_two_shardings(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("replicated-output", mesh=GRID)
+def sum_of_two_shardings(mesh):
     args = on(mesh, (B, F), "data", "model"), on(mesh, (B, F), "model", "data")
     return lambda x, y: x + y, args
 
 
-@bad("replicated-output")
-def one_square_gradient(devices):
-    mesh = auto(devices, data=4)
-
+@bad("replicated-output", mesh={"data": 4})
+def one_square_gradient(mesh):
     def f(w, x):
         return jax.grad(lambda w, x: jnp.tanh(x @ w).mean())(w, x)
 
@@ -1373,34 +1219,29 @@ def one_square_gradient(devices):
 
 
 @bad("single-device-output")
-def optimizer_state_on_one_device(devices):
-    mesh = auto(devices, data=8)
+def optimizer_state_on_one_device(mesh):
     params = mlp(mesh, ("data",), ("data",))
     return optax.adam(1e-3).init, (params,)
 
 
-@bad("single-device-output")
-def zeros_like_on_one_device(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("single-device-output", mesh=GRID)
+def zeros_like_on_one_device(mesh):
     return jnp.zeros_like, (on(mesh, (D, F), "data", "model"),)
 
 
-@bad("gathered-output", also=("unrequested-reshard",))
-def two_rows_more(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("gathered-output", also=("unrequested-reshard",), mesh=GRID)
+def two_rows_more(mesh):
     f = lambda x: jnp.concatenate([x, x[:2]])  # noqa: E731
     return f, (on(mesh, (B, F), "data"),)
 
 
 @bad("gathered-output")
-def last_row_cut_off(devices):
-    mesh = auto(devices, data=8)
+def last_row_cut_off(mesh):
     return lambda x: x[:-1], (on(mesh, (B, F), "data"),)
 
 
-@bad("gathered-output")
-def heads_that_do_not_divide(devices):
-    mesh = auto(devices, model=8)
+@bad("gathered-output", mesh={"model": 8})
+def heads_that_do_not_divide(mesh):
     f = lambda x: x.reshape(B, 4, 32) * 2  # noqa: E731
     return f, (on(mesh, (B, F), None, "model"),)
 
@@ -1409,39 +1250,33 @@ def heads_that_do_not_divide(devices):
 
 
 @bad("unrequested-reshard")
-def fsdp_step_without_constraints(devices):
-    mesh = auto(devices, data=8)
+def fsdp_step_without_constraints(mesh):
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
     return sgd(loss), args, {"carry": 1}
 
 
 @bad("unrequested-reshard")
-def scanned_fsdp_without_constraints(devices):
-    mesh = auto(devices, data=8)
+def scanned_fsdp_without_constraints(mesh):
     ws = stack(mesh, (None, "data"), (None, "data"))
     loss = lambda ws, x: jnp.mean(layers(x, ws) ** 2)  # noqa: E731
     jit = {"out_shardings": (like(ws), to(mesh))}
     return sgd(loss), (ws, on(mesh, (B, D), "data")), {"jit": jit}
 
 
-@bad("unrequested-reshard")
-def rope_with_cut_heads(devices):
-    mesh = auto(devices, model=8)
+@bad("unrequested-reshard", mesh={"model": 8})
+def rope_with_cut_heads(mesh):
     f = lambda x: jnp.concatenate([-x[..., 32:], x[..., :32]], -1)  # noqa: E731
     return f, (on(mesh, (32 * B, 64), None, "model"),)
 
 
 @bad("unrequested-reshard")
-def moved_into_a_shard_map(devices):
-    mesh = auto(devices, data=8)
+def moved_into_a_shard_map(mesh):
     f = mapped(mesh, lambda x: x * 2, P("data"), P("data"))
     return f, (on(mesh, (F, F), None, "data"),)
 
 
-@bad("gathered-reshard")
-def constraint_by_way_of_the_whole(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("gathered-reshard", mesh=GRID)
+def constraint_by_way_of_the_whole(mesh):
     def f(x, y):
         return y + pin(x * 2, mesh, None, ("data", "model"), None)
 
@@ -1449,10 +1284,8 @@ def constraint_by_way_of_the_whole(devices):
     return f, (args, on(mesh, (B, B, B), None, ("data", "model")))
 
 
-@bad("gathered-reshard")
-def features_to_batch_over_more_axes(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("gathered-reshard", mesh=GRID)
+def features_to_batch_over_more_axes(mesh):
     def f(table, words):
         return jnp.mean(pin(table[words], mesh, "data") ** 2)
 
@@ -1461,9 +1294,8 @@ def features_to_batch_over_more_axes(devices):
 
 
 @bad("redundant-work", also=("gathered-reshape", "gathered-output"))
-def query_heads_cut_in_parts(devices):
+def query_heads_cut_in_parts(mesh):
     """Six heads on eight devices: groups of devices do the same scores."""
-    mesh = auto(devices, data=8)
 
     def f(x):
         q = x.reshape(16, 32, 6, -1)
@@ -1472,10 +1304,8 @@ def query_heads_cut_in_parts(devices):
     return f, (on(mesh, (16, 32, 96), None, None, "data"),)
 
 
-@bad("gathered-reshape", also=("redundant-work",))
-def heads_that_do_not_divide_inside(devices):
-    mesh = auto(devices, data=2, model=4)
-
+@bad("gathered-reshape", also=("redundant-work",), mesh={"data": 2, "model": 4})
+def heads_that_do_not_divide_inside(mesh):
     def f(x, w):
         q = (x @ w).reshape(B, S, 6, -1)
         return attend(q, q, q).sum()
@@ -1483,10 +1313,8 @@ def heads_that_do_not_divide_inside(devices):
     return f, (on(mesh, (B, S, D), "data"), on(mesh, (D, 96), None, "model"))
 
 
-@bad("gathered-reshape", tpu=())
-def sequence_merged_with_batch(devices):
-    mesh = auto(devices, model=8)
-
+@bad("gathered-reshape", tpu=(), mesh={"model": 8})
+def sequence_merged_with_batch(mesh):
     def f(x, w):
         return (jnp.tanh(x @ w).reshape(-1, F) ** 2).mean(0)
 
@@ -1494,21 +1322,18 @@ def sequence_merged_with_batch(devices):
 
 
 @bad("gathered-operand")
-def cumsum_along_the_cut(devices):
-    mesh = auto(devices, data=8)
+def cumsum_along_the_cut(mesh):
     return lambda x: jnp.cumsum(x, 0), (on(mesh, (B, F), "data"),)
 
 
 @bad("gathered-operand", until=(0, 12), tpu=("redundant-work",))
-def fft_along_the_other(devices):
-    mesh = auto(devices, data=8)
+def fft_along_the_other(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     return lambda x: jnp.fft.fft(x, axis=1), (on(mesh, (D, F), "data"),), {"jit": jit}
 
 
 @bad("gathered-operand", tpu=())
-def fixed_rows_set(devices):
-    mesh = auto(devices, data=8)
+def fixed_rows_set(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     return lambda x: x.at[0:3].set(1.0), (on(mesh, (B, F), "data"),), {"jit": jit}
 
@@ -1517,15 +1342,12 @@ def fixed_rows_set(devices):
 
 
 @bad("padded-constraint")
-def ten_rows_for_eight(devices):
-    mesh = auto(devices, data=8)
+def ten_rows_for_eight(mesh):
     return lambda x: (pin(x * 2, mesh, "data") ** 2).sum(), (on(mesh, (10, F)),)
 
 
-@bad("padded-constraint")
-def columns_that_do_not_divide(devices):
-    mesh = auto(devices, data=2, model=4)
-
+@bad("padded-constraint", mesh={"data": 2, "model": 4})
+def columns_that_do_not_divide(mesh):
     def f(x):
         h = pin(x * 2, mesh, "data", "model")
         return lax.fori_loop(
@@ -1536,29 +1358,24 @@ def columns_that_do_not_divide(devices):
 
 
 @bad("dropped-constraint", also=("gathered-output",))
-def nine_rows_returned(devices):
-    mesh = auto(devices, data=8)
+def nine_rows_returned(mesh):
     return lambda x: pin(x, mesh, "data"), (on(mesh, (9, F)),)
 
 
 @bad("dropped-constraint")
-def device_put_in_jit(devices):
-    mesh = auto(devices, data=8)
+def device_put_in_jit(mesh):
     f = lambda x: jax.device_put(x * 2, to(mesh, None, "data")) + 1  # noqa: E731
     return f, (on(mesh, (B, F), "data"),)
 
 
 @bad("dropped-constraint")
-def device_put_of_a_product(devices):
-    mesh = auto(devices, data=8)
+def device_put_of_a_product(mesh):
     f = lambda x, w: jax.device_put(x @ w, to(mesh, None, "data")) + 1  # noqa: E731
     return f, (on(mesh, (B, D), "data"), on(mesh, (D, F)))
 
 
 @bad("dropped-constraint")
-def device_put_in_a_branch(devices):
-    mesh = auto(devices, data=8)
-
+def device_put_in_a_branch(mesh):
     def f(x):
         return lax.cond(
             x.sum() > 0,
@@ -1570,10 +1387,8 @@ def device_put_in_a_branch(devices):
     return f, (on(mesh, (B, F), "data"),)
 
 
-@bad("dropped-constraint")
-def device_put_of_a_tree(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("dropped-constraint", mesh=GRID)
+def device_put_of_a_tree(mesh):
     def f(params, x):
         params = jax.device_put(params, to(mesh))
         return loss(params, x)
@@ -1584,16 +1399,14 @@ def device_put_of_a_tree(devices):
 # --- Bad programs: loops and lookups ------------------------------------------------
 
 
-@bad("gathered-stack")
-def scan_over_cut_layers(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("gathered-stack", mesh=GRID)
+def scan_over_cut_layers(mesh):
     ws = stack(mesh, ("data", None, "model"), ("data", "model"))
     return layers, (on(mesh, (B, D), "data"), ws)
 
 
-@bad("gathered-stack")
-def gradients_over_cut_layers(devices):
-    mesh = auto(devices, data=4)
+@bad("gathered-stack", mesh={"data": 4})
+def gradients_over_cut_layers(mesh):
     ws = stack(mesh, ("data",), ("data",))
     loss = lambda ws, x: jnp.mean(layers(x, ws, remat=True) ** 2)  # noqa: E731
     jit = {"out_shardings": like(ws)}
@@ -1601,9 +1414,7 @@ def gradients_over_cut_layers(devices):
 
 
 @bad("gathered-stack")
-def loop_over_cut_layers(devices):
-    mesh = auto(devices, data=8)
-
+def loop_over_cut_layers(mesh):
     def f(ws, x):
         return lax.fori_loop(0, 8, lambda i, h: jnp.tanh(h @ ws[i]), x)
 
@@ -1611,22 +1422,18 @@ def loop_over_cut_layers(devices):
 
 
 @bad("gathered-stack")
-def map_over_a_cut_batch(devices):
-    mesh = auto(devices, data=8)
+def map_over_a_cut_batch(mesh):
     return lambda x: lax.map(jnp.sin, x), (on(mesh, (D, F), "data"),)
 
 
 @bad("gathered-embedding")
-def table_made_whole(devices):
-    mesh = auto(devices, data=8)
+def table_made_whole(mesh):
     args = on(mesh, (64 * V, D), "data"), ids(mesh, (B, S), "data")
     return lambda table, words: pin(table, mesh)[words], args
 
 
-@bad("gathered-embedding")
-def one_word_of_a_table(devices):
-    mesh = auto(devices, model=8)
-
+@bad("gathered-embedding", mesh={"model": 8})
+def one_word_of_a_table(mesh):
     def f(table, word):
         return lax.dynamic_index_in_dim(table, word)
 
@@ -1634,19 +1441,15 @@ def one_word_of_a_table(devices):
 
 
 @bad("loop-collective")
-def loop_until_all_are_done(devices):
-    mesh = auto(devices, data=8)
-
+def loop_until_all_are_done(mesh):
     def f(x):
         return lax.while_loop(lambda x: (x < 2).any(), lambda x: x + 0.1, x)
 
     return f, (on(mesh, (8 * F, 2), "data"),)
 
 
-@bad("loop-collective")
-def loop_until_small(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("loop-collective", mesh=GRID)
+def loop_until_small(mesh):
     def f(x):
         def unfinished(state):
             return jnp.linalg.norm(state[0]) > 1e-3
@@ -1659,24 +1462,20 @@ def loop_until_small(devices):
 # --- Bad programs: repeated work ----------------------------------------------------
 
 
-@bad("idle-axis")
-def batch_over_one_of_two_axes(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("idle-axis", mesh=GRID)
+def batch_over_one_of_two_axes(mesh):
     args = mlp(mesh, (), ()), on(mesh, (B, D), "data")
     return sgd(loss), args, {"carry": 1}
 
 
-@bad("idle-axis")
-def rows_of_a_weight_over_the_batch_axis(devices):
-    mesh = auto(devices, data=4, model=2)
+@bad("idle-axis", mesh=GRID)
+def rows_of_a_weight_over_the_batch_axis(mesh):
     args = on(mesh, (B, D), "model"), on(mesh, (D, F), None, "model")
     return lambda x, w: x @ w, args
 
 
-@bad("redundant-work")
-def half_of_the_products_cut(devices):
-    mesh = auto(devices, data=4, model=2)
-
+@bad("redundant-work", mesh=GRID)
+def half_of_the_products_cut(mesh):
     def f(x, w, v):
         return jnp.tanh(x @ w), jnp.tanh(x @ v)
 
@@ -1684,10 +1483,8 @@ def half_of_the_products_cut(devices):
     return f, (*args, on(mesh, (D, F)))
 
 
-@bad("redundant-work")
-def head_repeated(devices):
-    mesh = auto(devices, data=2, model=4)
-
+@bad("redundant-work", mesh={"data": 2, "model": 4})
+def head_repeated(mesh):
     def f(x, w1, w2, head):
         return jnp.tanh(jnp.tanh(x @ w1) @ w2) @ head
 
@@ -1699,8 +1496,7 @@ def head_repeated(devices):
 
 
 @bad("sharding-drift", only="cpu")
-def state_never_placed(devices):
-    mesh = auto(devices, data=8)
+def state_never_placed(mesh):
     params = {
         "w1": jax.ShapeDtypeStruct((D, F), jnp.float32),
         "w2": jax.ShapeDtypeStruct((F, D), jnp.float32),
@@ -1709,9 +1505,7 @@ def state_never_placed(devices):
 
 
 @bad("sharding-drift", only="cpu")
-def step_count_never_placed(devices):
-    mesh = auto(devices, data=8)
-
+def step_count_never_placed(mesh):
     def step(state, x):
         return {"w": state["w"] - x.T @ x, "n": state["n"] + 1}
 
@@ -1720,8 +1514,7 @@ def step_count_never_placed(devices):
 
 
 @bad("sharding-drift", also=("gathered-output",))
-def sharding_changed_by_the_step(devices):
-    mesh = auto(devices, data=8)
+def sharding_changed_by_the_step(mesh):
     jit = {"out_shardings": to(mesh, None, "data")}
     f = lambda w, x: w - x.T @ x  # noqa: E731
     return (
@@ -1732,9 +1525,7 @@ def sharding_changed_by_the_step(devices):
 
 
 @bad("sharding-drift")
-def dtype_changed_by_the_step(devices):
-    mesh = auto(devices, data=8)
-
+def dtype_changed_by_the_step(mesh):
     def step(w, x):
         return w - x.T @ x
 
@@ -1743,22 +1534,19 @@ def dtype_changed_by_the_step(devices):
 
 
 @bad("donation-ignored")
-def donated_for_another_sharding(devices):
-    mesh = auto(devices, data=8)
+def donated_for_another_sharding(mesh):
     jit = {"donate_argnums": 0, "out_shardings": to(mesh)}
     return lambda x: x + 1, (on(mesh, (B, 2 * F), "data"),), {"jit": jit}
 
 
 @bad("donation-ignored")
-def donated_for_another_dtype(devices):
-    mesh = auto(devices, data=8)
+def donated_for_another_dtype(mesh):
     f = lambda x: x.astype(jnp.bfloat16)  # noqa: E731
     return f, (on(mesh, (B, 2 * F), "data"),), {"jit": {"donate_argnums": 0}}
 
 
 @bad("donation-ignored")
-def donated_batch(devices):
-    mesh = auto(devices, data=8)
+def donated_batch(mesh):
     args = mlp(mesh, (), ()), on(mesh, (8 * B, D), "data")
     return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": (0, 1)}}
 

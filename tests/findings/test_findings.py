@@ -387,10 +387,10 @@ def test_lines_are_named_as_the_caller_names_them():
 
 
 def test_of_a_compiled_function_only_what_its_text_shows():
-    f, args = BAD["scan_over_cut_layers"].build(np.array(jax.devices()))
+    f, args = BAD["scan_over_cut_layers"].on(jax.devices())
     compiled = jax.jit(f).lower(*args).compile()
     assert codes(spmd.xray(compiled).findings) == {"gathered-stack"}
-    f, args = BAD["fsdp_gradients_not_asked_for"].build(np.array(jax.devices()))
+    f, args = BAD["fsdp_gradients_not_asked_for"].on(jax.devices())
     assert spmd.xray(jax.jit(f).lower(*args).compile()).findings == ()
     traced = spmd.xray(jax.jit(f).trace(*args)).findings
     assert {"replicated-output", "moved-output"} <= codes(traced)
@@ -420,7 +420,7 @@ def params_and_batch():
     ],
 )
 def test_the_gradients_are_as_large_as_is_said(name, times):
-    f, _ = ALL[name].build(np.array(jax.devices()))
+    f, _ = ALL[name].on(jax.devices())
     params, x = params_and_batch()
     new, _ = jax.jit(f)(params, x)
     right = jax.grad(programs.loss)(params, x)
@@ -430,7 +430,7 @@ def test_the_gradients_are_as_large_as_is_said(name, times):
 
 
 def test_unchecked_outputs_are_wrong():
-    f, _ = BAD["block_sum_unchecked"].build(np.array(jax.devices()))
+    f, _ = BAD["block_sum_unchecked"].on(jax.devices())
     x = numbers((B, F))
     got = np.asarray(jax.jit(f)(x))
     np.testing.assert_allclose(got, x[: B // 8].sum(0), rtol=1e-5, atol=1e-5)
@@ -442,18 +442,18 @@ def test_unchecked_outputs_are_wrong():
     [("same_dropout_in_each_block", 1), ("dropout_of_each_device", 8)],
 )
 def test_random_numbers_are_as_different_as_is_said(name, different):
-    f, _ = ALL[name].build(np.array(jax.devices()))
+    f, _ = ALL[name].on(jax.devices())
     kept = np.asarray(jax.jit(f)(jax.random.key(0), np.ones((B, F), np.float32)))
     blocks = {block.tobytes() for block in np.split(kept, 8)}
     assert len(blocks) == different
 
 
 def test_constraints_are_dropped_as_is_said():
-    f, _ = BAD["device_put_in_jit"].build(np.array(jax.devices()))
+    f, _ = BAD["device_put_in_jit"].on(jax.devices())
     mesh = Mesh(np.array(jax.devices()), ("data",))
     x = jax.device_put(numbers((B, F)), NamedSharding(mesh, P("data")))
     assert jax.jit(f)(x).sharding.is_equivalent_to(x.sharding, 2)
-    f, _ = BAD["nine_rows_returned"].build(np.array(jax.devices()))
+    f, _ = BAD["nine_rows_returned"].on(jax.devices())
     assert jax.jit(f)(numbers((9, F))).sharding.is_fully_replicated
 
 
