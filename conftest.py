@@ -5,6 +5,10 @@ because a chapter compiles for a pod.
 """
 
 import os
+import signal
+
+# A background job starts with SIGINT ignored, as do its children. Tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 

@@ -12,6 +12,8 @@ from .site_reading import ROOT, SITE
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 READ = {"contents": "read"}
 PUBLISH = {"pages": "write", "id-token": "write"}
+NEWEST = "3.13"  # whose JAX made the outputs that the site shows
+UPLOADED = f"github.event_name == 'push' && matrix.python == '{NEWEST}'"
 TESTS, UPLOAD, DEPLOY = (
     ".ci/run",
     "actions/upload-pages-artifact",
@@ -68,8 +70,11 @@ def _upload(name: str, job: dict, does: list[str]) -> list[str]:
     step = job["steps"][at]
     if ROOT / step["with"]["path"] != SITE:
         found.append(f"{name}: {step['with']['path']} is not the site")
-    if step.get("if") != "github.event_name == 'push'":
-        found.append(f"{name}: a pull request is uploaded")
+    if step.get("if") != UPLOADED:
+        found.append(f"{name}: not only the newest Python's site of a push is uploaded")
+    pythons = job["strategy"]["matrix"]["python"]
+    if pythons[0] != NEWEST or job["env"].get("PYTHON") != "python${{ matrix.python }}":
+        found.append(f"{name}: {NEWEST} has no job of its own")
     return found
 
 
@@ -124,7 +129,8 @@ def spoil(change) -> list[str]:
         (lambda w, t, p: p["steps"][0].update(uses=DEPLOY), "without a version"),
         (lambda w, t, p: t["steps"].insert(3, {"run": "make book"}), "not what"),
         (lambda w, t, p: t["steps"][3]["with"].update(path="book"), "not the site"),
-        (lambda w, t, p: t["steps"][3].pop("if"), "a pull request is uploaded"),
+        (lambda w, t, p: t["steps"][3].pop("if"), "not only the newest"),
+        (lambda w, t, p: t["env"].pop("PYTHON"), "has no job of its own"),
         (lambda w, t, p: p.pop("needs"), "does not wait"),
         (lambda w, t, p: p.pop("if"), "a pull request is published"),
         (lambda w, t, p: w[True].update(push=None), "another branch"),

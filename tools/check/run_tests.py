@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from tools.book.book import ROOT
+from tools.book.book import ROOT, makes_outputs
 
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
@@ -120,8 +120,9 @@ def short_tier(steps: Steps, python: Path) -> None:
 
 def long_tier(steps: Steps, python: Path) -> None:
     """What `make test-all` adds on the first Python."""
+    apart = [] if makes_outputs() else _of_no_jax()
     steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
-    steps.run("long tests", *tests(python, "long"))
+    steps.run("long tests", *tests(python, "long", *apart))
     steps.run("exercises on 64 devices", *pod(python))
 
 
@@ -130,24 +131,25 @@ def other_jax(steps: Steps) -> str:
     if os.environ.get("ONLY_FIRST"):
         return "second Python: left out (ONLY_FIRST is set)"
     find = "source tools/env/python.sh; find_python 3.11"
-    search = subprocess.run(
-        ["bash", "-c", find], cwd=ROOT, capture_output=True, text=True
-    )
-    found = search.stdout.strip()
-    if not found:
+    shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
+    oldest = shell.stdout.decode().strip()
+    if not oldest:
         return "second Python: no 3.11 runs here, so its JAX was not tried"
-    words = f"second Python: {found} ({_version(found)})"
-    if sys.version_info[:2] == (3, 11):
-        return f"{words}, the same as the first, so not run twice"
-    make = ("bash", "tools/env/environment.sh", OLDEST.name, found)
-    if steps.run(f"second environment, {found}", *make):
+    words = f"second Python: {oldest} ({_version(oldest)})"
+    if not makes_outputs():
+        return f"{words}, whose JAX is the first's, so not run twice"
+    make = ("bash", "tools/env/environment.sh", OLDEST.name, oldest)
+    if steps.run(f"second environment, {oldest}", *make):
         python = OLDEST / "bin" / "python"
-        apart = [f"--ignore=tests/{name}" for name in ONE_JAX]
-        everything = tests(python, "long or not long", *apart)
+        everything = tests(python, "long or not long", *_of_no_jax())
         steps.run("second environment: every notebook", *notebooks(python))
         steps.run("second environment: tests", *everything)
         steps.run("second environment: exercises on 64 devices", *pod(python))
     return words
+
+
+def _of_no_jax() -> list[str]:
+    return [f"--ignore=tests/{name}" for name in ONE_JAX]
 
 
 def _version(python: str) -> str:
