@@ -1,7 +1,9 @@
 """A function of a notebook as a program: its text, and what it uses from around it."""
 
 import ast
+import contextlib
 import inspect
+import re
 import symtable
 import sys
 import textwrap
@@ -113,13 +115,17 @@ def _is_own_function(
 
 
 def _source(function: FunctionType) -> str:
-    try:
-        return textwrap.dedent(inspect.getsource(function)).rstrip()
-    except (OSError, TypeError):
-        raise NotUnderstood(
-            f"launch: the text of {function.__name__} is not to be found: define it in"
-            " a cell or a file, or give the program as a text"
-        ) from None
+    """The text of a function, where Python has kept it."""
+    with contextlib.suppress(OSError, TypeError):
+        text = textwrap.dedent(inspect.getsource(function)).rstrip()
+        # Texts that are run without a file have one name in common, "<string>".
+        name = function.__code__.co_name
+        if name == "<lambda>" or re.search(rf"^(async )?def {name}\b", text, re.M):
+            return text
+    raise NotUnderstood(
+        f"launch: the text of {function.__name__} is not to be found: define it in"
+        " a cell or a file, or give the program as a text"
+    )
 
 
 def _names_used(text: str) -> list[str]:

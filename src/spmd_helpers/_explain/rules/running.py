@@ -168,7 +168,7 @@ RULES: tuple[RuleFields, ...] = (
         "says": "Array has been deleted with shape=TYPE",
         "means": "The array was donated (donate_argnums) or deleted: its memory now"
         " holds the result. A cell that donates can't run twice on the same array."
-        " (Before jax 0.11.1, on several CPU devices, Python itself can end instead.)",
+        " Before jax 0.11.1, on several CPU devices, Python itself can end instead.",
         "instead": "params = step(params, batch)  # put the result under the same name",
         "chapter": LOOP,
     },
