@@ -7,12 +7,12 @@ because a chapter compiles for a pod.
 import os
 import signal
 
-# A background job starts with SIGINT ignored, as do its children. Tests send it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
+
+# A background job starts with SIGINT ignored, as do its children. Tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a course folder gets: nbgrader runs it, there.
 collect_ignore = ["src/spmd_grading/course_folder"]

@@ -106,6 +106,7 @@ def test_some_chapter_takes_fewer():
     assert (2, 4) in SMALLER
 
 
+@pytest.mark.long("chapters run again, on fewer devices")
 @pytest.mark.parametrize(("number", "there"), SMALLER)
 def test_a_solved_chapter_runs_on_fewer(number, there, kept):
     notebook = ROOT / "solutions" / f"{MASTERS[number].stem}.ipynb"
@@ -116,6 +117,7 @@ def test_a_solved_chapter_runs_on_fewer(number, there, kept):
     assert f"data={there}" in done.stdout or f"over {there} devices" in done.stdout
 
 
+@pytest.mark.long("chapters run again, on fewer devices")
 def test_a_chapter_that_needs_eight_is_seen(tmp_path, kept):
     text = (ROOT / "solutions" / f"{MASTERS[2].stem}.ipynb").read_text("utf8")
     eight = tmp_path / "eight.ipynb"

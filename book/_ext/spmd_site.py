@@ -154,7 +154,8 @@ def say_versions(app, pagename, templatename, context, doctree):
     facts = json.loads(path.read_text("utf8"))["metadata"].get("spmd", {})
     made = facts.get("made_with")
     if made:
-        versions = ", ".join(f"{name} {version}" for name, version in made.items())
+        first = sorted(made, key=lambda name: (name != "jax", name))
+        versions = ", ".join(f"{name} {made[name]}" for name in first)
         line = f"Outputs made with {versions}."
         context["body"] += f'<p class="spmd-made-with">{html.escape(line)}</p>'
 

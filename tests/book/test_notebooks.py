@@ -430,6 +430,7 @@ def test_nbval_sees_a_changed_output(copy_of_made):
     assert check_notebooks.main(["-q"], copy_of_made) == 1
 
 
+@pytest.mark.long("a notebook run twice more, by nbval")
 @pytest.mark.parametrize("newest", [True, False])
 def test_a_cell_that_differs_only_has_to_run_elsewhere(tmp_path, monkeypatch, newest):
     make(*scratch(tmp_path, MASTER.replace("claim-3", DIFFERS)))

@@ -12,6 +12,8 @@ from tools.book.build_site import build, without_solutions
 
 from .site_reading import ROOT, SITE, pages, reading
 
+pytestmark = pytest.mark.long("the site built in other ways")
+
 # Mathematics, if a page has some.
 
 CONF = """

@@ -6,6 +6,8 @@ import pytest
 
 from .site_reading import HARD_TO_READ, PAGES, SITE, reading, serving
 
+pytestmark = pytest.mark.long("pages without scripts, on paper, without motion")
+
 CHAPTER = "notebooks/14_roofline.html"
 SOLVED = "solutions/03_mesh_and_partitionspec.html"
 WIDGETS = {

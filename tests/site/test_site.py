@@ -164,7 +164,31 @@ def looked(browser, served, from_folder):
     return ask
 
 
-every_page = pytest.mark.parametrize("name", PAGES)
+# A page of each kind; the others are made by the same means.
+QUICK_PAGES = (
+    "book/index.html",
+    "book/install.html",
+    "notebooks/03_mesh_and_partitionspec.html",
+    "solutions/06_misplaced_weight.html",
+)
+ALL_PAGES = pytest.mark.long("every page in a browser, but for one of each kind")
+
+
+def _page(number: int, name: str):
+    """Two processes share the pages; all that is asked of one is asked in one."""
+    marks = [pytest.mark.xdist_group(f"site {number % 2}")]
+    if name not in QUICK_PAGES:
+        marks.append(ALL_PAGES)
+    return pytest.param(name, marks=marks)
+
+
+every_page = pytest.mark.parametrize(
+    "name", [_page(number, name) for number, name in enumerate(PAGES)]
+)
+
+
+def test_there_is_a_page_of_each_kind():
+    assert set(QUICK_PAGES) <= set(PAGES)
 
 
 @every_page
@@ -246,6 +270,7 @@ def test_tables_are_shown():
     assert len(WITH_TABLES) >= 2
 
 
+@ALL_PAGES
 @pytest.mark.parametrize("name", WITH_TABLES)
 def test_what_the_package_shows_is_dark_in_the_dark(looked, name):
     assert set(looked(name).grounds) == {"rgba(0, 0, 0, 0)"}

@@ -12,6 +12,8 @@ import pytest
 from spmd_helpers import load_measured
 from tools.measure import runner
 
+pytestmark = pytest.mark.long("rehearsals on CPU devices of what measures cards")
+
 ROOT = Path(__file__).parents[2]
 
 
