@@ -55,7 +55,7 @@ def _stages(chapter: str) -> dict[str, tuple[dict, str, str, str]]:
     """Exercise -> (names before it, its check, its solution, its stub)."""
     stages, problem = _played(chapter)
     if "BackendStarted" in problem and jax.device_count() < 64:
-        pytest.skip("needs more devices: SPMD_TEST_DEVICES=64, as in `make test`")
+        pytest.skip("needs more devices: SPMD_TEST_DEVICES=64, as in `make test-all`")
     if problem:
         raise AssertionError(f"solutions/{chapter}: {problem}")
     return stages

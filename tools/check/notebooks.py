@@ -2,7 +2,6 @@
 
     python -m tools.check.notebooks              all: stored outputs must come out again
     python -m tools.check.notebooks solutions    those of this folder
-    python -m tools.check.notebooks --lax        cells must run, outputs may differ
 
 Outputs are the same on every JAX that the book speaks of, but for cells with the tag
 `differs-with-jax`, whose text says what differs: on another JAX than the one that made
@@ -43,9 +42,8 @@ def _copy(path: Path, folder: Path) -> Path:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    how = "--nbval-lax" if "--lax" in arguments else "--nbval"
     folders = [a for a in arguments if a in FOLDERS] or FOLDERS
-    rest = [a for a in arguments if a != "--lax" and a not in FOLDERS]
+    rest = [a for a in arguments if a not in FOLDERS]
     chosen = [p for p in read_book(root).generated() if p.parent.name in folders]
     if not chosen:
         print("no notebooks to check: run `make notebooks`", file=sys.stderr)
@@ -55,7 +53,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
     command = [
         *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--noconftest"),
         *("-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadfile"),
-        *(how, "--nbval-current-env", f"--nbval-cell-timeout={SECONDS}"),
+        *("--nbval", "--nbval-current-env", f"--nbval-cell-timeout={SECONDS}"),
         f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval_sanitize.cfg'}",
         *(rest or ["-q"]),
         *map(str, chosen),
