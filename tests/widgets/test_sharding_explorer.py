@@ -641,8 +641,14 @@ def test_the_widget_takes_what_sharding_takes():
     assert spmd.ShardingExplorer().state == {}
     with pytest.raises(spmd.NotUnderstood, match="1 to 4 dimensions"):
         spmd.ShardingExplorer((), P(), mesh={"x": 2})
-    with pytest.raises(spmd.NotDivisible):
-        spmd.ShardingExplorer((3,), P("x"), mesh={"x": 2})
+    on_mesh = NamedSharding(mesh, P("data"))
+    for error, given, its_mesh in (
+        (spmd.NotDivisible, ((3,), P("x")), {"x": 2}),
+        (spmd.MeshMismatch, ((6, 8), on_mesh), {"x": 2}),
+    ):
+        with pytest.raises(error) as refused:
+            spmd.ShardingExplorer(*given, mesh=its_mesh)
+        assert len(refused.traceback) == 2  # this line, and the one that raises
 
 
 MODEL = """async (given) => {

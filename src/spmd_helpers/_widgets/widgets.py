@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._errors import MissingLibrary, NotUnderstood, SpecError
+from .._errors import MeshMismatch, MissingLibrary, NotUnderstood, SpecError
 from .._hardware.chips import Chip
 from .._matmul.matmul import Spec, matmul
 from .._shardings.from_jax import sharding as read_sharding
@@ -24,6 +24,10 @@ except ModuleNotFoundError as error:
         f"the widgets need {error.name}, which is not installed: run  %pip install"
         " anywidget  and restart the kernel."
     ) from None
+
+
+# What a reader gives wrongly: the error shows its sentence, without lines from here.
+_REFUSED = (MeshMismatch, NotUnderstood, SpecError)
 
 
 class _Widget(anywidget.AnyWidget):
@@ -61,6 +65,7 @@ class ShardingExplorer(_Widget):
         NotUnderstood: what is given is no array, or has no or more than 4 dimensions,
             or its mesh more than 3 axes.
         SpecError: the spec does not fit.
+        MeshMismatch: `mesh` is not the mesh that `x` or `sharding` is on.
         MissingLibrary: anywidget is not there.
 
     Used from chapter 03 on, and on the book's front page.
@@ -83,7 +88,7 @@ class ShardingExplorer(_Widget):
                 else read_sharding(x, sharding, mesh=mesh, dtype=dtype)
             )
             super().__init__(state={} if info is None else _state(info))
-        except (NotUnderstood, SpecError) as error:
+        except _REFUSED as error:
             raise error.with_traceback(None) from None
 
 
@@ -134,7 +139,7 @@ class MatmulExplorer(_Widget):
         try:
             state = {} if sizes is None else _product(sizes, a, b, mesh, out, dtype)
             super().__init__(state=state)
-        except (NotUnderstood, SpecError) as error:
+        except _REFUSED as error:
             raise error.with_traceback(None) from None
 
 
@@ -213,7 +218,7 @@ class MemoryCalculator(_Widget):
     ) -> None:
         try:
             super().__init__(state=_memory(model, chip, mesh, batch, how))
-        except (NotUnderstood, SpecError) as error:
+        except _REFUSED as error:
             raise error.with_traceback(None) from None
 
 
