@@ -5,11 +5,13 @@ SHELL := /bin/bash
 
 # Without one a new .venv takes the newest Python here that the tests run on.
 PYTHON ?=
+# Of `make hardware` it is the Python whose JAX sees the cards, not that of .venv.
+NAMED = $(if $(filter hardware,$(MAKECMDGOALS)),,$(PYTHON))
 VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## list these commands
-	@echo "make ... (PYTHON=python3.12 make ... takes that Python for a new .venv)"
+	@echo "make ... (PYTHON=python3.12 make ... takes that Python for .venv)"
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 book: environment ## build the site, and offline.zip of it, into _build/html
@@ -18,11 +20,11 @@ book: environment ## build the site, and offline.zip of it, into _build/html
 test: environment ## prove what no change may break, in minutes
 	@$(BIN)/python -m tools.check.run_tests
 
-test-all: environment ## all of it: the long tests too, and on the oldest JAX (ONLY_FIRST=1: not)
+test-all: environment ## all of it: the long tests too, and on the oldest JAX (ONLY_FIRST=1 leaves that out)
 	@$(BIN)/python -m tools.check.run_tests --all
 
 next: ## say what the newest JAX, pinned or not, changes: outputs, sentences, rules, tests
-	@bash tools/env/next.sh $(VENV)-next "$(PYTHON)"
+	@GOAL=next bash tools/env/next.sh $(VENV)-next "$(PYTHON)"
 	@$(VENV)-next/bin/python -m tools.check.next_jax
 
 lab: environment ## open your own copies of the notebooks (my-notebooks/) in JupyterLab
@@ -43,7 +45,7 @@ bench: environment ## compare speed and answers with what others make (PART=draw
 	@$(BIN)/python -m tools.bench $(PART)
 
 tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
-	@bash tools/env/tpu.sh $(VENV)-tpu "$(PYTHON)"
+	@GOAL=tpu bash tools/env/tpu.sh $(VENV)-tpu "$(PYTHON)"
 	@$(VENV)-tpu/bin/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
 
 hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
@@ -79,4 +81,4 @@ clean: ## remove what was built (neither .venv nor my-notebooks/)
 
 .PHONY: environment
 environment:
-	@GOAL="$(firstword $(MAKECMDGOALS))" bash tools/env/environment.sh $(VENV) "$(PYTHON)"
+	@GOAL="$(firstword $(MAKECMDGOALS))" bash tools/env/environment.sh $(VENV) "$(NAMED)"

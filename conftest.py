@@ -1,7 +1,7 @@
 """The physics of the tests: eight CPU devices, whatever the machine has.
 
-SPMD_TEST_DEVICES asks for another number: `make test` runs the exercises with 64,
-because a chapter compiles for a pod.
+SPMD_TEST_DEVICES asks for another number: `make test-all` runs the exercises of a
+chapter that compiles for a pod with 64.
 """
 
 import os

@@ -67,7 +67,8 @@ def pytest_sessionfinish(session):
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node, error):
     """Every process has collected all tests, so one speaks for all."""
-    node.config.stash[LONG] = Counter(getattr(node, "workeroutput", {}).get("long"))
+    if long := getattr(node, "workeroutput", {}).get("long"):
+        node.config.stash[LONG] = Counter(long)
 
 
 def _long_tests_said(config) -> list[str]:

@@ -413,7 +413,7 @@ def test_a_python_that_is_too_old(tmp_path):
     assert done.returncode == 1
     assert done.stderr == (
         f"This book needs Python 3.11 or newer; {old} is: 3.9.2.\n"
-        "Point at another one:  PYTHON=python3.12 make book\n"
+        "Point at another one:  PYTHON=/path/to/python3.13 make book\n"
     )
 
 
@@ -428,7 +428,7 @@ def test_a_python_that_is_not_there():
     assert done.returncode == 1
     assert done.stderr == (
         "This book needs Python 3.11 or newer, and nosuchpython was not found.\n"
-        "Point at another one:  PYTHON=python3.12 make book\n"
+        "Point at another one:  PYTHON=/path/to/python3.13 make book\n"
     )
 
 
@@ -449,11 +449,17 @@ def test_this_python_is_good_enough():
 # itself, and its pip is content.
 SHELL_PYTHON = """\
 case "$1 $2" in
+    *_base_executable*) echo "$0" ;;
     *print*) echo {major}.{minor}.0 ;;
     "-c "*) case "$2" in
         *"< (3, "*) want=${{2##*< (3, }}; exit $(({minor} < ${{want%%)*}})) ;;
         esac ;;
     "-m venv") mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+esac"""
+
+
+PIP_FAILS = """\
+    "-m pip") echo no network; exit 1 ;;
 esac"""
 
 
@@ -521,14 +527,18 @@ def small_checkout(tmp_path):
     return root
 
 
-def make_environment(root: Path, *python: str, **variables: str) -> str:
-    done = subprocess.run(
+def run_environment(root: Path, *python: str, **variables: str):
+    return subprocess.run(
         ["bash", "tools/env/environment.sh", ".venv", *python],
         cwd=root,
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
     )
+
+
+def make_environment(root: Path, *python: str, **variables: str) -> str:
+    done = run_environment(root, *python, **variables)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -550,7 +560,7 @@ def test_an_environment_of_an_older_python_is_made_again(small_checkout, tmp_pat
     Path(shell_python(tmp_path / "bin", 11)).rename(older)
     assert "Python 3.11.0" in make_environment(small_checkout, **path)
     Path(shell_python(tmp_path / "bin", 13)).rename(newer)
-    again = ".venv has an older Python than there is now: making it again"
+    again = ".venv has Python 3.11, and 3.13 is here now: making it again"
     said = make_environment(small_checkout, **path)
     assert again in said
     assert "Python 3.13.0" in said
@@ -561,6 +571,69 @@ def test_an_environment_of_an_older_python_is_made_again(small_checkout, tmp_pat
     (small_checkout / "pyproject.toml").write_text("# changed")
     assert again not in make_environment(small_checkout, **path)
     assert make_environment(small_checkout, **path) == ""
+
+
+def test_the_python_that_is_named_makes_the_environment(small_checkout, tmp_path):
+    """Also again, where the environment has another one."""
+    older = shell_python(tmp_path / "older", 11)
+    newer = shell_python(tmp_path / "newer", 13)
+    make_environment(small_checkout, older)
+    said = make_environment(small_checkout, newer)
+    assert f".venv has Python 3.11, and PYTHON names {newer}: making it again" in said
+    assert make_environment(small_checkout, newer) == ""
+    assert not (small_checkout / ".venv.old").exists()
+
+
+def test_what_cannot_be_replaced_comes_back(small_checkout, tmp_path):
+    """Without a network pip fails: what was there is there again, and its stamp."""
+    path = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PYENV_ROOT": "/nowhere"}
+    older, newer = (tmp_path / "bin" / f"python3.{minor}" for minor in (11, 13))
+    Path(shell_python(tmp_path / "bin", 11)).rename(older)
+    make_environment(small_checkout, **path)
+    (small_checkout / ".venv" / "mine").touch()
+    stamp = (small_checkout / ".venv" / ".installed").read_text()
+    broken = SHELL_PYTHON.removesuffix("esac") + PIP_FAILS
+    Path(stand_in(tmp_path / "bin", broken.format(major=3, minor=13))).rename(newer)
+    said = make_environment(small_checkout, **path)  # 3.11 still does
+    assert "3.13 is here now: making it again" in said
+    assert (small_checkout / ".venv" / "mine").exists()
+    assert (small_checkout / ".venv" / ".installed").read_text() == stamp
+    done = run_environment(small_checkout, str(newer), **path)
+    assert done.returncode == 1
+    assert "no network" in done.stderr
+    assert "What was in .venv before is there again." in done.stderr
+    assert (small_checkout / ".venv" / "mine").exists()
+
+
+def test_a_named_python_is_remembered_when_pip_fails(small_checkout, tmp_path):
+    path = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "PYENV_ROOT": "/nowhere"}
+    newer = tmp_path / "bin" / "python3.13"
+    Path(shell_python(tmp_path / "bin", 13)).rename(newer)
+    older = shell_python(tmp_path, 11)
+    make_environment(small_checkout, older, **path)
+    (small_checkout / "pyproject.toml").write_text("# changed")
+    python = small_checkout / ".venv" / "bin" / "python"
+    works = python.read_text()
+    python.write_text(works.removesuffix("esac\n") + PIP_FAILS)
+    assert run_environment(small_checkout, **path).returncode == 1
+    python.write_text(works)
+    assert "making it again" not in make_environment(small_checkout, **path)
+
+
+def test_an_environment_of_another_program_may_be_the_one_in_use(
+    small_checkout, tmp_path
+):
+    """Its Python is the newest on PATH, and goes with it: its base makes the new one."""
+    base = shell_python(tmp_path / "base", 13)
+    own = small_checkout / ".venv" / "bin" / "python3.13"
+    own.parent.mkdir(parents=True)
+    own.write_text(Path(base).read_text().replace('echo "$0"', f'echo "{base}"'))
+    own.chmod(0o755)
+    shutil.copy(own, own.with_name("python"))
+    path = {"PATH": f"{own.parent}:/usr/bin:/bin", "PYENV_ROOT": "/nowhere"}
+    said = make_environment(small_checkout, **path)
+    assert "(moved, copied, or by another program): making it again" in said
+    assert f"Python 3.13.0 ({base})" in said
 
 
 def test_an_environment_that_moved_is_made_again(small_checkout, tmp_path):
@@ -638,18 +711,30 @@ def test_what_the_site_is_made_from(tmp_path, name):
     assert digest(tmp_path) != before
 
 
-def test_answers_to_exercises_are_added_up():
-    from tools.check.run_tests import ANSWERS, answers_said
+def test_what_the_steps_counted_is_added_up(capsys):
+    """Both tiers of an environment together; a step without tests that fails is one."""
+    from tools.check.run_tests import SECOND, Steps, answers_said
 
-    text = (
-        "answers of chapter 03: 5 solutions, 2 wrong, 0 misjudged\n"
-        "answers of chapter 04: 6 solutions, 3 wrong, 1 misjudged\n"
+    def say(*lines: str, code: int = 0) -> list[str]:
+        program = "".join(f"print({line!r})\n" for line in lines)
+        return [sys.executable, "-c", f"{program}raise SystemExit({code})"]
+
+    steps = Steps()
+    three = "answers of chapter 03: {} wrong, 1 stubs, 0 misjudged"
+    assert steps.run("short", *say(three.format(9), "7 passed, 2 skipped in 1.00s"))
+    assert not steps.run("lint", *say("Found 3 errors in 2 files", code=1))
+    assert not steps.run(
+        "long", *say(three.format(20), "1 failed, 10 passed in 2s", code=1)
     )
-    found = {chapter: {said} for chapter, said in ANSWERS.findall(text)}
-    total, *chapters = answers_said(found)
-    assert total == "answers to exercises: 11 solutions, 5 wrong, 1 misjudged"
-    assert chapters == [
-        "  03: 5 solutions, 2 wrong, 0 misjudged",
+    four = "answers of chapter 04: 6 solutions, 3 wrong, 1 misjudged"
+    assert steps.run(f"{SECOND}: tests", *say(four, "5 passed in 3s"))
+    assert steps.failed == ["lint", "long"]
+    assert steps.counts == {"passed": 22, "skipped": 2, "failed": 2}
+    assert answers_said(steps.answers) == [
+        "answers to exercises, first environment: 29 wrong, 2 stubs, 0 misjudged",
+        "  03: 29 wrong, 2 stubs, 0 misjudged",
+        f"answers to exercises, {SECOND}: 6 solutions, 3 wrong, 1 misjudged",
         "  04: 6 solutions, 3 wrong, 1 misjudged",
     ]
     assert answers_said({}) == []
+    capsys.readouterr()

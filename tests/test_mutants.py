@@ -1,4 +1,4 @@
-"""Mutants outlive new names and line breaks; one that changes nothing is told."""
+"""Mutants outlive new names and line breaks; one that changes nothing is reported."""
 
 import ast
 import builtins
@@ -72,12 +72,12 @@ def test_other_names_and_line_breaks_change_nothing():
     assert made == changed(OTHERWISE, "and known is None", "")
 
 
-@pytest.mark.parametrize(("mutant", "said"), GONE)
-def test_a_mutant_that_finds_nothing_says_so(mutant, said):
+@pytest.mark.parametrize(("lost", "said"), GONE)
+def test_a_mutant_that_finds_nothing_says_so(lost, said):
     with pytest.raises(LookupError, match=re.escape(said)) as error:
-        mutated(SOURCE, mutant)
+        mutated(SOURCE, lost)
     assert str(error.value).endswith("Mend it in tests/test_mutants.py.")
-    assert str(error.value).startswith(f"mutant {mutant}: ")
+    assert str(error.value).startswith(f"mutant {lost}: ")
 
 
 SCRIPT = """

@@ -203,7 +203,7 @@ def test_nothing_to_install_from(bare, tmp_path):
         (error,) = errors(notebook)
         assert error.ename == "RuntimeError"  # Colab shows an ImportError its own way
         require_one_sentence(error)
-        assert ": add spmd_helpers-*.whl  and run this cell again" in error.evalue
+        assert ": add spmd_helpers-*-any.whl  and run this cell again" in error.evalue
         assert "Install and run" in error.evalue
         assert error.traceback == [error.evalue]
 

@@ -51,7 +51,7 @@ from traitlets.config import Config
 from tools.book.book import Book, BookError
 from tools.book.setup_cell import IMPORT_LINE, preamble
 
-GENERATOR = 5  # raise it when this file changes what it writes
+GENERATOR = 6  # raise it when this file changes what it writes
 CODE_COLUMNS = 72  # what the site's column shows without scrolling
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}

@@ -34,12 +34,12 @@ if not find_spec("spmd_helpers"):
     import os, sys
     from pathlib import Path
 
-    whl = "spmd_helpers-*.whl"
+    whl = "spmd_helpers-*-any.whl"
     wheels = [*Path().glob(whl), *Path("/kaggle/input").rglob(whl)]
     source = max(wheels, key=os.path.getmtime, default={source})
     hosts = {{"COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"}}
     if source and hosts & {{*os.environ}}:
-        os.environ["GIT_TERMINAL_PROMPT"] = "0"  # git shall not ask
+        os.environ["GIT_TERMINAL_PROMPT"] = "0"  # no prompt
         !"{{sys.executable}}" -m pip install -q --no-input "{{source}}"
     if not find_spec("spmd_helpers"):
         do = f'run  %pip install "{{source}}"' if source else f"add {{whl}}"

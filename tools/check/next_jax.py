@@ -2,9 +2,10 @@
 
     python -m tools.check.next_jax      in an environment with that JAX
 
-Runs the solved notebooks and the tests, and writes _build/next.md: each cell that
-prints something else, with the sentence above it; the claims that rest on such cells;
-the rules of `explain` whose error has changed; and all other tests that fail.
+Runs the solved notebooks, and the tests of both tiers but those that know nothing of
+JAX. Writes _build/next.md: each cell that prints something else, with the sentence above
+it; the claims that rest on such cells; the rules of `explain` whose error has changed;
+and all other tests that fail.
 """
 
 import importlib.metadata
@@ -20,7 +21,7 @@ import nbformat
 from tools.book.book import ROOT, output_jax
 from tools.book.claims import TAG, read_claims
 from tools.check import notebooks
-from tools.check.run_tests import tests
+from tools.check.run_tests import of_no_jax, tests
 
 PAGE = "_build/next.md"
 LINES = 12  # that are shown of what a cell or a test says
@@ -103,8 +104,13 @@ def main() -> int:
     for report in (cells, others):
         report.unlink(missing_ok=True)
     notebooks.main(["solutions", "-q", f"--junitxml={cells}"])
-    everything = tests(Path(sys.executable), "not long", f"--junitxml={others}")
+    more = (f"--junitxml={others}", *of_no_jax())
+    everything = tests(Path(sys.executable), "long or not long", *more)
     subprocess.run([str(part) for part in everything], cwd=ROOT)
+    for report in (cells, others):
+        if not report.exists():
+            print(f"\npytest stopped before it wrote {report.name}: see above")
+            return 1
     changes = failures(cells), failures(others)
     (ROOT / PAGE).write_text(page(*changes), "utf8")
     count = sum(map(len, changes))

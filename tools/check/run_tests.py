@@ -18,17 +18,22 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
-from tools.book.book import ROOT, makes_outputs
+from tools.book.book import ROOT
 
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
-# Not asked again of another JAX: what they test knows nothing of it.
-ONE_JAX = ("site", "widgets", "book/test_lab.py", "book/test_hosted.py")
-ONE_JAX += ("book/test_colab.py", "test_house.py", "test_types.py")
+# Not run on the second JAX: what they test knows nothing of it.
+ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.py")
+ONE_JAX += ("test_house.py", "test_types.py", "widgets/test_memory_page.py")
+ONE_JAX += ("widgets/test_memory_calculator.py", "widgets/test_matmul_explorer.py")
+SECOND = "second environment"  # how its steps begin
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
+TIME = re.compile(r" in [\d.]+s\b")
+PART = re.compile(r"(\d+) ([a-z ]+)")
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 
 
@@ -36,8 +41,8 @@ class Steps:
     """Runs commands, adds up what pytest counted, and keeps what each took."""
 
     def __init__(self):
-        self.counts: dict[str, int] = {}
-        self.answers: dict[str, set[str]] = {}
+        self.counts: Counter[str] = Counter()
+        self.answers: dict[tuple[str, str], Counter[str]] = {}  # environment, chapter
         self.seconds: dict[str, float] = {}
         self.failed: list[str] = []
 
@@ -57,42 +62,56 @@ class Steps:
             for line in process.stdout:
                 print(line, end="", flush=True)
                 lines.append(line)
-        self._count("".join(lines))
-        self.seconds[what] = time.monotonic() - begun
+        counts = _counts("".join(lines))
         if process.returncode:
             self.failed.append(what)
+            if not counts["failed"] + counts["error"]:
+                counts["failed"] = 1  # a step that counts no tests
+        self.counts.update(counts)
+        where = SECOND if what.startswith(SECOND) else "first environment"
+        for chapter, part in _answers("".join(lines)):
+            self.answers.setdefault((where, chapter), Counter()).update(part)
+        self.seconds[what] = time.monotonic() - begun
         return process.returncode == 0
 
-    def _count(self, text: str) -> None:
-        for number, word in COUNTS.findall(_last_count(text)):
-            word = "error" if word == "errors" else word
-            self.counts[word] = self.counts.get(word, 0) + int(number)
-        for chapter, said in ANSWERS.findall(text):
-            self.answers.setdefault(chapter, set()).add(said)
+
+def _counts(text: str) -> Counter[str]:
+    """What pytest counted, by the line with which it closes."""
+    lines = [ln for ln in text.splitlines() if COUNTS.search(ln) and TIME.search(ln)]
+    counts: Counter[str] = Counter()
+    for number, word in COUNTS.findall(lines[-1] if lines else ""):
+        counts["error" if word == "errors" else word] += int(number)
+    return counts
 
 
-def _last_count(text: str) -> str:
-    """The line with which pytest closes."""
-    lines = [ln for ln in text.splitlines() if COUNTS.search(ln) and " in " in ln]
-    return lines[-1] if lines else ""
+def _answers(text: str) -> list[tuple[str, Counter[str]]]:
+    """Chapter and what was counted of its answers, for each line that says so."""
+    return [
+        (chapter, Counter({what: int(n) for n, what in PART.findall(words)}))
+        for chapter, words in ANSWERS.findall(text)
+    ]
 
 
-def answers_said(answers: dict[str, set[str]]) -> list[str]:
-    """What was counted of a chapter (once more for Pythons that disagree), and all."""
-    lines, total = [], {}
-    for chapter, counts in sorted(answers.items()):
-        lines += [f"  {chapter}: {said}" for said in sorted(counts)]
-        for part in max(counts).split(", "):
-            number, what = part.split(" ", 1)
-            total[what] = total.get(what, 0) + int(number)
-    words = ", ".join(f"{number} {what}" for what, number in total.items())
-    return [f"answers to exercises: {words}", *lines] if lines else []
+def answers_said(answers: dict[tuple[str, str], Counter[str]]) -> list[str]:
+    """What was counted of each chapter's answers, both tiers together, and of all."""
+    lines = []
+    for where in dict.fromkeys(where for where, _ in answers):
+        chapters = {n: count for (w, n), count in sorted(answers.items()) if w == where}
+        total = sum(chapters.values(), Counter())
+        lines.append(f"answers to exercises, {where}: {_said(total)}")
+        lines += [f"  {number}: {_said(count)}" for number, count in chapters.items()]
+    return lines
+
+
+def _said(count: Counter[str]) -> str:
+    words = [f"{n} {what}" for what, n in count.items() if what != "misjudged"]
+    return ", ".join([*words, f"{count['misjudged']} misjudged"])
 
 
 def tests(python: Path, marked: str, *arguments: str) -> list[object]:
     """The tests of a tier, in processes that each take whole files."""
     share = ("-n", PROCESSES, "--dist", "loadgroup")
-    return [python, "-m", "pytest", "-q", *share, "-m", marked, *arguments]
+    return [python, "-m", "pytest", "-q", "-rs", *share, "-m", marked, *arguments]
 
 
 def pod(python: Path) -> list[object]:
@@ -120,15 +139,14 @@ def short_tier(steps: Steps, python: Path) -> None:
 
 def long_tier(steps: Steps, python: Path) -> None:
     """What `make test-all` adds on the first Python."""
-    apart = [] if makes_outputs() else _of_no_jax()
     steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
-    steps.run("long tests", *tests(python, "long", *apart))
+    steps.run("long tests", *tests(python, "long"))
     steps.run("exercises on 64 devices", *pod(python))
 
 
 def other_jax(steps: Steps) -> str:
     """Both tiers on the oldest JAX, where its Python runs; returns a line on that."""
-    if os.environ.get("ONLY_FIRST"):
+    if os.environ.get("ONLY_FIRST", "0") not in ("", "0"):
         return "second Python: left out (ONLY_FIRST is set)"
     find = "source tools/env/python.sh; find_python 3.11"
     shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
@@ -136,19 +154,20 @@ def other_jax(steps: Steps) -> str:
     if not oldest:
         return "second Python: no 3.11 runs here, so its JAX was not tried"
     words = f"second Python: {oldest} ({_version(oldest)})"
-    if not makes_outputs():
-        return f"{words}, whose JAX is the first's, so not run twice"
+    if sys.version_info[:2] == (3, 11):
+        return f"{words}, as the first, so not run twice"
     make = ("bash", "tools/env/environment.sh", OLDEST.name, oldest)
-    if steps.run(f"second environment, {oldest}", *make):
+    if steps.run(f"{SECOND}, {oldest}", *make):
         python = OLDEST / "bin" / "python"
-        everything = tests(python, "long or not long", *_of_no_jax())
-        steps.run("second environment: every notebook", *notebooks(python))
-        steps.run("second environment: tests", *everything)
-        steps.run("second environment: exercises on 64 devices", *pod(python))
+        everything = tests(python, "long or not long", *of_no_jax())
+        steps.run(f"{SECOND}: every notebook", *notebooks(python))
+        steps.run(f"{SECOND}: tests", *everything)
+        steps.run(f"{SECOND}: exercises on 64 devices", *pod(python))
     return words
 
 
-def _of_no_jax() -> list[str]:
+def of_no_jax() -> list[str]:
+    """Leaves out the tests of what knows nothing of JAX."""
     return [f"--ignore=tests/{name}" for name in ONE_JAX]
 
 
@@ -173,8 +192,6 @@ def main() -> int:
     for what, seconds in steps.seconds.items():
         result = "FAILED" if what in steps.failed else "ok"
         print(f"{seconds:6.0f} s  {result:<6}  {what}")
-    if steps.failed and not {"failed", "error"} & set(steps.counts):
-        steps.counts["failed"] = len(steps.failed)
     order = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
     said = [f"{steps.counts[word]} {word}" for word in order if steps.counts.get(word)]
     total = time.monotonic() - begun

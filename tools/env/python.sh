@@ -28,7 +28,7 @@ require_python() {
     fi
     if ! command -v "$1" >/dev/null; then
         echo "This book needs Python 3.11 or newer, and $1 was not found." >&2
-        echo "Point at another one:  PYTHON=python3.12 make ${GOAL:-book}" >&2
+        echo "Point at another one:  PYTHON=/path/to/python3.13 make ${GOAL:-book}" >&2
         exit 1
     fi
     local have
@@ -38,7 +38,7 @@ require_python() {
         echo "book's own environment. On Debian or Ubuntu: apt install python3-venv" >&2
     else
         echo "This book needs Python 3.11 or newer; $1 is: $have." >&2
-        echo "Point at another one:  PYTHON=python3.12 make ${GOAL:-book}" >&2
+        echo "Point at another one:  PYTHON=/path/to/python3.13 make ${GOAL:-book}" >&2
     fi
     exit 1
 }
@@ -46,7 +46,7 @@ require_python() {
 # Print a Python of the first version given that runs here, else of the second, and so
 # on; nothing if there is none. python3 counts for the version that it has.
 find_python() {
-    local version candidate all="${PYENV_ROOT:-$HOME/.pyenv}/versions"
+    local version candidate all="${PYENV_ROOT:-${HOME:-}/.pyenv}/versions"
     for version; do
         for candidate in "python$version" python3 "$all/$version".*/bin/python; do
             if python_is_good "$candidate" "$version" &&
@@ -58,7 +58,7 @@ find_python() {
     done
 }
 
-# Print the Python that makes .venv where none is asked for: the newest that the tests
+# Print the Python that makes .venv where PYTHON names none: the newest that the tests
 # run on, else python3.
 find_newest_python() {
     local python
