@@ -623,7 +623,7 @@ def test_a_named_python_is_remembered_when_pip_fails(small_checkout, tmp_path):
 def test_an_environment_of_another_program_may_be_the_one_in_use(
     small_checkout, tmp_path
 ):
-    """Its Python is the newest on PATH, and goes with it: its base makes the new one."""
+    """Its Python is the newest on PATH and goes with it: its base makes the new one."""
     base = shell_python(tmp_path / "base", 13)
     own = small_checkout / ".venv" / "bin" / "python3.13"
     own.parent.mkdir(parents=True)

@@ -3,9 +3,9 @@
     python -m tools.check.next_jax      in an environment with that JAX
 
 Runs the solved notebooks, and the tests of both tiers but those that know nothing of
-JAX. Writes _build/next.md: each cell that prints something else, with the sentence above
-it; the claims that rest on such cells; the rules of `explain` whose error has changed;
-and all other tests that fail.
+JAX. Writes _build/next.md: each cell that prints something else, with the sentence
+above it; the claims that rest on such cells; the rules of `explain` whose error has
+changed; and all other tests that fail.
 """
 
 import importlib.metadata
