@@ -22,7 +22,7 @@ JUDGES = {
     "test_a_wrong_answer_is_told_why": "wrong",
     "test_the_untouched_stub_is_open": "stubs",
 }
-ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\](?:@.*)?$")
+ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\]$")
 # How many long tests a run collected, and left out if it was asked to; by reason.
 LONG = pytest.StashKey[Counter]()
 
@@ -43,20 +43,14 @@ def pytest_configure(config):
     config.stash[LONG] = Counter()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Each long test has its reason; a process takes whole files, or a chapter."""
-    for item in items:
-        if "mutant" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.long("deliberate faults, each to be noticed"))
-        long = item.get_closest_marker("long")
-        if long is not None:
-            (reason,) = long.args
-            config.stash[LONG][reason] += 1
-        if not item.get_closest_marker("xdist_group"):
-            exercise = ONE.search(item.nodeid)
-            chapter = f" {exercise[2]}" if exercise else ""
-            item.add_marker(pytest.mark.xdist_group(item.path.name + chapter))
+def pytest_itemcollected(item):
+    """Each long test has its reason."""
+    if "mutant" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.long("deliberate faults, each to be noticed"))
+    long = item.get_closest_marker("long")
+    if long is not None:
+        (reason,) = long.args
+        item.config.stash[LONG][reason] += 1
 
 
 def pytest_sessionfinish(session):

@@ -4,6 +4,7 @@ Each is made once, beside .venv, and a test gets a copy of hard links: pip repla
 files and never writes into one, so the first stays as it was.
 """
 
+import fcntl
 import hashlib
 import os
 import re
@@ -48,6 +49,13 @@ def find_python(version: str) -> str:
 
 def environment(name: str) -> Path:
     """The folder of an environment with exactly the versions of a list."""
+    MADE.mkdir(exist_ok=True)
+    with (MADE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process makes it, the others wait
+        return _environment(name)
+
+
+def _environment(name: str) -> Path:
     text = (LISTS / f"{name}.txt").read_text("utf8")
     folder = MADE / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     stamp = folder / "complete"

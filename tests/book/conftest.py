@@ -1,10 +1,13 @@
 """What tests of notebooks in other environments share."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import runtimes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,3 +22,19 @@ def wheel(tmp_path_factory):
     )
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture
+def session(wheel, tmp_path):
+    """What starts a fresh runtime: (its Python, a folder with the wheel in it)."""
+
+    def start(name: str, made: Path | None = None) -> tuple[Path, Path]:
+        made = made or runtimes.environment(name)
+        python = runtimes.copied(made, tmp_path / "environment")
+        folder = tmp_path / "content"
+        folder.mkdir()
+        shutil.copy(wheel, folder)
+        return python, folder
+
+    yield start
+    shutil.rmtree(tmp_path / "environment", ignore_errors=True)

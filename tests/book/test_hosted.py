@@ -1,4 +1,4 @@
-"""Colab and Kaggle, as their lists say they are: Run all of every notebook works.
+"""What can go wrong on Colab and Kaggle, as their lists say they are.
 
 Environments have the exact versions of tests/data/runtimes/, whose first lines say of
 which day they are; nothing of ours but the wheel. pip's index is the real one.
@@ -13,125 +13,15 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
 from spmd_helpers._runtime import packages as runtime_packages
 from tests import runtimes
 from tests.book.bare_kernels import cells, errors, printed, require_one_sentence, run
-from tools.book.book import read_book
-from tools.book.setup_cell import preamble
+from tests.book.hosted import LONG, OTHER_PLACES, ROOT, SIGNS, USED, first_cell, signs
 
-pytestmark = pytest.mark.long("environments with the versions of Colab and Kaggle")
-
-ROOT = Path(__file__).resolve().parents[2]
-BOOK = read_book(ROOT)
-NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
-SIGNS = {
-    "colab": {"COLAB_RELEASE_TAG": "release-colab_20260819"},
-    "kaggle": {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"},
-}
-# What a library may look for to learn where it runs: Colab's module, VS Code's name.
-OTHER_PLACES = """\
-import sys, types
-__vsc_ipynb_file__ = "/nowhere/notebook.ipynb"
-colab = types.ModuleType("google.colab")
-colab.output = types.ModuleType("google.colab.output")
-colab.output.enable_custom_widget_manager = lambda *_: print("custom widgets on")
-sys.modules.update({"google.colab": colab, "google.colab.output": colab.output})
-del sys, types, colab
-"""
-# Colab's kernel has NumPy and matplotlib in use before the first cell.
-IN_USE = "import numpy, matplotlib.pyplot"
-USED = "import jax, numpy, spmd_helpers; print(jax.__version__, numpy.__version__)"
-
-
-@pytest.fixture
-def session(wheel, tmp_path):
-    """What starts a fresh runtime: (its Python, a folder with the wheel in it)."""
-
-    def start(name: str, made: Path | None = None) -> tuple[Path, Path]:
-        made = made or runtimes.environment(name)
-        python = runtimes.copied(made, tmp_path / "environment")
-        folder = tmp_path / "content"
-        folder.mkdir()
-        shutil.copy(wheel, folder)
-        return python, folder
-
-    yield start
-    shutil.rmtree(tmp_path / "environment", ignore_errors=True)
-
-
-def signs(name: str) -> dict[str, str]:
-    return SIGNS[name.split("_")[0]]
-
-
-def first_cell(chapter: int) -> str:
-    master = BOOK.masters[chapter - 1]
-    return preamble(BOOK, master.read_text("utf8"))
-
-
-# Whole notebooks.
-
-
-def run_all(path: Path, name: str, python: Path, folder: Path):
-    notebook = nbformat.read(path, as_version=4)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell(OTHER_PLACES, id="places"))
-    notebook.cells.insert(1, nbformat.v4.new_code_cell(IN_USE, id="in-use"))
-    notebook.cells.append(nbformat.v4.new_code_cell(USED, id="used"))
-    run(
-        notebook,
-        python,
-        folder,
-        allow_errors=True,
-        XLA_FLAGS="--xla_cpu_enable_fast_math=false",
-        **signs(name),
-    )
-    assert [(error.ename, error.evalue) for error in errors(notebook)] == []
-    left = [p.name for p in folder.iterdir() if p.name[0] != "." and p.suffix != ".whl"]
-    assert left == []
-    return printed(notebook, -1).split()
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_run_all_on_a_fresh_colab(path, session):
-    """Without a traceback, without a restart; NumPy is the one that was in use."""
-    python, folder = session("colab_cpu")
-    jax, numpy = run_all(path, "colab_cpu", python, folder)
-    assert not runtime_packages.is_older(jax, "0.11.2")
-    assert numpy == runtimes.versions("colab_cpu")["numpy"]
-
-
-@pytest.fixture(scope="module")
-def begun_kaggle(wheel, tmp_path_factory):
-    """Kaggle environments in which chapter 13's first cell has been run."""
-    made = {}
-
-    def begin(name: str) -> Path:
-        if name not in made:
-            base = tmp_path_factory.mktemp("kaggle")
-            python = runtimes.copied(runtimes.environment(name), base / "environment")
-            shutil.copy(wheel, base)
-            notebook = run(cells(first_cell(13)), python, base, **signs(name))
-            assert "pip installs jax" in printed(notebook, 0)
-            made[name] = base / "environment"
-        return made[name]
-
-    yield begin
-    for folder in made.values():
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.mark.xdist_group("kaggle")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_run_all_on_kaggle(path, session, begun_kaggle):
-    """The image with TPUs for odd chapters, the one without for even ones."""
-    name = "kaggle_tpu" if int(path.stem[:2]) % 2 else "kaggle_cpu"
-    python, folder = session(name, begun_kaggle(name))
-    jax, numpy = run_all(path, name, python, folder)
-    assert not runtime_packages.is_older(jax, "0.10.2")
-    assert numpy == runtimes.versions(name)["numpy"]
+pytestmark = LONG
 
 
 # What the first cell brings.

@@ -174,16 +174,9 @@ QUICK_PAGES = (
 ALL_PAGES = pytest.mark.long("every page in a browser, but for one of each kind")
 
 
-def _page(number: int, name: str):
-    """Two processes share the pages; all that is asked of one is asked in one."""
-    marks = [pytest.mark.xdist_group(f"site {number % 2}")]
-    if name not in QUICK_PAGES:
-        marks.append(ALL_PAGES)
-    return pytest.param(name, marks=marks)
-
-
 every_page = pytest.mark.parametrize(
-    "name", [_page(number, name) for number, name in enumerate(PAGES)]
+    "name",
+    [pytest.param(n, marks=[] if n in QUICK_PAGES else [ALL_PAGES]) for n in PAGES],
 )
 
 

@@ -28,6 +28,7 @@ PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 # Not run on the second JAX: what they test knows nothing of it.
 ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.py")
+ONE_JAX += ("book/test_colab_notebooks.py", "book/test_kaggle_notebooks.py")
 ONE_JAX += ("test_house.py", "test_types.py", "widgets/test_memory_page.py")
 ONE_JAX += ("widgets/test_memory_calculator.py", "widgets/test_matmul_explorer.py")
 SECOND = "second environment"  # how its steps begin
@@ -110,7 +111,7 @@ def _said(count: Counter[str]) -> str:
 
 def tests(python: Path, marked: str, *arguments: str) -> list[object]:
     """The tests of a tier, in processes that each take whole files."""
-    share = ("-n", PROCESSES, "--dist", "loadgroup")
+    share = ("-n", PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder")
     return [python, "-m", "pytest", "-q", "-rs", *share, "-m", marked, *arguments]
 
 

@@ -1,0 +1,67 @@
+"""Runs notebooks as Colab and Kaggle do, in environments with their versions.
+
+tests/data/runtimes/ has the exact versions; the first line of each list says of which
+day it is. Nothing of ours is there but the wheel. pip's index is the real one.
+"""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.book.bare_kernels import errors, printed, run
+from tools.book.book import read_book
+from tools.book.setup_cell import preamble
+
+ROOT = Path(__file__).resolve().parents[2]
+BOOK = read_book(ROOT)
+NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
+LONG = pytest.mark.long("environments with the versions of Colab and Kaggle")
+every_notebook = pytest.mark.parametrize(
+    "path", NOTEBOOKS, ids=lambda p: f"{p.parent.name}/{p.stem}"
+)
+SIGNS = {
+    "colab": {"COLAB_RELEASE_TAG": "release-colab_20260819"},
+    "kaggle": {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"},
+}
+# What a library may look for to learn where it runs: Colab's module, VS Code's name.
+OTHER_PLACES = """\
+import sys, types
+__vsc_ipynb_file__ = "/nowhere/notebook.ipynb"
+colab = types.ModuleType("google.colab")
+colab.output = types.ModuleType("google.colab.output")
+colab.output.enable_custom_widget_manager = lambda *_: print("custom widgets on")
+sys.modules.update({"google.colab": colab, "google.colab.output": colab.output})
+del sys, types, colab
+"""
+# Colab's kernel has NumPy and matplotlib in use before the first cell.
+IN_USE = "import numpy, matplotlib.pyplot"
+USED = "import jax, numpy, spmd_helpers; print(jax.__version__, numpy.__version__)"
+
+
+def signs(name: str) -> dict[str, str]:
+    return SIGNS[name.split("_")[0]]
+
+
+def first_cell(chapter: int) -> str:
+    master = BOOK.masters[chapter - 1]
+    return preamble(BOOK, master.read_text("utf8"))
+
+
+def run_all(path: Path, name: str, python: Path, folder: Path):
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(OTHER_PLACES, id="places"))
+    notebook.cells.insert(1, nbformat.v4.new_code_cell(IN_USE, id="in-use"))
+    notebook.cells.append(nbformat.v4.new_code_cell(USED, id="used"))
+    run(
+        notebook,
+        python,
+        folder,
+        allow_errors=True,
+        XLA_FLAGS="--xla_cpu_enable_fast_math=false",
+        **signs(name),
+    )
+    assert [(error.ename, error.evalue) for error in errors(notebook)] == []
+    left = [p.name for p in folder.iterdir() if p.name[0] != "." and p.suffix != ".whl"]
+    assert left == []
+    return printed(notebook, -1).split()

@@ -1,0 +1,43 @@
+"""Run all of every notebook on Kaggle, as its lists say that it is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spmd_helpers._runtime import packages
+from tests import runtimes
+from tests.book.bare_kernels import cells, printed, run
+from tests.book.hosted import LONG, every_notebook, first_cell, run_all, signs
+
+pytestmark = LONG
+
+
+@pytest.fixture(scope="module")
+def begun_kaggle(wheel, tmp_path_factory):
+    """Kaggle environments in which chapter 13's first cell has been run."""
+    made = {}
+
+    def begin(name: str) -> Path:
+        if name not in made:
+            base = tmp_path_factory.mktemp("kaggle")
+            python = runtimes.copied(runtimes.environment(name), base / "environment")
+            shutil.copy(wheel, base)
+            notebook = run(cells(first_cell(13)), python, base, **signs(name))
+            assert "pip installs jax" in printed(notebook, 0)
+            made[name] = base / "environment"
+        return made[name]
+
+    yield begin
+    for folder in made.values():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@every_notebook
+def test_run_all_on_kaggle(path, session, begun_kaggle):
+    """The image with TPUs for odd chapters, the one without for even ones."""
+    name = "kaggle_tpu" if int(path.stem[:2]) % 2 else "kaggle_cpu"
+    python, folder = session(name, begun_kaggle(name))
+    jax, numpy = run_all(path, name, python, folder)
+    assert not packages.is_older(jax, "0.10.2")
+    assert numpy == runtimes.versions(name)["numpy"]
