@@ -1,54 +1,54 @@
 """Rules for errors of Explicit axes, where a sharding is part of the type.
 
-Each rule is one dict; `table` says what its keys hold.
+`Rule` says what the fields of one hold.
 """
 
-from .rule import RuleFields
+from .rule import Rule
 
 MODES = "05_three_modes"
 TYPE = ("ShardingTypeError",)
 
-RULES: tuple[RuleFields, ...] = (
-    {
-        "code": "contraction-is-ambiguous",
-        "raised": TYPE,
-        "patterns": (
+RULES = (
+    Rule(
+        code="contraction-is-ambiguous",
+        raised=TYPE,
+        patterns=(
             r"^Contracting dimensions are sharded .* Got lhs_contracting_spec="
             r"(?P<left>\(.*?\)) and rhs_contracting_spec=(?P<right>\(.*\))",
             r"^dot_general requires contracting dimensions to have consistent sharding,"
             r" got (?P<left>\(.*?\)) and (?P<right>\(.*?\))\.",
         ),
-        "says": "Contracting dimensions are sharded and it is ambiguous how the output"
+        says="Contracting dimensions are sharded and it is ambiguous how the output"
         " should be sharded: LEFT and RIGHT",
-        "means": "The dimension that is summed is cut, {left} on the left and {right}"
+        means="The dimension that is summed is cut, {left} on the left and {right}"
         " on the right. The product can be summed everywhere (all-reduce) or be left"
         " in parts (reduce-scatter): you say which.",
-        "instead": "jnp.matmul(x, w, out_sharding=P('data', None))  # under"
+        instead="jnp.matmul(x, w, out_sharding=P('data', None))  # under"
         " jax.set_mesh\n"
         "mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * 2)  # or"
         " leave it to XLA",
-        "chapter": MODES,
-    },
-    {
-        "code": "axis-twice-in-result",
-        "raised": TYPE,
-        "patterns": (
+        chapter=MODES,
+    ),
+    Rule(
+        code="axis-twice-in-result",
+        raised=TYPE,
+        patterns=(
             r"^(?P<op>\w+) operation with inputs: (?P<types>.*?) produces an illegally"
             r" sharded result: (?P<type>\S+\])",
         ),
-        "says": "OP operation with inputs: TYPES produces an illegally sharded result:"
+        says="OP operation with inputs: TYPES produces an illegally sharded result:"
         " TYPE",
-        "means": "Both inputs of {op} are cut over one axis, in different dimensions:"
+        means="Both inputs of {op} are cut over one axis, in different dimensions:"
         " {types}. The result can't use it twice. On Auto axes XLA would gather one of"
         " them, and compute the same along the idle axis.",
-        "instead": "w = jax.reshard(w, P(None, 'model'))  # another axis, or none\n"
+        instead="w = jax.reshard(w, P(None, 'model'))  # another axis, or none\n"
         "jax.typeof(x)  # shows which axis cuts which dimension",
-        "chapter": "07_redundant_compute",
-    },
-    {
-        "code": "shardings-differ",
-        "raised": ("ShardingTypeError", "ValueError"),
-        "patterns": (
+        chapter="07_redundant_compute",
+    ),
+    Rule(
+        code="shardings-differ",
+        raised=("ShardingTypeError", "ValueError"),
+        patterns=(
             r"^(?P<op>\w+) got incompatible shardings for broadcasting:"
             r" (?P<types>\(.*\))",
             r"^All operands should have the same sharding\. (?P<op>Got) shardings"
@@ -57,92 +57,92 @@ RULES: tuple[RuleFields, ...] = (
             r" sharding, got (?P<types>.*)",
             r"^Incompatible types for (?P<op>\w+) arguments: (?P<types>\S*@.*)",
         ),
-        "says": "OP got incompatible shardings: TYPES",
-        "means": "On Explicit axes nothing moves unasked, and the inputs are cut in"
+        says="OP got incompatible shardings: TYPES",
+        means="On Explicit axes nothing moves unasked, and the inputs are cut in"
         " ways that don't fit: {types}.",
-        "instead": "y = jax.reshard(y, jax.typeof(x).sharding.spec)  # under"
+        instead="y = jax.reshard(y, jax.typeof(x).sharding.spec)  # under"
         " jax.set_mesh(mesh)",
-        "chapter": MODES,
-    },
-    {
-        "code": "gather-is-ambiguous",
-        "raised": TYPE,
-        "patterns": (
+        chapter=MODES,
+    ),
+    Rule(
+        code="gather-is-ambiguous",
+        raised=TYPE,
+        patterns=(
             r"^Use '\.at\[\.\.\.\]\.get\(out_sharding=\)' to provide .* Got"
             r" operand=ShapedArray\((?P<type>.*?)\),"
             r" indices=ShapedArray\((?P<types>.*?)\)",
         ),
-        "says": "Use .at[...].get(out_sharding=) to provide output PartitionSpec for"
+        says="Use .at[...].get(out_sharding=) to provide output PartitionSpec for"
         " the gather. Got operand=TYPE, indices=TYPES",
-        "means": "Indexing picks from an array cut as {type} at places cut as {types}."
+        means="Indexing picks from an array cut as {type} at places cut as {types}."
         " How the result is cut does not follow: you say it.",
-        "instead": "with jax.set_mesh(mesh):\n"
+        instead="with jax.set_mesh(mesh):\n"
         "    y = x.at[i].get(out_sharding=P('data', None))  # in place of x[i]",
-        "chapter": MODES,
-    },
-    {
-        "code": "scatter-is-ambiguous",
-        "raised": TYPE,
-        "patterns": (
+        chapter=MODES,
+    ),
+    Rule(
+        code="scatter-is-ambiguous",
+        raised=TYPE,
+        patterns=(
             r"^Use '\.at\[\.\.\.\]\.set/add/mul/\.\.\.\(out_sharding=\)' to provide"
             r" .* Got operand=ShapedArray\((?P<type>.*?)\)",
         ),
-        "says": "Use .at[...].set/add/mul/...(out_sharding=) to provide output"
+        says="Use .at[...].set/add/mul/...(out_sharding=) to provide output"
         " PartitionSpec for the scatter. Got operand=TYPE",
-        "means": "An update writes into an array cut as {type}. Whether it stays so"
+        means="An update writes into an array cut as {type}. Whether it stays so"
         " does not follow: you say it.",
-        "instead": "x.at[i].set(v, out_sharding=jax.typeof(x).sharding.spec)  # under"
+        instead="x.at[i].set(v, out_sharding=jax.typeof(x).sharding.spec)  # under"
         " jax.set_mesh(mesh)",
-        "chapter": MODES,
-        "versions": "0.12",
-    },
-    {
-        "code": "reshape-is-ambiguous",
-        "raised": TYPE,
-        "patterns": (
+        chapter=MODES,
+        versions="0.12",
+    ),
+    Rule(
+        code="reshape-is-ambiguous",
+        raised=TYPE,
+        patterns=(
             r"^This reshape is not supported\. .* Got operand type: (?P<type>.*?), new"
             r" sizes: (?P<shape>\(.*?\))",
         ),
-        "says": "This reshape is not supported. Please specify the sharding of the"
+        says="This reshape is not supported. Please specify the sharding of the"
         " output. Got operand type: TYPE, new sizes: SHAPE",
-        "means": "A cut dimension of {type} is split or merged into {shape}, and the"
+        means="A cut dimension of {type} is split or merged into {shape}, and the"
         " cut does not carry over: the axis does not divide the new first factor.",
-        "instead": "x.reshape({shape}, out_sharding=P(...))  # one entry a new"
+        instead="x.reshape({shape}, out_sharding=P(...))  # one entry a new"
         " dimension\n"
         "# free where the mesh axis divides the first factor: heads before head_dim",
-        "chapter": "12_attention",
-    },
-    {
-        "code": "scan-over-sharded-layers",
-        "raised": ("ValueError",),
-        "patterns": (
+        chapter="12_attention",
+    ),
+    Rule(
+        code="scan-over-sharded-layers",
+        raised=("ValueError",),
+        patterns=(
             r"^0th dimension of all xs should be replicated\. Got (?P<spec>P\(.*?\))",
         ),
-        "says": "0th dimension of all xs should be replicated. Got SPEC",
-        "means": "scan takes one slice of the first dimension a step, and {spec} cuts"
+        says="0th dimension of all xs should be replicated. Got SPEC",
+        means="scan takes one slice of the first dimension a step, and {spec} cuts"
         " that dimension over devices: no step would have its slice at hand.",
-        "instead": "P(None, 'data')  # keep the layers whole, cut within a layer",
-        "chapter": "08_it_ran_but",
-    },
-    {
-        "code": "vmap-over-a-cut-axis",
-        "raised": ("ValueError",),
-        "patterns": (
+        instead="P(None, 'data')  # keep the layers whole, cut within a layer",
+        chapter="08_it_ran_but",
+    ),
+    Rule(
+        code="vmap-over-a-cut-axis",
+        raised=("ValueError",),
+        patterns=(
             r"^Unmapped values passed to vmap cannot be sharded along the mesh axis you"
             r" are vmapping over\. Got type: (?P<type>.*?), in_axes: .* axis:"
             r" (?P<axes>\(.*?\))",
         ),
-        "says": "Unmapped values passed to vmap cannot be sharded along the mesh axis"
+        says="Unmapped values passed to vmap cannot be sharded along the mesh axis"
         " you are vmapping over. Got TYPE, axis: AXES",
-        "means": "vmap maps a dimension that is cut over {axes}, and an argument that"
+        means="vmap maps a dimension that is cut over {axes}, and an argument that"
         " is not mapped, {type}, is cut over it too.",
-        "instead": "w = jax.reshard(w, P())  # whole on every device, then vmap",
-        "chapter": MODES,
-    },
-    {
-        "code": "dimension-must-be-whole",
-        "raised": TYPE,
-        "patterns": (
+        instead="w = jax.reshard(w, P())  # whole on every device, then vmap",
+        chapter=MODES,
+    ),
+    Rule(
+        code="dimension-must-be-whole",
+        raised=TYPE,
+        patterns=(
             r"^(?P<op>slicing|padding|dynamic_slice) on sharded dims .* Got input"
             r" type=(?P<type>\S+) and",
             r"cannot be sharded on the axis being (?P<op>\w+) over\. Got arr"
@@ -156,19 +156,19 @@ RULES: tuple[RuleFields, ...] = (
             r"^Operand cannot be sharded on dimension \d+ when the (?P<op>\w+) is"
             r" non-trivial\. Got input type: (?P<type>\S+) with",
         ),
-        "says": "OP on sharded dims is not implemented. Got input TYPE",
-        "means": "{op} works along a dimension that is cut ({type}; @ names the axis)."
+        says="OP on sharded dims is not implemented. Got input TYPE",
+        means="{op} works along a dimension that is cut ({type}; @ names the axis)."
         " Each device would need its neighbors' part, and on Explicit axes nothing"
         " moves unasked.",
-        "instead": "x = jax.reshard(x, P())  # gather first, under"
+        instead="x = jax.reshard(x, P())  # gather first, under"
         " jax.set_mesh(mesh)\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # or leave f to XLA",
-        "chapter": MODES,
-    },
-    {
-        "code": "branches-are-cut-differently",
-        "raised": ("TypeError",),
-        "patterns": (
+        chapter=MODES,
+    ),
+    Rule(
+        code="branches-are-cut-differently",
+        raised=("TypeError",),
+        patterns=(
             r"^(?P<op>scan|while_loop|cond|switch) (?:body|branches) .*? has type"
             r" (?P<type>\w+\[\S*@\S*\]) but the corresponding output .*?has type"
             r" (?P<type_out>\w+\[\S*\])",
@@ -176,70 +176,70 @@ RULES: tuple[RuleFields, ...] = (
             r" (?P<type>\w+\[\S*\]) but the corresponding output .*?has type"
             r" (?P<type_out>\w+\[\S*@\S*\])",
         ),
-        "says": "OP carry or branches must have equal types: TYPE and TYPE OUT",
-        "means": "On Explicit axes the cut is part of the type, and {op} needs one"
+        says="OP carry or branches must have equal types: TYPE and TYPE OUT",
+        means="On Explicit axes the cut is part of the type, and {op} needs one"
         " type: here are {type} and {type_out}.",
-        "instead": "y = jax.reshard(y, jax.typeof(x).sharding.spec)  # at the end of"
+        instead="y = jax.reshard(y, jax.typeof(x).sharding.spec)  # at the end of"
         " the body or branch",
-        "chapter": MODES,
-    },
-    {
-        "code": "constraint-on-explicit-axes",
-        "raised": ("ValueError",),
-        "patterns": (
+        chapter=MODES,
+    ),
+    Rule(
+        code="constraint-on-explicit-axes",
+        raised=("ValueError",),
+        patterns=(
             r"can only refer to Auto axes of the mesh\. Got spec=(?P<spec>P\(.*?\)) and"
             r" mesh=(?P<mesh>AbstractMesh\(.*?Explicit.*?\)\.?)",
         ),
-        "says": "The spec passed to with_sharding_constraint can only refer to Auto"
+        says="The spec passed to with_sharding_constraint can only refer to Auto"
         " axes of the mesh. Got spec=SPEC and mesh=MESH",
-        "means": "with_sharding_constraint is a wish to XLA, for Auto axes. On the"
+        means="with_sharding_constraint is a wish to XLA, for Auto axes. On the"
         " Explicit axes of {mesh} a sharding is changed by jax.reshard.",
-        "instead": "y = jax.reshard(x, {spec})  # under jax.set_mesh(mesh)",
-        "chapter": MODES,
-    },
-    {
-        "code": "explicit-sharding-on-auto-axes",
-        "raised": ("ValueError",),
-        "patterns": (
+        instead="y = jax.reshard(x, {spec})  # under jax.set_mesh(mesh)",
+        chapter=MODES,
+    ),
+    Rule(
+        code="explicit-sharding-on-auto-axes",
+        raised=("ValueError",),
+        patterns=(
             r"^PartitionSpec passed to (?P<op>\S+) cannot contain axis names that are"
             r" of"
             r" type Auto or Manual\. Got PartitionSpec: (?P<spec>P\(.*\)) with axis"
             r" name:"
             r" (?P<axis>.+?) of type: AxisType\.(?P<mode>\w+)",
         ),
-        "says": "PartitionSpec passed to OP cannot contain axis names that are of type"
+        says="PartitionSpec passed to OP cannot contain axis names that are of type"
         " Auto or Manual. Got SPEC with axis name AXIS of type MODE",
-        "means": "{op} states a sharding, which is for Explicit axes; {axis!r} is"
+        means="{op} states a sharding, which is for Explicit axes; {axis!r} is"
         " {mode}. On Auto axes one asks XLA with a constraint, inside shard_map the"
         " axis is spent.",
-        "instead": "y = lax.with_sharding_constraint(y, NamedSharding(mesh, {spec}))\n"
+        instead="y = lax.with_sharding_constraint(y, NamedSharding(mesh, {spec}))\n"
         "mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Explicit,) * 2)",
-        "chapter": MODES,
-    },
-    {
-        "code": "auto-axes-out-sharding",
-        "raised": ("TypeError",),
-        "patterns": (
+        chapter=MODES,
+    ),
+    Rule(
+        code="auto-axes-out-sharding",
+        raised=("TypeError",),
+        patterns=(
             r"^Missing required keyword argument: '(?P<name>out_sharding|in_sharding)'",
         ),
-        "where": r"jax/_src/pjit\.py|auto_axes|explicit_axes",
-        "alone": True,
-        "says": "Missing required keyword argument: 'NAME'",
-        "means": "auto_axes and explicit_axes leave one mode and come back, and {name}"
+        where=r"jax/_src/pjit\.py|auto_axes|explicit_axes",
+        alone=True,
+        says="Missing required keyword argument: 'NAME'",
+        means="auto_axes and explicit_axes leave one mode and come back, and {name}"
         " says how the arrays lie at that border.",
-        "instead": "jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # under"
+        instead="jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # under"
         " jax.set_mesh(mesh)",
-        "chapter": MODES,
-    },
-    {
-        "code": "sharding-type",
-        "raised": TYPE,
-        "patterns": ("",),
-        "says": "any other ShardingTypeError",
-        "means": "On Explicit axes a sharding is part of the type, and JAX does not"
+        chapter=MODES,
+    ),
+    Rule(
+        code="sharding-type",
+        raised=TYPE,
+        patterns=("",),
+        says="any other ShardingTypeError",
+        means="On Explicit axes a sharding is part of the type, and JAX does not"
         " guess the result's here.",
-        "instead": "jax.typeof(x)  # shows how an input is cut\n"
+        instead="jax.typeof(x)  # shows how an input is cut\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # or leave f to XLA",
-        "chapter": MODES,
-    },
+        chapter=MODES,
+    ),
 )

@@ -1,76 +1,74 @@
 """Rules for errors of placing arrays: specs, sizes, what device_put takes.
 
-Each rule is one dict; `table` says what its keys hold.
+`Rule` says what the fields of one hold.
 """
 
-from .rule import RuleFields
+from .rule import Rule
 
 MESH = "03_mesh_and_partitionspec"
 
-RULES: tuple[RuleFields, ...] = (
+RULES = (
     # Specs.
-    {
-        "code": "unknown-axis",
-        "raised": ("ValueError",),
-        "patterns": (
+    Rule(
+        code="unknown-axis",
+        raised=("ValueError",),
+        patterns=(
             r"^Resource axis: (?P<axis>.+?) of (?P<spec>P\(.*\)) is not found in mesh:"
             r" (?P<axes>\(.*?\))",
         ),
-        "says": "Resource axis: AXIS of SPEC is not found in mesh: AXES",
-        "means": "{spec} names the mesh axis {axis!r}, and the mesh has {axes}. {near}",
-        "instead": "NamedSharding(mesh, P({first!r}))  # a name from mesh.axis_names",
-        "chapter": MESH,
-    },
-    {
-        "code": "axis-used-twice",
-        "raised": ("DuplicateSpecError", "ValueError"),
-        "patterns": (
+        says="Resource axis: AXIS of SPEC is not found in mesh: AXES",
+        means="{spec} names the mesh axis {axis!r}, and the mesh has {axes}. {near}",
+        instead="NamedSharding(mesh, P({first!r}))  # a name from mesh.axis_names",
+        chapter=MESH,
+    ),
+    Rule(
+        code="axis-used-twice",
+        raised=("DuplicateSpecError", "ValueError"),
+        patterns=(
             r"can map every mesh axis to at most one positional dimension, but"
             r" (?P<spec>P\(.*\)) has duplicate entries for '(?P<axis>.+?)'",
         ),
-        "says": "can map every mesh axis to at most one positional dimension, but SPEC"
+        says="can map every mesh axis to at most one positional dimension, but SPEC"
         " has duplicate entries for AXIS",
-        "means": "{spec} uses the axis {axis!r} twice. An axis cuts one dimension: its"
+        means="{spec} uses the axis {axis!r} twice. An axis cuts one dimension: its"
         " devices are spent there.",
-        "instead": "P({axis!r}, None)  # or another axis of the mesh for the second",
-        "chapter": MESH,
-    },
-    {
-        "code": "forgot-P",
-        "raised": ("AttributeError",),
-        "patterns": (
-            r"^'(?P<kind>tuple|str|list|dict)' object has no attribute 'partit",
-        ),
-        "where": r"named_sharding\.py|NamedSharding\(",
-        "alone": True,
-        "says": "'KIND' object has no attribute 'partitions'",
-        "means": "NamedSharding takes a mesh and a PartitionSpec, and got a {kind} as"
+        instead="P({axis!r}, None)  # or another axis of the mesh for the second",
+        chapter=MESH,
+    ),
+    Rule(
+        code="forgot-P",
+        raised=("AttributeError",),
+        patterns=(r"^'(?P<kind>tuple|str|list|dict)' object has no attribute 'partit",),
+        where=r"named_sharding\.py|NamedSharding\(",
+        alone=True,
+        says="'KIND' object has no attribute 'partitions'",
+        means="NamedSharding takes a mesh and a PartitionSpec, and got a {kind} as"
         " its spec.",
-        "instead": "NamedSharding(mesh, P('data', None))",
-        "chapter": MESH,
-    },
-    {
-        "code": "named-sharding-arguments",
-        "raised": ("AttributeError", "TypeError"),
-        "patterns": (
+        instead="NamedSharding(mesh, P('data', None))",
+        chapter=MESH,
+    ),
+    Rule(
+        code="named-sharding-arguments",
+        raised=("AttributeError", "TypeError"),
+        patterns=(
             r"^'P' object has no attribute 'size'",
             r"^__init__\(\): incompatible function arguments.*Invoked with types:"
             r" jax\.sharding\.NamedSharding",
         ),
-        "where": r"NamedSharding\(",
-        "alone": True,
-        "says": "'P' object has no attribute 'size', or incompatible function"
+        where=r"NamedSharding\(",
+        alone=True,
+        says="'P' object has no attribute 'size', or incompatible function"
         " arguments, of NamedSharding",
-        "means": "NamedSharding takes two things in this order: a mesh, then a"
+        means="NamedSharding takes two things in this order: a mesh, then a"
         " PartitionSpec. No spec at all is not P().",
-        "instead": "NamedSharding(mesh, P('data'))\n"
+        instead="NamedSharding(mesh, P('data'))\n"
         "NamedSharding(mesh, P())  # a whole copy on every device",
-        "chapter": MESH,
-    },
-    {
-        "code": "spec-without-mesh",
-        "raised": ("RuntimeError", "ValueError"),
-        "patterns": (
+        chapter=MESH,
+    ),
+    Rule(
+        code="spec-without-mesh",
+        raised=("RuntimeError", "ValueError"),
+        patterns=(
             r"^(?P<name>\w+) requires a non-empty mesh in context if you are passing"
             r" 'PartitionSpec's",
             r"^Please set a mesh via 'jax\.set_mesh' if a PartitionSpec is passed to"
@@ -78,63 +76,62 @@ RULES: tuple[RuleFields, ...] = (
             r"^Using (?P<name>PartitionSpec) when you are not under a mesh context is"
             r" not allowed",
         ),
-        "says": "NAME requires a non-empty mesh in context if you are passing"
+        says="NAME requires a non-empty mesh in context if you are passing"
         " PartitionSpecs, or: Please set a mesh via jax.set_mesh",
-        "means": "A PartitionSpec alone says names and no devices. It needs a mesh:"
+        means="A PartitionSpec alone says names and no devices. It needs a mesh:"
         " one beside it, or one that is set.",
-        "instead": "NamedSharding(mesh, P('data'))  # in place of P('data'), or\n"
+        instead="NamedSharding(mesh, P('data'))  # in place of P('data'), or\n"
         "with jax.set_mesh(mesh): ...",
-        "chapter": MESH,
-    },
-    {
-        "code": "spec-is-no-sharding",
-        "raised": ("AttributeError", "TypeError"),
-        "patterns": (
+        chapter=MESH,
+    ),
+    Rule(
+        code="spec-is-no-sharding",
+        raised=("AttributeError", "TypeError"),
+        patterns=(
             r"^'(?P<kind>P|str|tuple)' object has no attribute '_is_concrete'",
             r"^sharding should be an instance of 'jax\.sharding'\. Got .* of type"
             r" <class '(?P<kind>.*?)'>",
         ),
-        "says": "sharding should be an instance of jax.sharding. Got a value of type"
-        " KIND",
-        "means": "Here belongs a sharding, and a {kind} is none, with or without a"
+        says="sharding should be an instance of jax.sharding. Got a value of type KIND",
+        means="Here belongs a sharding, and a {kind} is none, with or without a"
         " mesh that is set.",
-        "instead": "x = jnp.zeros((16, 6), device=NamedSharding(mesh, P('data')))",
-        "chapter": MESH,
-    },
-    {
-        "code": "device-put-target",
-        "raised": ("ValueError",),
-        "patterns": (
+        instead="x = jnp.zeros((16, 6), device=NamedSharding(mesh, P('data')))",
+        chapter=MESH,
+    ),
+    Rule(
+        code="device-put-target",
+        raised=("ValueError",),
+        patterns=(
             r"^'jax\.device_put' only accepts .* Received invalid value:"
             r" (?P<value>.{1,200})",
         ),
-        "says": "jax.device_put only accepts a Sharding, a Device … Received invalid"
+        says="jax.device_put only accepts a Sharding, a Device … Received invalid"
         " value: VALUE",
-        "means": "device_put takes a sharding or a device, and {value} is neither: it"
+        means="device_put takes a sharding or a device, and {value} is neither: it"
         " does not say how the array is cut.",
-        "instead": "x = jax.device_put(x, NamedSharding(mesh, P('data')))\n"
+        instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))\n"
         "x = jax.device_put(x, jax.devices()[0])  # on one device",
-        "chapter": MESH,
-    },
-    {
-        "code": "device-put-tree",
-        "raised": ("ValueError",),
-        "patterns": (
+        chapter=MESH,
+    ),
+    Rule(
+        code="device-put-tree",
+        raised=("ValueError",),
+        patterns=(
             r"^device_put device specification must be a tree prefix of the"
             r" corresponding value;.*?subtree of type <class '(?P<kind>\w+)'>",
         ),
-        "says": "device_put device specification must be a tree prefix of the"
+        says="device_put device specification must be a tree prefix of the"
         " corresponding value",
-        "means": "The second argument is one sharding, or a tree of shardings built"
+        means="The second argument is one sharding, or a tree of shardings built"
         " like the first. A {kind} is read as a tree, and the trees differ.",
-        "instead": "x = jax.device_put(x, NamedSharding(mesh, P('data')))\n"
+        instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))\n"
         "tree = jax.device_put(tree, {{'w': by_rows, 'b': whole}})  # the same keys",
-        "chapter": MESH,
-    },
-    {
-        "code": "too-many-entries",
-        "raised": ("ValueError", "AssertionError"),
-        "patterns": (
+        chapter=MESH,
+    ),
+    Rule(
+        code="too-many-entries",
+        raised=("ValueError", "AssertionError"),
+        patterns=(
             r"incompatible with its sharding annotation .*?spec=(?P<spec>P\(.*?\))"
             r"(?:, memory_kind=\w+)?\): Sharding .* rank at least \d+, but was applied"
             r" to a value of rank (?P<rank>\d+)",
@@ -144,45 +141,44 @@ RULES: tuple[RuleFields, ...] = (
             r" \((?P<rank>\d+)\)\. Got sharding\.spec (?P<spec>P\(.*?\)), aval",
             r"^\((?P<rank>\d+), (?P<spec>P\(.*\))\)$",
         ),
-        "says": "SPEC is only valid for values of rank at least N, but was applied to"
+        says="SPEC is only valid for values of rank at least N, but was applied to"
         " a value of rank RANK",
-        "means": "{spec} has more entries than an array of rank {rank} has dimensions."
+        means="{spec} has more entries than an array of rank {rank} has dimensions."
         " A spec for a whole tree must fit every leaf, biases and labels too.",
-        "instead": "NamedSharding(mesh, {shorter})  # at most {entries}\n"
+        instead="NamedSharding(mesh, {shorter})  # at most {entries}\n"
         "{{'w': P(None, 'model'), 'b': P('model')}}  # in a tree, one spec a leaf",
-        "chapter": MESH,
-    },
-    {
-        "code": "spec-longer-than-shape",
-        "raised": ("IndexError",),
-        "patterns": (r"^list index out of range",),
-        "where": r"named_sharding_to_xla_hlo_sharding",
-        "says": "list index out of range, in named_sharding_to_xla_hlo_sharding",
-        "means": "The sharding's spec has more entries than the array has dimensions.",
-        "instead": "x = jnp.zeros(8, device=NamedSharding(mesh, P('data')))  # one"
-        " each",
-        "chapter": MESH,
-    },
-    {
-        "code": "unconstrained-not-here",
-        "raised": ("KeyError", "ValueError"),
-        "patterns": (
+        chapter=MESH,
+    ),
+    Rule(
+        code="spec-longer-than-shape",
+        raised=("IndexError",),
+        patterns=(r"^list index out of range",),
+        where=r"named_sharding_to_xla_hlo_sharding",
+        says="list index out of range, in named_sharding_to_xla_hlo_sharding",
+        means="The sharding's spec has more entries than the array has dimensions.",
+        instead="x = jnp.zeros(8, device=NamedSharding(mesh, P('data')))  # one each",
+        chapter=MESH,
+    ),
+    Rule(
+        code="unconstrained-not-here",
+        raised=("KeyError", "ValueError"),
+        patterns=(
             r"^Unconstrained dims are not allowed when passed to (?P<name>\w+)",
             r"^'?(?P<name>UNCONSTRAINED)'?$",
         ),
-        "says": "Unconstrained dims are not allowed when passed to NAME",
-        "means": "P.UNCONSTRAINED leaves a dimension to the compiler. It is for"
+        says="Unconstrained dims are not allowed when passed to NAME",
+        means="P.UNCONSTRAINED leaves a dimension to the compiler. It is for"
         " with_sharding_constraint; where an array is placed, every dimension is said.",
-        "instead": "P('data', None)  # here\n"
+        instead="P('data', None)  # here\n"
         "y = lax.with_sharding_constraint(y, NamedSharding(mesh, P('data',"
         " P.UNCONSTRAINED)))",
-        "chapter": "04_computation_follows_data",
-    },
+        chapter="04_computation_follows_data",
+    ),
     # Sizes.
-    {
-        "code": "not-divisible",
-        "raised": ("IndivisibleError", "ValueError"),
-        "patterns": (
+    Rule(
+        code="not-divisible",
+        raised=("IndivisibleError", "ValueError"),
+        patterns=(
             r"spec=(?P<spec>P\((?!'_internal_pmap).*?\))(?:, memory_kind=\w+)?\)"
             r" implies"
             r" that array axis (?P<dim>\d+) is partitioned (?P<parts>\d+) times, but"
@@ -194,51 +190,51 @@ RULES: tuple[RuleFields, ...] = (
             r" (?P<spec>P\(.*?\)), which maps array axis (?P<dim>\d+) \(of size"
             r" (?P<size>\d+)\) to mesh .*?size (?P<parts>\d+)\), but",
         ),
-        "says": "SPEC implies that array axis DIM is partitioned PARTS times, but the"
+        says="SPEC implies that array axis DIM is partitioned PARTS times, but the"
         " dimension size is SIZE",
-        "means": "{spec} cuts dimension {dim} of the shape {shape} into {parts} equal"
+        means="{spec} cuts dimension {dim} of the shape {shape} into {parts} equal"
         " blocks, and {size} does not divide by {parts}.",
-        "instead": "x = jnp.pad(x, {pads})  # to {more}; mask what is padding\n"
+        instead="x = jnp.pad(x, {pads})  # to {more}; mask what is padding\n"
         "sharding = NamedSharding(mesh, P())  # or keep this one whole",
-        "chapter": MESH,
-    },
-    {
-        "code": "result-does-not-fit-the-mesh",
-        "raised": ("IndivisibleError", "ValueError"),
-        "patterns": (
+        chapter=MESH,
+    ),
+    Rule(
+        code="result-does-not-fit-the-mesh",
+        raised=("IndivisibleError", "ValueError"),
+        patterns=(
             r"^shape=(?P<blocks>\[[\d, ]*\]) is incompatible with"
             r" mesh_shape=OrderedDict\((?P<mesh>.*?)\): dim_size=\d+ is not divisible"
             r" by",
         ),
-        "says": "shape=BLOCKS is incompatible with mesh_shape=MESH",
-        "means": "The way in which the compiler cut a result can't be said on the mesh"
+        says="shape=BLOCKS is incompatible with mesh_shape=MESH",
+        means="The way in which the compiler cut a result can't be said on the mesh"
         " {mesh}. Either a constraint inside cuts a dimension that does not divide, or"
         " the arrays lie on another mesh than jax.set_mesh says.",
-        "instead": "x = jnp.pad(x, ...)  # so that the constrained dimension divides\n"
+        instead="x = jnp.pad(x, ...)  # so that the constrained dimension divides\n"
         "with jax.set_mesh(x.sharding.mesh): ...  # or: one mesh for all",
-        "chapter": "08_it_ran_but",
-    },
+        chapter="08_it_ran_but",
+    ),
     # Looking.
-    {
-        "code": "visualize-rank",
-        "raised": ("ValueError",),
-        "patterns": (r"^'visualize_sharding' only works for shapes with 1 and 2 dim",),
-        "says": "`visualize_sharding` only works for shapes with 1 and 2 dimensions",
-        "means": "JAX draws shardings of one and two dimensions only.",
-        "instead": "spmd.draw(x)  # any rank",
-        "chapter": "01_pmap_mnist",
-    },
-    {
-        "code": "has-no-sharding",
-        "raised": ("AttributeError",),
-        "patterns": (
+    Rule(
+        code="visualize-rank",
+        raised=("ValueError",),
+        patterns=(r"^'visualize_sharding' only works for shapes with 1 and 2 dim",),
+        says="`visualize_sharding` only works for shapes with 1 and 2 dimensions",
+        means="JAX draws shardings of one and two dimensions only.",
+        instead="spmd.draw(x)  # any rank",
+        chapter="01_pmap_mnist",
+    ),
+    Rule(
+        code="has-no-sharding",
+        raised=("AttributeError",),
+        patterns=(
             r"^'(?P<kind>numpy\.ndarray|ndarray|TypedNdArray)' object has no attribute"
             r" 'sharding'",
         ),
-        "says": "'KIND' object has no attribute 'sharding'",
-        "means": "A NumPy array lies in the host's memory, on no device: it has no"
+        says="'KIND' object has no attribute 'sharding'",
+        means="A NumPy array lies in the host's memory, on no device: it has no"
         " sharding.",
-        "instead": "x = jax.device_put(x, NamedSharding(mesh, P('data')))",
-        "chapter": MESH,
-    },
+        instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))",
+        chapter=MESH,
+    ),
 )

@@ -1,7 +1,6 @@
-"""What a rule says of one kind of error, and the dict that it is written as."""
+"""What a rule says of one kind of error."""
 
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
 
 BOTH = "0.10.2 and 0.12"
 
@@ -38,19 +37,3 @@ class Rule:
     where: str = ""
     alone: bool = False
     check: str = ""
-
-
-class RuleFields(TypedDict):
-    """A rule as the modules beside this one write it; `Rule` explains the fields."""
-
-    code: str
-    raised: tuple[str, ...]
-    patterns: tuple[str, ...]
-    says: str
-    means: str
-    instead: str
-    chapter: str
-    versions: NotRequired[str]
-    where: NotRequired[str]
-    alone: NotRequired[bool]
-    check: NotRequired[str]

@@ -1,6 +1,6 @@
 """The table of JAX's sharding errors: what each means, and what to write instead.
 
-The rules lie by theme in the modules beside this one, as plain dicts. Their order is
+The rules lie by theme in the modules beside this one, each a `Rule`. Their order is
 the order in which they are tried: the first that matches an error explains it, so a
 narrow rule stands before a broad one.
 """
@@ -9,13 +9,12 @@ import string
 
 from ..fields import placeholders
 from . import explicit, manual, mesh, names, placing, running, varying
-from .rule import Rule
 
 ANY_MESSAGE = ("",)  # the patterns of a rule that goes by the type alone
 
 
 RULES = tuple(
-    Rule(**rule)
+    rule
     for theme in (names, mesh, placing, manual, varying, explicit, running)
     for rule in theme.RULES
 )
