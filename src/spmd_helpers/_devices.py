@@ -204,7 +204,7 @@ def _start_anew_without_accelerators(jax: ModuleType) -> None:
     """
     from jax.extend.backend import clear_backends
 
-    clear_backends()  # type: ignore[no-untyped-call]  # JAX leaves it without types
+    clear_backends()
     jax.config.update("jax_platforms", "cpu")
 
 

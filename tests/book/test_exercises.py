@@ -141,14 +141,6 @@ STUBS = [_tier(n) for n in NUMBERS]
 WRONG = [_tier(n, i) for n in NUMBERS for i in range(len(_answers(n).wrong))]
 
 
-def test_each_chapter_has_five_exercises_or_more():
-    assert NUMBERS
-    for path in CHAPTERS:
-        chapter = int(path.name[:2])
-        count = sum(n.startswith(f"{chapter}.") for n in NUMBERS)
-        assert count >= 5, f"{path.name} has {count} exercises: write five at least"
-
-
 @pytest.mark.parametrize("number", NUMBERS)
 def test_has_answers_of_each_kind(number):
     answers = _answers(number)

@@ -48,6 +48,7 @@ if not find_spec("spmd_helpers"):
         error._render_traceback_ = lambda: [str(error)]
         raise error
 import spmd_helpers as spmd
+from spmd_exercises import check
 
 spmd.require({libraries})
 """

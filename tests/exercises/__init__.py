@@ -1,0 +1,1 @@
+"""The checks of the exercises, and the answers that measure them."""
