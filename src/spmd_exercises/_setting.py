@@ -1,7 +1,9 @@
 """What checks share: devices, meshes, placements, seeded data, and kinds of answers."""
 
+import functools
 import math
 import numbers
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -57,8 +59,8 @@ def normal(seed: int, *shape: int) -> Floats:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def number(answer: object) -> float:
-    """A number as a float, whichever library made it.
+def number(answer: object, name: str = "") -> float:
+    """A number as a float, whichever library made it; `name` is what it is called.
 
     Raises:
         CheckFailed: for what is no number: text, a list, an object with a method.
@@ -67,7 +69,8 @@ def number(answer: object) -> float:
     if plain is not None and getattr(answer, "shape", None) == ():
         answer = plain()
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
-        raise CheckFailed(f"{answer!r} is no number")
+        called = f"{name}: " if name else ""
+        raise CheckFailed(f"{called}{answer!r} is no number")
     return float(answer)
 
 
@@ -92,3 +95,53 @@ def redundancy(report: XRay) -> float:
     if report.redundancy is None:
         raise CheckFailed("the program does work that the X-ray can't count")
     return report.redundancy
+
+
+def is_jitted(function: Callable[..., Any], *args: Any) -> bool:
+    """Whether all that a function does with these arguments runs in jitted programs.
+
+    It may be jitted or compiled itself, a partial of such a function, or call one.
+    """
+    inner: Any = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if hasattr(inner, "lower") or hasattr(inner, "as_text"):
+        return True
+    equations = jax.make_jaxpr(function)(*args).eqns
+    return all(equation.primitive.name in ("jit", "pjit") for equation in equations)
+
+
+def require_own_buffers(**trees: object) -> None:
+    """Each array of the trees is there, and in memory of its own.
+
+    A program that donates an array that was deleted, or two arrays in one buffer,
+    can end the process. The keywords are the names in the messages.
+
+    Raises:
+        CheckFailed: with the array that is deleted, or the two that share memory.
+    """
+    owners: dict[tuple[jax.Device, int], str] = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(trees):
+        if not isinstance(leaf, jax.Array):
+            continue
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if leaf.is_deleted():
+            raise CheckFailed(f"{name} is deleted already: did a call donate it?")
+        for buffer in _buffers(leaf):
+            other = owners.setdefault(buffer, name)
+            if other != name:
+                raise CheckFailed(
+                    f"{other} and {name} use one buffer, and a step"
+                    " that donates both can't run: which of them needs a copy of its own?"
+                )
+
+
+def _buffers(leaf: jax.Array) -> set[tuple[jax.Device, int]]:
+    """Where the shards of an array are in memory; empty where the platform hides it."""
+    if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        leaf = jax.random.key_data(leaf)
+    shards = [shard for shard in leaf.addressable_shards if shard.data.size]
+    try:
+        return {(one.device, one.data.unsafe_buffer_pointer()) for one in shards}
+    except Exception:  # whatever a backend without such pointers raises
+        return set()
