@@ -160,12 +160,13 @@ def _verdict(
     elif isinstance(error, CheckFailed):
         words = str(error)
     else:
-        words = _raised(error, frames, names)
+        words = raised(error, names)
     return Verdict("wrong", f"Exercise {number}, not yet: {words}", error)
 
 
-def _raised(error: Exception, frames: list[tuple[FrameType, int]], names: Names) -> str:
+def raised(error: Exception, names: Names) -> str:
     """An exception in words, with the line of the notebook that raised it."""
+    frames = _frames(error.__traceback__)
     text = str(error).strip()
     text = text if len(text) <= _WORDS else f"{text[:_WORDS]} …"
     words = f"{type(error).__name__}: {text}" if text else type(error).__name__

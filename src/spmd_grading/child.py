@@ -7,8 +7,8 @@ hooks a cell may have changed; the package's functions, the builtins and the nam
 the release had set are put back before it.
 """
 
-import ast
 import contextlib
+import importlib
 import json
 import os
 import signal
@@ -16,17 +16,17 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from types import CodeType, TracebackType
+from types import CodeType
 from typing import Any
 
 import spmd_helpers
-from spmd_helpers._errors import CheckFailed
-from spmd_helpers._exercise import exercise, global_names
+from spmd_exercises import CheckFailed
+from spmd_exercises._check import Check
 
+from .block import global_names, verdict_of
 from .seal import GivenNames, Seal
 
 WORDS = 2000  # the longest message of a check that is kept
-_EXTRA = "__spmd_extra_check__"  # what an extra check is wrapped in
 _LARGEST_FILE_BYTES = 2**30
 
 
@@ -38,7 +38,7 @@ def be_a_submission(commands: int, answers: int, lifeline: int) -> None:
     incoming = os.fdopen(commands, "rb")
     order = json.loads(incoming.readline())
     _limit(order["address_space_bytes"])
-    grader, pid, exit_now = _Grader(), os.getpid(), os._exit
+    grader, pid, exit_now = _Grader(order["chapters"]), os.getpid(), os._exit
     write, dumps, loads, getpid = os.write, json.dumps, json.loads, os.getpid
     answer, word = {"ready": True}, order["word"]
     while True:
@@ -87,52 +87,37 @@ class _Open(CheckFailed):
     """The exercise is not begun."""
 
 
-class _Judge(exercise):
-    """The package's own `exercise`; it tells the grader what it told the learner."""
+class _Recorder(Check):
+    """The book's own `check`, which keeps what it has judged right."""
 
-    reached: list[str] = []  # noqa: RUF012  (of one process: exercises judged right)
+    def __init__(self) -> None:
+        self.right: set[str] = set()
 
-    def _verdict(
-        self, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool:
-        if isinstance(error, _Open):  # an exercise inside an instructor's check
-            return False
-        swallowed = super()._verdict(error, traceback)
-        if error is None:
-            _Judge.reached.append(self.number)
-        return swallowed
-
-    def _say_open(self, stub: str, error: BaseException | None) -> bool:
-        os.environ["NBGRADER_EXECUTION"] = "grade"
-        try:
-            return super()._say_open(stub, error)
-        except CheckFailed as open_now:
-            raise _Open(str(open_now)) from None
-        finally:
-            os.environ.pop("NBGRADER_EXECUTION", None)
-
-
-class _ExtraJudge(_Judge):
-    """The same for an instructor's check, which has a title and no number."""
-
-    def __init__(self, title: str) -> None:
-        self.number = title
+    def __call__(self, number: str, /, *answers: object) -> None:
+        verdict = self.judge(number, answers, sys._getframe(1).f_globals)
+        if verdict.kind == "open":
+            raise _Open(verdict.words)
+        if verdict.kind == "wrong":
+            raise CheckFailed(verdict.words) from verdict.cause
+        self.right.add(number)
 
 
 class _Grader:
     """Runs cells in IPython's shell and checks beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, chapters: list[str]) -> None:
         from IPython.core.interactiveshell import InteractiveShell
         from traitlets.config import Config
 
         package = spmd_helpers
         for name in package.__all__:  # all of it, before a cell can change it
             getattr(package, name)
+        for chapter in chapters:
+            with contextlib.suppress(ImportError):  # of the instructor's own asserts
+                importlib.import_module(f"spmd_exercises.ch{int(chapter):02}")
         config = Config()
         config.HistoryManager.enabled = False
         config.InteractiveShell.colors = "nocolor"
-        self._package = package
         self._shell = InteractiveShell.instance(config=config)
         self._run_cell: Callable[..., Any] = self._shell.run_cell
         self._transform: Callable[[str], str] = self._shell.transform_cell
@@ -182,49 +167,55 @@ class _Grader:
 
     def do_check(self, order: Message) -> Message:
         changed = self._seal.restore()
-        code = _compiled(order["source"], order["title"])
+        code: CodeType = compile(order["source"], "<check>", "exec")
         before, renamed = self._given.put_back(
             global_names(code, "LOAD_NAME", "LOAD_GLOBAL")
         )
-        changed = [name for name in (*changed, *renamed) if name not in self._said]
-        self._said.update(changed)
+        changed += renamed
         sys.settrace(None)
         sys.setprofile(None)
-        _Judge.reached.clear()
-        self._package.exercise = _Judge  # type: ignore[misc]  # for this check
-        self._names[_EXTRA] = _ExtraJudge
-        number = order["number"]
+        recorder = _Recorder()
+        theirs = self._names.get("check")
+        self._names["check"] = recorder
+        try:
+            verdict, words = self._run_check(code, order, recorder)
+        finally:
+            if self._names.get("check") is recorder:
+                self._names["check"] = theirs
+            self._given.give_again(before)
+        meanwhile = self._seal.restore()
+        if meanwhile and verdict == "right":
+            verdict, words = "wrong", "the answer changed what judged it"
+        new = [one for one in (*changed, *meanwhile) if one not in self._said]
+        self._said.update(new)
+        return {"verdict": verdict, "words": words[:WORDS], "changed": new[:20]}
+
+    def _run_check(
+        self, code: CodeType, order: Message, recorder: _Recorder
+    ) -> tuple[str, str]:
+        """(the verdict, what the learner is told)."""
+        number, is_own = order["number"], not order["title"]
+        error: Exception | None = None
         try:
             exec(code, self._names)
         except KeyboardInterrupt:
             raise
-        except _Open as error:
-            verdict, words = "open", str(error)
-        except CheckFailed as error:
-            verdict, words = "wrong", str(error)
-        except BaseException as error:
-            verdict, words = "wrong", _words(error)
-        else:
-            verdict, words = "right", f"Exercise {number}: right."
-            if number not in _Judge.reached:
-                verdict, words = "wrong", "the check ended before it had judged"
-        finally:
-            self._package.exercise = exercise  # type: ignore[misc]  # its own again
-            self._names.pop(_EXTRA, None)
-            self._given.give_again(before)
-        if order["title"]:
-            words = words.removeprefix(f"Exercise {number}, not yet: ")
-            words = words.replace(f"Exercise {number}: ", "")
-        return {"verdict": verdict, "words": words[:WORDS], "changed": changed[:20]}
-
-
-def _compiled(source: str, title: str) -> CodeType:
-    tree = ast.parse(source)
-    if title:
-        judge = ast.parse(f"{_EXTRA}({title!r})", mode="eval").body
-        tree = ast.Module([ast.With([ast.withitem(judge)], tree.body)], [])
-    code: CodeType = compile(ast.fix_missing_locations(tree), "<check>", "exec")
-    return code
+        except _Open as open_now:
+            return "open", str(open_now)
+        except CheckFailed as failed:
+            return "wrong", str(failed)
+        except Exception as raised:
+            error = raised
+            if is_own:  # a name that is not there
+                return "wrong", _words(raised)
+        except BaseException as end:
+            return "wrong", _words(end)
+        if is_own:
+            if number in recorder.right:
+                return "right", f"Exercise {number}: right."
+            return "wrong", "the check ended before it had judged"
+        verdict = verdict_of(code, self._names, error)
+        return verdict.kind, verdict.words
 
 
 def _stored(code: CodeType) -> set[str]:

@@ -3,7 +3,7 @@
 Nothing here runs anything. Checks, the set-up cell and the other given cells come
 from the release notebook; from the submission come its answers and the cells that
 its author added or changed. Those are matched to the release by nbgrader's `grade_id`,
-else by the number in `spmd.exercise("2.1")`, else by cell id, text or the names that an
+else by the number in `check("2.1", ...)`, else by cell id, text or the names that an
 answer defines: a notebook that Colab or an editor saved without metadata counts the
 same.
 """

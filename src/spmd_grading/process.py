@@ -11,15 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
+import spmd_exercises
 import spmd_helpers
 
 from .plan import Step
 from .watch import HAS_PROC, MARK, Family
 
-_OWN_FILES = (__file__, spmd_helpers.__file__)
+_OWN_FILES = (__file__, spmd_helpers.__file__, spmd_exercises.__file__)
 START_S = 60  # to import IPython and the package, on a loaded machine
 _GRACE_S = 3  # from the interrupt of a cell to the end of its process
 _TICK_S = 0.1
@@ -126,11 +127,12 @@ class Process:
         self.family.end()
         self.child.wait()
 
-    def start(self) -> None:
-        """Start the process that runs the submission."""
+    def start(self, chapters: Sequence[str]) -> None:
+        """Have the process ready, with the checks of these chapters loaded."""
         word = secrets.token_hex(16)
         limit = 0 if HAS_PROC else self.limits.memory_bytes
-        self._send({"word": word, "address_space_bytes": limit})
+        order: Message = {"word": word, "address_space_bytes": limit}
+        self._send(order | {"chapters": [*chapters]})
         try:
             self._answer(word, time.monotonic() + START_S)
         except TimeoutError:

@@ -88,7 +88,9 @@ class _Player:
                 self.ran.notes.append(_FORGED)
 
     def _play(self, process: Process, skip: set[int]) -> None:
-        process.start()
+        numbers = {step.number for step in self.steps if step.kind == "check"}
+        chapters = {n.partition(".")[0] for n in numbers}
+        process.start(sorted(chapter for chapter in chapters if chapter.isdecimal()))
         for i, step in enumerate(self.steps):
             if i in skip or (step.kind == "check" and step.number in self.ran.verdicts):
                 continue

@@ -10,11 +10,11 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from spmd_helpers._exercise import global_names
+from .block import global_names
 
 _PUBLIC = ("jax", "numpy", "flax", "optax")
 _NOTHING = object()
-_OWN = ("spmd_helpers", "spmd_grading")
+_OWN = ("spmd_helpers", "spmd_exercises", "spmd_grading")
 
 
 # What a function does: its code, its defaults, those of its keyword arguments.

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-_NUMBER = re.compile(r"""spmd\.exercise\(\s*["'](\d+\.\d+)["']""")
+_NUMBER = re.compile(r"""\bcheck\(\s*["'](\d+\.\d+)["']""")
 _LARGEST_BYTES = 64 * 2**20
 
 

@@ -32,9 +32,10 @@ from spmd_grading.submission import CannotGrade
 pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
 
 ROOT = Path(__file__).parents[2]
-SETUP = "import spmd_helpers as spmd"
+OWN = Path(__file__).parent / "own"
+_PYTHONPATH = [os.environ[n] for n in ("PYTHONPATH",) if n in os.environ]
+SETUP = "import spmd_helpers as spmd\nfrom spmd_exercises import check"
 GIVEN = """\
-import random
 import numpy as np
 
 def double(x):
@@ -42,21 +43,10 @@ def double(x):
 
 limit = 10
 b = 0"""
-CHECKS = {
-    1: (
-        2,
-        'with spmd.exercise("90.1"):\n'
-        '    assert double(a) < limit, f"{a} is too large: twice it is over"\n'
-        '    assert abs(a) == a, f"{a} is below 0"',
-    ),
-    2: (
-        3,
-        'with spmd.exercise("90.2"):\n'
-        "    for x in (random.randint(2, 9), 11):\n"
-        "        got = triple(x)\n"
-        '        assert got == 3 * x, f"triple({x}) gave {got}: three of them, not so"',
-    ),
-    3: (1, 'with spmd.exercise("90.3"):\n    assert b == "done", f"b is {b!r}"'),
+CHECKS = {  # their code is own/spmd_exercises/ch90.py
+    1: (2, 'check("90.1", a, double, limit)'),
+    2: (3, 'check("90.2", triple)'),
+    3: (1, 'check("90.3", b)'),
 }
 STUBS = {1: "a = ...", 2: "def triple(x):\n    raise NotImplementedError", 3: "b = ..."}
 RIGHT = {1: "a = 4", 2: "def triple(x):\n    return x + x + x", 3: 'b = "done"'}
@@ -98,6 +88,13 @@ def answered(**changed):
 
 def at(book, cell_id):
     return next(i for i, c in enumerate(book["cells"]) if c["id"] == cell_id)
+
+
+@pytest.fixture(autouse=True)
+def own_exercises(monkeypatch):
+    """The small release's checks are there as an instructor's own would be."""
+    monkeypatch.syspath_prepend(str(OWN))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(OWN), *_PYTHONPATH]))
 
 
 @pytest.fixture
@@ -243,7 +240,7 @@ def as_colab_saves_it(book):
 def test_a_changed_check_is_replaced_and_it_is_said(graded, change):
     book = notebook(answered(e2=WRONG[2]))
     check = book["cells"][at(book, "ch90-ex2-check")]
-    check["source"] = ['with spmd.exercise("90.2"):\n    pass']
+    check["source"] = ['check("90.2", lambda x: 3 * x)']
     result = graded(change(book))
     assert verdicts(result) == ["right", "wrong", "right"]
     assert result.notes == ("90.2: the check was changed, the release's was used",)
@@ -614,27 +611,36 @@ def test_forged_results_are_not_believed(graded):
     assert "written to the grader's channel" in result.notes[0]
 
 
-CHEATS = {
-    "spmd_helpers.exercise": """\
-import contextlib
-spmd.exercise = lambda number: contextlib.suppress(Exception)""",
-    "spmd_helpers._exercise.exercise.__exit__": """\
-from spmd_helpers import _exercise
-_exercise.exercise.__exit__ = lambda *error: True""",
-    "spmd_helpers._exercise.exercise._verdict": """\
-from spmd_helpers import _exercise
-_exercise.exercise._verdict.__code__ = (lambda self, a, b, c: True).__code__""",
-    "spmd": """\
-import contextlib
-class spmd:
-    exercise = contextlib.suppress""",
+CHEATS = {  # what the answer cell of 90.1 gives another meaning: how
+    "check": "check = lambda *answers: None",
+    "spmd_exercises.check": """\
+import spmd_exercises
+spmd_exercises.check = lambda *answers: None""",
+    "spmd_exercises._check.Check.judge": """\
+from spmd_exercises._check import Check, Verdict
+Check.judge = lambda self, *given: Verdict("right", "")""",
+    "spmd_exercises._check.Check.judge()": """\
+from spmd_exercises._check import Check
+Check.judge.__code__ = (lambda self, n, a, g: True).__code__""",
+    "spmd_exercises._check.Check.__call__": """\
+from spmd_exercises._check import Check
+Check.__call__ = lambda self, *answers: None""",
+    "spmd_exercises.ch90.check_90_1": """\
+from spmd_exercises import ch90
+ch90.check_90_1 = lambda *answers: None""",
+    "spmd_exercises.ch90.check_90_1()": """\
+from spmd_exercises import ch90
+ch90.check_90_1.__code__ = (lambda a, b, c: None).__code__""",
+    "spmd_exercises.ch90": """\
+import sys, types
+quiet = sys.modules["spmd_exercises.ch90"] = types.ModuleType("spmd_exercises.ch90")
+quiet.check_90_1 = lambda a, b, c: None""",
     "spmd_helpers": """\
-import sys, types, contextlib
+import sys, types
 sys.modules["spmd_helpers"] = types.ModuleType("spmd_helpers")""",
     "double": "def double(x):\n    return 1",
     "double()": "double.__code__ = (lambda x: 1).__code__",
     "limit": "limit = 10**9",
-    "abs": "a = -4\nabs = lambda x: x",
     "abs()": "import builtins\na = -4\nbuiltins.abs = lambda x: x",
     "numpy.sum": "np.sum = lambda x: 0",
 }
@@ -648,7 +654,7 @@ def test_what_was_given_another_meaning_is_put_back(graded, name):
     result = graded(answered(e1="a = 40\n" + CHEATS[name], e3=real))
     assert verdicts(result) == ["wrong", "right", "right"]
     said = "\n".join(result.notes)
-    assert f"`{name.removesuffix('()')}`" in said
+    assert f"`{name.removesuffix('()')}`" in said, said
     told = r"Exercise 90\.1, not yet: (40 is too large|-4 is below 0)"
     assert re.match(told, row(result, "90.1").message)
     assert "another meaning" in said
@@ -679,15 +685,39 @@ a = ..."""
     assert row(graded(answered(e1=hide)), "90.1").verdict != "right"
 
 
-def test_a_check_that_was_kept_from_judging_is_not_right(graded):
-    blind = """\
-def triple(x):
-    from spmd_helpers import _exercise
-    _exercise.exercise._verdict = lambda *error: True
-    return 6"""
-    result = graded(answered(e2=blind))
+WHILE_IT_JUDGES = {
+    "the verdict": """\
+    from spmd_exercises import _check
+    right = _check.Verdict("right", "")
+    _check.Verdict = lambda *given, **more: right""",
+    "what is raised": """\
+    from spmd_exercises import ch90
+    class Silent(Exception):
+        def __new__(cls, *words):
+            raise SystemExit
+    ch90.CheckFailed = Silent""",
+    "a name of the check's": """\
+    from spmd_exercises import ch90
+    class Range:
+        randint = staticmethod(lambda low, high: 2)
+    ch90.range = ch90.random = Range
+    ch90.check_90_2.__code__ = (lambda f: None).__code__""",
+    "a builtin": """\
+    import builtins
+    builtins.isinstance = lambda one, kind: False""",
+}
+
+
+@pytest.mark.parametrize("name", WHILE_IT_JUDGES)
+def test_an_answer_that_changes_what_judges_it_is_not_right(graded, name):
+    change = f"def triple(x):\n{WHILE_IT_JUDGES[name]}\n    return 6"
+    result = graded(answered(e2=change))
     assert verdicts(result) == ["right", "wrong", "right"]
-    assert row(result, "90.2").message == "the check ended before it had judged"
+    right_but = change.replace("return 6", "return 3 * x")
+    if name != "what is raised":
+        result = graded(answered(e2=right_but))
+        assert verdicts(result) == ["right", "wrong", "right"]
+        assert "another meaning" in "\n".join(result.notes)
 
 
 def test_the_authors_own_names_are_theirs_again_after_a_check(graded):
@@ -917,13 +947,14 @@ def test_extra_checks_know_an_open_answer(graded, tmp_path):
 
 
 def test_extra_checks_may_be_a_notebook(graded, tmp_path):
-    sources = ["five = 5", "# [1 point] An exercise\nwith spmd.exercise('90.9'):\n"]
-    sources[1] += "    assert triple(1) == five, 'not five'"
+    sources = ["five = 5", "# [1 point] An exercise\n"]
+    sources[1] += "check('90.1', five * a, double, limit)"
     book = {"cells": [code(s, f"c{i}") for i, s in enumerate(sources)], "nbformat": 4}
     extra = extra_of(tmp_path, json.dumps(book), "extra.ipynb")
     result = graded(RIGHT, extra=extra)
     assert row(result, "An exercise").verdict == "wrong"
-    assert row(result, "An exercise").message == "Exercise 90.9, not yet: not five"
+    words = "Exercise 90.1, not yet: 20 is too large: twice it is over"
+    assert row(result, "An exercise").message == words
     assert row(graded(STUBS, extra=extra), "An exercise").verdict == "open"
 
 
