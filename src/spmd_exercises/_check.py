@@ -158,7 +158,7 @@ def _verdict(
             return _open(number, f"write {stub}")
         words = f"your answer calls {stub}, which is not written yet"
     elif isinstance(error, CheckFailed):
-        words = str(error)
+        return Verdict("wrong", f"Exercise {number}, not yet: {error}")
     else:
         words = raised(error, names)
     return Verdict("wrong", f"Exercise {number}, not yet: {words}", error)
