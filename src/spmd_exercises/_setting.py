@@ -1,9 +1,10 @@
 """What checks share: devices, meshes, placements, seeded data, and kinds of answers."""
 
+import contextlib
 import functools
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -145,3 +146,47 @@ def _buffers(leaf: jax.Array) -> set[tuple[jax.Device, int]]:
         return {(one.device, one.data.unsafe_buffer_pointer()) for one in shards}
     except Exception:  # whatever a backend without such pointers raises
         return set()
+
+
+def compiled(function: Callable[..., Any], *args: Any) -> jax.stages.Compiled:
+    """The program of a function for these arguments, to call it and to X-ray it.
+
+    The function may be plain, jitted, a partial of either, or compiled already.
+    """
+    if isinstance(function, jax.stages.Compiled):
+        return function
+    jitted: Any = function if hasattr(function, "lower") else jax.jit(function)
+    program: jax.stages.Compiled = jitted.lower(*args).compile()
+    return program
+
+
+def word(answer: object, name: str, words: tuple[str, ...]) -> str:
+    """The answer in lower case, which must be one of some words.
+
+    Raises:
+        CheckFailed: for any other text, and for what is no text.
+    """
+    text = answer.strip().lower() if isinstance(answer, str) else None
+    if text not in words:
+        wanted = ", ".join(f'"{one}"' for one in words)
+        raise CheckFailed(f"{name} is {answer!r}, which is none of {wanted}")
+    return text
+
+
+@contextlib.contextmanager
+def next_thought(question: str) -> Iterator[None]:
+    """A question at the end of the message of an assert that fails in here."""
+    try:
+        yield
+    except CheckFailed as error:
+        raise CheckFailed(f"{str(error).rstrip('.')}. {question}") from None
+
+
+def require_function(answer: object, name: str) -> None:
+    """The answer must be something that can be called.
+
+    Raises:
+        CheckFailed: for anything else.
+    """
+    if not callable(answer):
+        raise CheckFailed(f"{name} is {answer!r}, and has to be a function")

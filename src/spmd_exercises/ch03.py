@@ -10,7 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 import spmd_helpers as spmd
 from spmd_helpers import CheckFailed, NotUnderstood, ShardingInfo, SpecError
 
-from ._setting import devices, make_mesh, number, require_spec
+from ._setting import devices, make_mesh, number, require_function, require_spec
 
 _MESH = {"data": 4, "model": 2}
 _CUBE = {"data": 2, "seq": 2, "model": 2}
@@ -104,6 +104,7 @@ def check_3_4(cache_spec: object) -> None:
 
 def check_3_5(spec_for: Callable[..., object]) -> None:
     """A rule that shards the largest dimension that divides."""
+    require_function(spec_for, "spec_for")
     for mesh, axis in _meshes_and_axes():
         for shape in _shapes():
             call = f"spec_for({shape}, {axis!r}, mesh) on the mesh {dict(mesh.shape)}"
@@ -169,7 +170,7 @@ def _pair(name: str, answer: object) -> tuple[float, float]:
         answer = answer.tolist()
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise CheckFailed(f"{name} is {answer!r}, and has to be two numbers: (0, 12)")
-    return _number(name, answer[0]), _number(name, answer[1])
+    return number(answer[0], name), number(answer[1], name)
 
 
 def _device_ids(answer: object) -> set[float]:
@@ -183,16 +184,9 @@ def _device_ids(answer: object) -> set[float]:
             f"holders has shape {answer.shape}, and has to be a set of device numbers"
         )
     return {
-        one.id if isinstance(one, jax.Device) else _number("holders", one)
+        one.id if isinstance(one, jax.Device) else number(one, "holders")
         for one in answer
     }
-
-
-def _number(name: str, part: object) -> float:
-    try:
-        return number(part)
-    except CheckFailed as error:
-        raise CheckFailed(f"{name}: {error}") from None
 
 
 def _plain(pair: tuple[float, float]) -> str:

@@ -259,6 +259,7 @@ ANSWERS = {
                 "which of these is the largest|do not divide",
             ),
             (RULE + "    return None", "the mesh {'data': 4, 'model': 2}: None is not"),
+            ('spec_for = P("data")', "has to be a function"),
             (RULE + "    return [None] * len(shape)", "is not a P(...)"),
             (RULE + "    return P()", "which of these is the largest"),
             (RULE + "    return P(axis)", "which of these is the largest"),

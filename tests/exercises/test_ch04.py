@@ -1,8 +1,40 @@
-"""Chapter 04: right and wrong answers."""
+"""Chapter 4: its checks, judged by right and wrong answers."""
 
-from . import Answers
-from .ch01 import YES
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType
 
+from spmd_exercises._setting import abstract, devices, make_mesh, on
+
+from .judging import Answers, AnswersAreJudged, imports
+
+
+class TestChapter4(AnswersAreJudged):
+    pass
+
+
+def given():
+    """What the chapter's cells have made where its answers stand."""
+    mesh = make_mesh(data=4, model=2)
+
+    def in_shards(shape, *entries, dtype=jnp.float32):
+        return abstract(shape, on(mesh, *entries), dtype)
+
+    return imports() | {
+        "devices": devices(8),
+        "auto": (AxisType.Auto,) * 2,
+        "mesh": mesh,
+        "on": lambda *entries: on(mesh, *entries),
+        "abstract": in_shards,
+        "product": jax.jit(jnp.matmul),
+    }
+
+
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+"""
 LOSS = "def loss(logits, labels):\n"
 TURNED = "def turned(x):\n"
 HOME = "def at_home(state):\n"
@@ -21,6 +53,7 @@ ANSWERS = {
     "4.1": Answers(
         right=[
             'a = e = "all-gather"\nb = d = "all-reduce"\nc = "nothing"',
+            'a = e = " All-gather"\nb = d = np.str_("all-reduce")\nc = "Nothing"',
             "def kind(x, w):\n"
             "    seen = spmd.xray(product, abstract((48, 40), *x),"
             " abstract((40, 24), *w))\n"
@@ -50,6 +83,12 @@ ANSWERS = {
                 "look again at c",
             ),
             (YES + "a = b = c = d = e = Yes()", "is none of"),
+            ("a = b = c = d = e = None", "a is None, which is none of"),
+            ('a = b = c = d = e = ["nothing"]', "a is ['nothing'], which"),
+            (  # the sums of e and the gather of d taken for each other
+                'a = d = "all-gather"\nb = e = "all-reduce"\nc = "nothing"',
+                "look again at d, e",
+            ),
         ],
     ),
     "4.2": Answers(
@@ -78,6 +117,19 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             "import optax\n" + LOSS + "    rows ="
             " optax.softmax_cross_entropy_with_integer_labels(logits, labels)\n"
             "    return rows.mean()",
+            # compiled before, and its first argument donated
+            LOSS + "    logs = jax.nn.log_softmax(logits, axis=1)\n"
+            "    return -jnp.take_along_axis(logs, labels[:, None], axis=1).mean()\n"
+            "loss = jax.jit(loss, donate_argnums=0).lower(\n"
+            "    abstract((48, 40), 'data', 'model'),\n"
+            "    abstract((48,), 'data', dtype=jnp.int32)).compile()",
+            # a callable object that has another argument
+            "from functools import partial\n"
+            "class Loss:\n"
+            "    def __call__(self, axis, logits, labels):\n"
+            "        logs = logits - jax.nn.logsumexp(logits, axis, keepdims=True)\n"
+            "        return -(logs * jax.nn.one_hot(labels, 40)).sum() / 48\n"
+            "loss = partial(Loss(), 1)",
         ],
         wrong=[
             (  # everything on every device first
@@ -123,6 +175,33 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
                 "is not right",
             ),
             (LOSS + "    return jnp.float32(3.7)", "loss"),
+            (  # in half the bytes, and nothing gathered
+                LOSS + "    logs = jax.nn.log_softmax(logits.astype(jnp.bfloat16))\n"
+                "    own = jnp.take_along_axis(logs, labels[:, None], axis=1)\n"
+                "    return -own.astype(jnp.float32).mean()",
+                "['loss']",
+            ),
+            (  # the sum over the vocabulary of one device
+                """
+def on_blocks(logits, labels):
+    logs = jax.nn.log_softmax(logits)
+    local = labels - lax.axis_index("model") * logits.shape[1]
+    mine = jnp.arange(logits.shape[1]) == local[:, None]
+    own = lax.psum(jnp.sum(logs, axis=1, where=mine), "model")
+    return -lax.pmean(own.mean(), "data")
+
+loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
+                     in_specs=(P("data", "model"), P("data")))
+""",
+                "['loss']",
+            ),
+            (  # the loss of each row
+                LOSS + "    logs = jax.nn.log_softmax(logits, axis=1)\n"
+                "    return -jnp.take_along_axis(logs, labels[:, None], 1)",
+                "shape (48, 1)",
+            ),
+            (LOSS + "    return ()", "a tree with no leaves|mean over all 48"),
+            ("loss = 3.7", "loss is 3.7, and has to be a function"),
             (LOSS + "    return logits.sum() * jnp.nan", "not finite"),
         ],
     ),
@@ -131,6 +210,14 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             TURNED + '    y = lax.with_sharding_constraint(x, on("model", "data"))\n'
             "    return jnp.tanh(y)",
             "turned = jax.jit(jnp.tanh, out_shardings=on('model', 'data'))",
+            "from functools import partial\n"
+            "place = partial(lax.with_sharding_constraint,"
+            " shardings=on('model', 'data'))\n"
+            "turned = lambda x: jnp.tanh(place(x))",
+            # an argument that is donated
+            "@jax.jit\n" + TURNED + "    twice = jax.jit(jnp.tanh, donate_argnums=0,\n"
+            "        out_shardings=on('model', 'data'))\n"
+            "    return twice(x)",
             TURNED + "    y = jnp.tanh(x)\n"
             "    place = NamedSharding(mesh, P(('model',), ('data',)))\n"
             "    return jax.lax.with_sharding_constraint(y, place)",
@@ -157,6 +244,23 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
                 + '    return lax.with_sharding_constraint(x, on("model", "data"))',
                 "result",
             ),
+            (  # in half the bytes
+                TURNED + "    y = jnp.tanh(x.astype(jnp.float16))\n"
+                '    y = lax.with_sharding_constraint(y, on("model", "data"))\n'
+                "    return y.astype(jnp.float32)",
+                "in float32",
+            ),
+            (  # the size of the chapter's array
+                TURNED + "    y = jnp.tanh(x).reshape(48, 40)\n"
+                '    return lax.with_sharding_constraint(y, on("model", "data"))',
+                "TypeError",
+            ),
+            (  # one size was compiled
+                "turned = jax.jit(jnp.tanh, out_shardings=on('model', 'data'))\n"
+                "turned = turned.lower(abstract((48, 40), 'data', 'model')).compile()",
+                "TypeError",
+            ),
+            (TURNED + "    jnp.tanh(x)", "in float32"),
             (
                 TURNED + "    y = jnp.tanh(x)\n"
                 '    return lax.with_sharding_constraint(y, on("data", "model"))',
@@ -176,6 +280,17 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             "    moved = [x if x.devices() == set(devices) else\n"
             "             jax.device_put(x, on()) for x in leaves]\n"
             "    return tree.unflatten(moved)",
+            # what is elsewhere is given up, or read by the host
+            HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) == 8 else\n"
+            "        jax.device_put(x, on(), donate=True), state)",
+            HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) == 8 else\n"
+            "        jax.device_put(np.asarray(x), on()), state)",
+            # the same devices, with Explicit axes
+            HOME + "    names, kinds = mesh.axis_names, (AxisType.Explicit,) * 2\n"
+            "    own = jax.make_mesh((4, 2), names, kinds, devices=devices)\n"
+            "    home = NamedSharding(own, P())\n"
+            "    return jax.tree.map(lambda x: x if len(x.devices()) == 8 else\n"
+            "        jax.device_put(x, home), state)",
             HOME + "    for name, x in state.items():\n"
             "        if isinstance(x, dict):\n"
             "            at_home(x)\n"
@@ -223,6 +338,30 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
                 "['count']: 0 is not right",
             ),
             (HOME + "    return state", "['b']"),
+            (  # in place, and nothing comes back
+                HOME + "    for name, x in state.items():\n"
+                "        if not isinstance(x, dict) and len(x.devices()) < 8:\n"
+                "            state[name] = jax.device_put(x, on())",
+                "at_home returned None",
+            ),
+            (HOME + "    return jax.tree.leaves(state)", "dict like state"),
+            (  # in half the bytes
+                HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) == 8\n"
+                "        else jax.device_put(x.astype(jnp.float16), on()), state)",
+                "every value|off by|dtype",
+            ),
+            (  # a count in place of its array
+                HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) == 8\n"
+                "        else jax.device_put(x * 1.0, on()), state)",
+                "a result is float32[], and has to be int32",
+            ),
+            (  # the arrays of the state are used up
+                HOME + "    for x in jax.tree.leaves(state):\n"
+                "        x.delete()\n"
+                "    return state",
+                "is deleted already",
+            ),
+            (HOME + "    return jax.tree.map(np.asarray, state)", "has no sharding"),
             (  # only what is pinned
                 HOME + "    def place(x):\n"
                 "        loose = not x.committed or len(x.devices()) > 1\n"
@@ -249,9 +388,44 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             INIT + "@jax.jit\ndef make_params(key):\n"
             "    made = jax.jit(init, out_shardings=places)(key)\n"
             "    return made",
+            # compiled before
+            INIT + "make_params = jax.jit(init, out_shardings=places)\n"
+            "make_params = make_params.lower(jax.random.key(3)).compile()",
+            # with Explicit axes
+            INIT + "own = jax.make_mesh((4, 2), mesh.axis_names,\n"
+            "    (AxisType.Explicit,) * 2, devices=devices)\n"
+            "places = {name: NamedSharding(own, place.spec)\n"
+            "          for name, place in places.items()}\n"
+            "make_params = jax.jit(init, out_shardings=places)",
+            # a partial of a jitted function
+            "from functools import partial\n" + INIT + "def scaled(scale, key):\n"
+            "    return {k: w * scale for k, w in init(key).items()}\n"
+            "make_params = partial(jax.jit(scaled, out_shardings=places), 1.0)",
         ],
         wrong=[
             (INIT + "make_params = jax.jit(init)", "['w1']"),
+            (  # in half the bytes
+                INIT.replace("(512, 2048)", "(512, 2048), jnp.bfloat16")
+                + "make_params = jax.jit(init, out_shardings=places)",
+                "['w1']",
+            ),
+            (  # zeros that are whole numbers
+                INIT.replace("jnp.zeros(2048)", "jnp.zeros(2048, int)")
+                + "make_params = jax.jit(init, out_shardings=places)",
+                "a result is int32[2048]",
+            ),
+            (  # the key is not used
+                INIT.replace("split(key)", "split(jax.random.key(0))")
+                + "make_params = jax.jit(init, out_shardings=places)",
+                "The key is jax.random.key(5)",
+            ),
+            (  # two of three
+                INIT + "@jax.jit\ndef make_params(key):\n"
+                "    made = jax.jit(init, out_shardings=places)(key)\n"
+                "    return {'w1': made['w1'], 'w2': made['w2']}",
+                "['b']: is missing",
+            ),
+            (INIT + "make_params = init(jax.random.key(0))", "what jax.jit returns"),
             (
                 INIT + "def make_params(key):\n"
                 "    return jax.device_put(init(key), places)",
