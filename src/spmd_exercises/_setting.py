@@ -71,7 +71,7 @@ def number(answer: object, name: str = "") -> float:
         answer = plain()
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         called = f"{name}: " if name else ""
-        raise CheckFailed(f"{called}{answer!r} is no number")
+        raise CheckFailed(f"{called}{short(answer)} is no number")
     return float(answer)
 
 
@@ -83,7 +83,7 @@ def require_spec(answer: object, name: str = "") -> PartitionSpec:
     """
     if not isinstance(answer, PartitionSpec):
         called = f"{name}: " if name else ""
-        raise CheckFailed(f"{called}{answer!r} is not a P(...)")
+        raise CheckFailed(f"{called}{short(answer)} is not a P(...)")
     return answer
 
 
@@ -169,7 +169,7 @@ def word(answer: object, name: str, words: tuple[str, ...]) -> str:
     text = answer.strip().lower() if isinstance(answer, str) else None
     if text not in words:
         wanted = ", ".join(f'"{one}"' for one in words)
-        raise CheckFailed(f"{name} is {answer!r}, which is none of {wanted}")
+        raise CheckFailed(f"{name} is {short(answer)}, which is none of {wanted}")
     return text
 
 
@@ -189,4 +189,15 @@ def require_function(answer: object, name: str) -> None:
         CheckFailed: for anything else.
     """
     if not callable(answer):
-        raise CheckFailed(f"{name} is {answer!r}, and has to be a function")
+        raise CheckFailed(f"{name} is {short(answer)}, and has to be a function")
+
+
+def short(value: object) -> str:
+    """A value for a message: as Python writes it, or its type where that is long."""
+    words = repr(value)
+    if len(words) < 160 and "\n" not in words:
+        return words
+    shape = getattr(value, "shape", None)
+    of_shape = f" of shape {shape}" if isinstance(shape, tuple) else ""
+    kind = "jax.Array" if isinstance(value, jax.Array) else type(value).__name__
+    return f"a value of type {kind}{of_shape}"

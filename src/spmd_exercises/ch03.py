@@ -10,7 +10,7 @@ from jax.sharding import Mesh, PartitionSpec
 import spmd_helpers as spmd
 from spmd_helpers import CheckFailed, NotUnderstood, ShardingInfo, SpecError
 
-from ._setting import devices, make_mesh, number, require_function, require_spec
+from ._setting import devices, make_mesh, number, require_function, require_spec, short
 
 _MESH = {"data": 4, "model": 2}
 _CUBE = {"data": 2, "seq": 2, "model": 2}
@@ -169,7 +169,9 @@ def _pair(name: str, answer: object) -> tuple[float, float]:
     if isinstance(answer, np.ndarray | jax.Array):
         answer = answer.tolist()
     if not isinstance(answer, tuple | list) or len(answer) != 2:
-        raise CheckFailed(f"{name} is {answer!r}, and has to be two numbers: (0, 12)")
+        raise CheckFailed(
+            f"{name} is {short(answer)}, and has to be two numbers: (0, 12)"
+        )
     return number(answer[0], name), number(answer[1], name)
 
 
@@ -177,7 +179,7 @@ def _device_ids(answer: object) -> set[float]:
     """The numbers of devices; the devices themselves stand for theirs."""
     if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping):
         raise CheckFailed(
-            f"holders is {answer!r}, and has to be a set of device numbers, like {{0}}"
+            f"holders is {short(answer)}, and has to be a set of device numbers"
         )
     if isinstance(answer, np.ndarray | jax.Array) and answer.ndim != 1:
         raise CheckFailed(

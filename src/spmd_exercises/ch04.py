@@ -22,6 +22,7 @@ from ._setting import (
     normal,
     on,
     require_function,
+    short,
     word,
 )
 
@@ -101,7 +102,7 @@ def check_4_4(at_home: Callable[..., Any]) -> None:
         result = at_home(state)
         if not isinstance(result, Mapping):
             raise CheckFailed(
-                f"at_home returned {_short(result)}, and has to return a dict like"
+                f"at_home returned {short(result)}, and has to return a dict like"
                 " state: is a `return` missing?"
             )
         for path, leaf in jax.tree_util.tree_leaves_with_path(result):
@@ -218,7 +219,7 @@ def _require_jitted(make_params: object) -> None:
         inner = inner.func
     if not (hasattr(inner, "lower") or isinstance(inner, jax.stages.Compiled)):
         raise CheckFailed(
-            f"make_params is {_short(make_params)}, and has to be what jax.jit returns:"
+            f"make_params is {short(make_params)}, and has to be what jax.jit returns:"
             " outside of jit an array is made full-size on one device first"
         )
 
@@ -228,8 +229,3 @@ def _require_dtype(result: Any, wanted: Any) -> None:
         raise CheckFailed(
             f"a result is {result.dtype}{[*result.shape]}, and has to be {wanted.dtype}"
         )
-
-
-def _short(value: object) -> str:
-    words = repr(value)
-    return words if len(words) < 60 else f"a {type(value).__name__}"
