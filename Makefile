@@ -9,6 +9,8 @@ PYTHON ?=
 NAMED = $(if $(filter hardware,$(MAKECMDGOALS)),,$(PYTHON))
 VENV := .venv
 BIN := $(VENV)/bin
+# Not in the home directory, which may be missing or read-only.
+export MPLCONFIGDIR ?= $(CURDIR)/$(VENV)/matplotlib
 
 help: ## list these commands
 	@echo "make ... (PYTHON=python3.12 make ... takes that Python for .venv)"

@@ -214,7 +214,7 @@ def write_card(path: Path, *facts) -> None:
 
 
 def kind_of(app, pagename: str) -> str:
-    """`Chapter 3 of 15`, `Chapter 3, solved`, or the part of the book."""
+    """`Chapter 3 of 16`, `Chapter 3, solved`, or the part of the book."""
     folder = pagename.partition("/")[0]
     if folder in ("notebooks", "solutions"):
         pages = sorted(n for n in app.env.all_docs if n.startswith(f"{folder}/"))

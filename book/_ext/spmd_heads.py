@@ -74,10 +74,9 @@ def say_time(app, pagename, templatename, context, doctree):
     notebook = json.loads(Path(app.env.doc2path(pagename)).read_text("utf8"))
     reading, exercises = minutes_of(notebook)
     at = chapters.index(pagename)
-    line = (
-        f"Chapter {at + 1} of {len(chapters)} · "
-        f"{reading} min to read · {exercises} min of exercises"
-    )
+    line = f"Chapter {at + 1} of {len(chapters)} · {reading} min to read"
+    if exercises:
+        line += f" · {exercises} min of exercises"
     for word, name in (("previous", at - 1), ("next", at + 1)):
         if 0 <= name < len(chapters):
             address = app.builder.get_relative_uri(pagename, chapters[name])

@@ -3,7 +3,7 @@
 - pages load no script from elsewhere, and none that they do not use;
 - buttons for Colab, Kaggle and the repository appear once _config.yml has its address;
 - a notebook's page says which versions made its outputs, and leads to its twin:
-  from the exercises to the solved chapter and back;
+  from the exercises to the solved chapter and back, where there are exercises;
 - exercises and takeaways can be told at a glance;
 - a page that is no notebook can show a sharding, drawn when the site is built, and
   what the chapters promise, in their own words.
@@ -160,10 +160,16 @@ def say_versions(app, pagename, templatename, context, doctree):
         context["body"] += f'<p class="spmd-made-with">{html.escape(line)}</p>'
 
 
+def has_exercises(path: Path) -> bool:
+    """Whether a notebook has a cell that is graded."""
+    cells = json.loads(path.read_text("utf8"))["cells"]
+    return any("nbgrader" in cell["metadata"] for cell in cells)
+
+
 def lead_to_twin(app, pagename, templatename, context, doctree):
     """Add a line that leads to the same chapter, solved or open."""
     folder, _, name = pagename.partition("/")
-    if folder not in TWINS:
+    if folder not in TWINS or not has_exercises(Path(app.env.doc2path(pagename))):
         return
     other, word, what = TWINS[folder]
     twin = f"{other}/{name}"

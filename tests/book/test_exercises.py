@@ -16,7 +16,7 @@ import pytest
 from spmd_helpers import CheckFailed
 from tests.answers import Answers
 
-from .chapters import CHAPTERS, grade_id, read, run
+from .chapters import CHAPTERS, WITHOUT_EXERCISES, grade_id, read, run
 from .needed_cells import needed_cells
 
 
@@ -139,6 +139,16 @@ def _tier(number: str, *more: int):
 
 STUBS = [_tier(n) for n in NUMBERS]
 WRONG = [_tier(n, i) for n in NUMBERS for i in range(len(_answers(n).wrong))]
+
+
+def test_each_chapter_has_five_exercises_or_more():
+    assert NUMBERS
+    for path in CHAPTERS:
+        chapter = int(path.name[:2])
+        count = sum(n.startswith(f"{chapter}.") for n in NUMBERS)
+        if path.stem == WITHOUT_EXERCISES and not count:
+            continue
+        assert count >= 5, f"{path.name} has {count} exercises: write five at least"
 
 
 @pytest.mark.parametrize("number", NUMBERS)

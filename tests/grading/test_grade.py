@@ -451,7 +451,7 @@ while True:
 HOG = "held = []\nwhile True:\n    held.append(b'x' * 2**24)"
 FLOOD = """\
 import os
-for fd in range(3, 20):
+for fd in range(3, 1024):
     try:
         while True:
             os.write(fd, b"x" * 2**16)
@@ -465,7 +465,7 @@ STOPPERS = {
     "stops": ("import os; os.kill(os.getpid(), 19)", "did not react"),
     "eats": (HOG, "more than the 0.5 GiB of memory"),
     "floods": (FLOOD, "the grader's channel"),
-    "closes": ("import os; os.closerange(3, 64)", "ended the process"),
+    "closes": ("import os; os.closerange(3, 1024)", "ended the process"),
 }
 
 

@@ -25,7 +25,7 @@ MESHES = {
     "13_train_step": M42,
     "14_fsdp_gradient": {"data": 8, "model": 1},
     "14_fsdp_step": {"data": 2, "model": 1},
-    "15_experts": {"expert": 8},
+    "16_experts": {"expert": 8},
 }
 HALF = {"14_fsdp_gradient", "14_fsdp_step"}  # bfloat16, which a CPU moves as float32
 REPEATED = {"06_misplaced_step": 2.0, "12_grouped_heads": 8 / 7}

@@ -326,7 +326,7 @@ def test_trips_are_found_without_being_told(name):
 
 
 def flops(s):
-    """Of one card: half of chapter 14's formula, and what runs once more.
+    """Of one card: half of chapter 15's formula, and what runs once more.
 
     The kernel of attention computes its scores again in the backward pass, one product
     more in each layer. What is recomputed in full is a layer without its last product,

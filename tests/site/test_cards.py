@@ -112,12 +112,12 @@ def test_without_an_address_there_are_none(tmp_path):
 def test_a_card_is_the_same_every_time_and_made_once(tmp_path):
     one, other = tmp_path / "one.png", tmp_path / "other.png"
     for path in (one, other):
-        write_card(path, "A title", "Chapter 3 of 15", "A book", mesh_picture())
+        write_card(path, "A title", "Chapter 3 of 16", "A book", mesh_picture())
     assert one.read_bytes() == other.read_bytes()
     before = one.stat().st_mtime_ns
-    write_card(one, "A title", "Chapter 3 of 15", "A book", mesh_picture())
+    write_card(one, "A title", "Chapter 3 of 16", "A book", mesh_picture())
     assert one.stat().st_mtime_ns == before
-    write_card(one, "A title", "Chapter 4 of 15", "A book", mesh_picture())
+    write_card(one, "A title", "Chapter 4 of 16", "A book", mesh_picture())
     assert one.read_bytes() != other.read_bytes()
 
 

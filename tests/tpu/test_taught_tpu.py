@@ -27,7 +27,7 @@ SLICES = {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8
 DEVICES = {"07": 64}
 REFUSED = {"14": [("step", {"data": 2, "model": 1})]}  # and the chapter says so
 CHECKED = ["02", "05", "06", "08", "10", "12", "14"]  # whose checks read programs
-SHARDED = {"02", "06", "08", "10", "13", "15"}  # a few of those that must have some
+SHARDED = {"02", "06", "08", "10", "13", "16"}  # a few of those that must have some
 
 
 def chips(count, axes):

@@ -92,6 +92,8 @@ def exercises_page(book: Book) -> str:
         )
     ]
     for master, listed in chapters:
+        if not listed:
+            continue
         title = TITLE.search(master.read_text("utf8"))[1]
         parts.append(_table(title, master.stem, listed))
     return "\n".join(parts)

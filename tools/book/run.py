@@ -78,6 +78,7 @@ def kernel_environment():
             PYTHONHASHSEED="0",
             PYTHONWARNINGS="",
             COLUMNS="80",
+            MPLCONFIGDIR=os.path.join(sys.prefix, "matplotlib"),  # the list of fonts
             TF_CPP_MIN_LOG_LEVEL="2",  # XLA's warnings have a time and a process number
         )
         yield environment

@@ -89,4 +89,7 @@ if ! {
     exit
 fi
 if [[ -n $old ]]; then rm -rf "$old"; fi
+# matplotlib lists the fonts once, and says so where that takes long: here, not in a cell.
+MPLCONFIGDIR=$folder/matplotlib "$folder/bin/python" -c "import matplotlib.font_manager" \
+    2>>"$log" || true
 printf '%s\n' "$here" "$locked" "$named" >"$stamp"

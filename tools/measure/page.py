@@ -30,7 +30,8 @@ command beside it. FLOPs, exchanges and XLA's peaks are the compiler's word on t
 programs. Predictions are arithmetic with those and with
 [speeds that were measured](#speeds-that-the-predictions-divide-by). All times are
 medians. `spmd.load_measured` gives the rows, and
-[chapter 14](../notebooks/14_roofline.ipynb) holds its predictions against them.
+chapters [14](../notebooks/14_roofline.ipynb) and [15](../notebooks/15_real_cards.ipynb)
+hold their predictions against them.
 
 The same letter is the same machine; where no machine is named, it was not noted. Two
 machines have the same kind of cards, which need not be equally fast.

@@ -14,7 +14,7 @@ Each is measured in a process of its own, so that a crash or an allocation that 
 costs that row only. Rows that stand in the folder already, of the same card and JAX,
 are kept (`--again` measures them again), so an interrupted run goes on where it was.
 A file of another card or JAX is put aside. `--for-the-book` writes to the package's
-data, which the book's page and chapter 14 read.
+data, which the book's page and chapter 15 read.
 `--hlo` keeps the compiled texts, `--profile` what each kernel took. `--tiny` is a
 rehearsal on any devices, with small shapes; its times mean nothing. `--predict`
 measures nothing: it makes the predictions of the stored rows again, from the stored

@@ -54,7 +54,7 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
     Raises:
         NotUnderstood: no measurements have that name.
 
-    Used in chapters 9 and 14.
+    Used in chapters 9, 10, 14 and 15.
     """
     kinds = ByName("kind", _FILES)
     if not isinstance(kind, str) or kind not in kinds:

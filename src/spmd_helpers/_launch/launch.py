@@ -125,7 +125,7 @@ def launch(
         LaunchFailed: a process raised or died. The others were stopped.
         LaunchTimedOut: also a TimeoutError; it says where each process was waiting.
 
-    Used in chapter 15.
+    Used in chapter 16.
     """
     require_jax()
     for name, value in (("processes", processes), ("devices", devices)):

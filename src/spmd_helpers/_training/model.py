@@ -67,7 +67,7 @@ class Transformer:
         NotUnderstood: a size is not a whole number of 1 or more, heads do not divide,
             or `positions` or `norm` is not one of the words above.
 
-    Used in chapters 09 and 14, by `training_memory` and the memory calculator.
+    Used in chapters 09, 14 and 15, by `training_memory` and the memory calculator.
     """
 
     layers: int

@@ -10,7 +10,7 @@ JIT = "02_jit_sharding"
 FOLLOWS = "04_computation_follows_data"
 MEMORY = "09_memory_math"
 LOOP = "13_training_loop"
-HOSTS = "15_many_hosts"
+HOSTS = "16_many_hosts"
 XLA = ("JaxRuntimeError", "XlaRuntimeError", "RuntimeError", "ValueError")
 
 _ONE = (

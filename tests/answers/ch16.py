@@ -1,4 +1,4 @@
-"""Chapter 15: right and wrong answers."""
+"""Chapter 16: right and wrong answers."""
 
 from . import Answers
 from .ch01 import YES
@@ -29,7 +29,7 @@ STEPS = """    for s in range(min(rows) // each):
 """
 
 ANSWERS = {
-    "15.1": Answers(
+    "16.1": Answers(
         right=[
             "a, b = 48 // 2, 48 // 2\nc = d = e = 48",
             "def rows_of(grid, *entries):\n"
@@ -59,7 +59,7 @@ ANSWERS = {
             ("a, b, c, d, e = np.nan, 24, 24.5, 48.5, 48", "look again at a, c, d"),
         ],
     ),
-    "15.2": Answers(
+    "16.2": Answers(
         right=[
             LOCAL + "    epoch = step * B // N\n"
             "    order = np.random.default_rng(epoch).permutation(N)\n"
@@ -129,7 +129,7 @@ ANSWERS = {
             ),
         ],
     ),
-    "15.3": Answers(
+    "16.3": Answers(
         right=[
             REPORT + "    total = valid @ errors\n"
             "    hidden = (1 - valid)[:, None] * 1e9\n"
@@ -195,7 +195,7 @@ ANSWERS = {
             ),
         ],
     ),
-    "15.4": Answers(
+    "16.4": Answers(
         right=[
             PROGRAM + STEPS + '    together("save")',
             PROGRAM + "    def evaluate(s):\n"
@@ -260,7 +260,7 @@ ANSWERS = {
             ),
         ],
     ),
-    "15.5": Answers(
+    "16.5": Answers(
         right=[
             SCHEDULE + "    plan = [[None] * count for _ in range(many + count - 1)]\n"
             "    for one in range(many):\n"
@@ -347,7 +347,7 @@ ANSWERS = {
             ),
         ],
     ),
-    "15.6": Answers(
+    "16.6": Answers(
         right=[
             CAPACITY + "    counts = (choice[:, :, None] == np.arange(count))\n"
             "    return counts.sum(axis=1).max()",
