@@ -280,6 +280,13 @@ ANSWERS = {
                 '    return y + 0 * lax.psum(y, "data")',
                 "all-reduce runs 1 time",
             ),
+            (  # each sum twice
+                BODY + "    parts = jnp.stack([x @ w, x @ w + 1])\n"
+                "    sums = lax.psum_scatter(parts, 'model',"
+                " scatter_dimension=2, tiled=True)\n"
+                "    return sums.mean(axis=0) - 1",
+                "1,152 bytes are exchanged, and the budget is 576",
+            ),
             (  # the columns of the other device
                 BODY + "    i, n = lax.axis_index('model'), w.shape[1] // 2\n"
                 "    part = jnp.roll(x @ w, n, axis=1)\n"

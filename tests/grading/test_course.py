@@ -18,7 +18,7 @@ import nbformat
 import pytest
 
 from spmd_grading.course import course_files, write_course
-from tests.answers.ch03 import ANSWERS
+from tests.exercises.test_ch03 import ANSWERS
 
 pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
 
