@@ -22,8 +22,7 @@ def devices(n: int) -> list[jax.Device]:
     Raises:
         CheckFailed: when JAX runs on fewer.
     """
-    default = jax.config.jax_default_device  # use_devices sets it where it must
-    there = jax.devices(getattr(default, "platform", None))
+    there = _all_devices()
     if len(there) < n:
         raise CheckFailed(
             f"this check needs {n} devices and JAX runs on {len(there)}: restart the"
@@ -201,3 +200,58 @@ def short(value: object) -> str:
     of_shape = f" of shape {shape}" if isinstance(shape, tuple) else ""
     kind = "jax.Array" if isinstance(value, jax.Array) else type(value).__name__
     return f"a value of type {kind}{of_shape}"
+
+
+def device_count() -> int:
+    """How many devices `devices` can give."""
+    return len(_all_devices())
+
+
+def _all_devices() -> list[jax.Device]:
+    default = jax.config.jax_default_device  # use_devices sets it where it must
+    return jax.devices(getattr(default, "platform", None))
+
+
+def dimensions(answer: object, name: str) -> tuple[float, ...]:
+    """A shape, given as a tuple, a list or a short array of numbers.
+
+    Raises:
+        CheckFailed: for anything else.
+    """
+    if isinstance(answer, tuple | list | np.ndarray | jax.Array):
+        with contextlib.suppress(CheckFailed, TypeError):  # a number has no entries
+            return tuple(number(entry) for entry in answer)
+    raise CheckFailed(f"{name}: {short(answer)} is no shape: write a tuple of numbers")
+
+
+def unpack(answer: object, *names: str) -> tuple[Any, ...]:
+    """What a function returned, which must be a tuple or a list of these things.
+
+    Raises:
+        CheckFailed: for another number of things, and for anything else.
+    """
+    if isinstance(answer, tuple | list) and len(answer) == len(names):
+        return tuple(answer)
+    if isinstance(answer, tuple | list):
+        came = f"{len(answer)} things"
+    elif isinstance(answer, jax.Array | np.ndarray):
+        came = "one array"
+    else:
+        came = "None" if answer is None else f"a {type(answer).__name__}"
+    hint = " Is a `return` missing?" if answer is None else ""
+    raise CheckFailed(
+        f"{came} came back, and a tuple ({', '.join(names)}) is wanted.{hint}"
+    )
+
+
+@contextlib.contextmanager
+def trying(what: str) -> Iterator[None]:
+    """Begin the message of a check that fails inside with `what` it was trying.
+
+    Raises:
+        CheckFailed: in place of the one that was raised inside.
+    """
+    try:
+        yield
+    except CheckFailed as error:
+        raise CheckFailed(f"{what}: {error}") from None
