@@ -131,8 +131,8 @@ def require_own_buffers(**trees: object) -> None:
             other = owners.setdefault(buffer, name)
             if other != name:
                 raise CheckFailed(
-                    f"{other} and {name} use one buffer, and a step"
-                    " that donates both can't run: which of them needs a copy of its own?"
+                    f"{other} and {name} use one buffer, and a step that donates both"
+                    " can't run: which of them needs a copy of its own?"
                 )
 
 
