@@ -1,8 +1,88 @@
-"""Chapter 10: right and wrong answers."""
+"""Chapter 10: its checks, judged by right and wrong answers."""
 
-from . import Answers
-from .ch01 import YES
+from functools import partial
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType
+
+from spmd_exercises import _setting
+
+from .judging import Answers, AnswersAreJudged, imports
+
+
+class TestChapter10(AnswersAreJudged):
+    pass
+
+
+def given():
+    """What the chapter's cells have made where its answers stand."""
+    draw = np.random.default_rng(0).normal
+    sizes = {"gate": (2, 40, 96), "up": (2, 40, 96), "down": (2, 96, 40)}
+    return imports() | {
+        "partial": partial,
+        "optax": optax,
+        "make_mesh": make_mesh,
+        "mesh": make_mesh(),
+        "deep_loss": deep_loss,
+        "gated_loss": gated_loss,
+        "gated_step": gated_step,
+        "momentum": momentum,
+        "train": train,
+        "gated_first": {
+            name: np.float32(draw(size=size) / 8)
+            for name, size in {**sizes, "head": (40, 5)}.items()
+        },
+        "gated_rows": {
+            "x": np.float32(draw(size=(32, 40))),
+            "y": np.float32(draw(size=(32, 5))),
+        },
+    }
+
+
+def make_mesh(n=8, kind=AxisType.Auto):
+    return _setting.make_mesh(kind, data=n)
+
+
+def deep_loss(params, x):
+    for up, down in zip(params["up"], params["down"], strict=True):
+        x = x + jnp.tanh(x @ up) @ down
+    return (x**2).mean()
+
+
+def gated_loss(params, batch):
+    h, stacks = batch["x"], (params[name] for name in ("gate", "up", "down"))
+    for gate, up, down in zip(*stacks, strict=True):
+        h = h + (jax.nn.silu(h @ gate) * (h @ up)) @ down
+    return ((h @ params["head"] - batch["y"]) ** 2).mean()
+
+
+momentum = optax.sgd(0.1, momentum=0.9)
+
+
+def gated_step(params, state, batch, loss=gated_loss):
+    value, grads = jax.value_and_grad(loss)(params, batch)
+    updates, state = momentum.update(grads, state)
+    return optax.apply_updates(params, updates), state, value
+
+
+def train(step, params, moments, batch, steps=6):
+    losses = []
+    for _ in range(steps):
+        params, moments, value = step(params, moments, batch)
+        losses.append(value)
+    return jax.device_get(losses)
+
+
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+    def __float__(self):
+        return 0.0
+"""
 ROWS = '    rows = NamedSharding(mesh, P("data"))\n'
 HOLD = ROWS + "    hold = partial(lax.with_sharding_constraint, shardings=rows)\n"
 GRADS = "def make_grads(params):\n"
@@ -19,6 +99,20 @@ SURE = (
     "    def loss(params, x):\n"
     "        w = lax.with_sharding_constraint(params, NamedSharding(mesh, P()))\n"
     '        return ((jnp.tanh(x @ w["up"]) @ w["down"] - x) ** 2).mean()\n'
+)
+HALF = (
+    ROWS + "    def half(p):\n"
+    "        p = lax.with_sharding_constraint(\n"
+    "            p.astype(jnp.{dtype}), NamedSharding(mesh, P()))\n"
+    "        return p.astype(jnp.float32)\n"
+)
+SMALL_HALF = (
+    "    hold = partial(lax.with_sharding_constraint, shardings=rows)\n"
+    + SMALL.replace('params["up"]', 'half(params["up"])').replace(
+        'params["down"]', 'half(params["down"])'
+    )
+    + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+    "    return jax.jit(jax.grad(loss), out_shardings=places)"
 )
 STATE = "def init_state(optimizer, params):\n"
 LEAN = "def lean_loss(params, x):\n"
@@ -76,7 +170,7 @@ ANSWERS = {
         wrong=[
             (  # moments counted once
                 "zero1 = 491640 + 123000\nzero2 = 123000\nzero3 = 246000",
-                "look again at zero1, zero3",
+                "look again at zero1, zero3: zero1 is 614640, zero3 is 246000 bytes",
             ),
             (  # scale cut as well
                 "zero1 = 491640 + 2 * 122910\nzero2 = 122910\nzero3 = 3 * 122910",
@@ -108,10 +202,15 @@ ANSWERS = {
             # whole gradients taken for parts
             ("a, b, c, d = 3, 0, 2, 1", "look again at c, d"),
             ("a = b = c = d = 3", "look again at b, c, d"),
-            (YES + "a = b = c = d = Yes()", "is none of 0, 1, 2 and 3"),
-            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is none of 0, 1, 2 and 3"),
-            ('a = b = c = d = float("nan")', "look again at a, b, c, d"),
-            ("a, b, c, d = 4, 1, 2, 3", "look again at a, b, c, d"),
+            (YES + "a = b = c = d = Yes()", "is no number"),
+            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is no number"),
+            (
+                'a = b = c = d = float("nan")',
+                "a is nan, which is none of 0, 1, 2 and 3",
+            ),
+            ("a, b, c, d = 4, 1, 2, 3", "a is 4, which is none of 0, 1, 2 and 3"),
+            ("a, b, c, d = None, 0, 1, 2", "a: None is no number"),
+            ("a, b, c, d = True, 0, 1, 2", "a: True is no number"),
         ],
     ),
     "10.3": Answers(
@@ -123,6 +222,20 @@ ANSWERS = {
             + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
             "    return jax.jit(lambda p, x: lax.with_sharding_constraint(\n"
             "        jax.grad(loss)(p, x), places))",
+            # a function that calls a jitted one, and a partial of one
+            GRADS
+            + HOLD
+            + SMALL
+            + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+            "    jitted = jax.jit(jax.grad(loss), out_shardings=places)\n"
+            "    return lambda params, x: jitted(params, x)",
+            GRADS
+            + HOLD
+            + SMALL
+            + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+            "    grads = lambda scale, p, x: jax.tree.map(\n"
+            "        lambda g: scale * g, jax.grad(loss)(p, x))\n"
+            "    return partial(jax.jit(grads, out_shardings=places), 1.0)",
             # by hand: parts of the sum, scattered
             GRADS + SURE + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
             "    return jax.jit(jax.grad(loss), out_shardings=places)",
@@ -150,7 +263,7 @@ ANSWERS = {
                 "tree, NamedSharding(mesh, P()))\n"
                 "    grads = lambda p, x: whole(jax.grad(loss)(whole(p), whole(x)))\n"
                 "    return jax.jit(grads, out_shardings=places)",
-                "what cuts the activations",
+                "what is each activation's sharding?",
             ),
             (  # never jitted
                 GRADS
@@ -159,7 +272,7 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return lambda p, x: lax.with_sharding_constraint(\n"
                 "        jax.grad(loss)(p, x), places)",
-                "that is not jitted, and a jitted function is wanted",
+                "that is not jitted, and a jitted function of (params, x) is wanted",
             ),
             (  # the right sharding of nothing
                 GRADS + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
@@ -172,7 +285,7 @@ ANSWERS = {
             (  # results said, activations not
                 GRADS + BARE + "    places = jax.tree.map(lambda p: p.sharding, params)"
                 "\n    return jax.jit(jax.grad(loss), out_shardings=places)",
-                "two all-gathers and the sum of the gradients are enough",
+                "At most two all-gathers and the sum of the gradients are wanted",
             ),
             (  # always the first dimension
                 GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss),"
@@ -204,6 +317,28 @@ ANSWERS = {
                 "    return jax.jit(jax.grad(loss), out_shardings=places)",
                 "['down']: float32[72, 56] lies as",
             ),
+            (  # gathered in half precision
+                GRADS + HALF.format(dtype="float16") + SMALL_HALF,
+                "with both weights sharded along dimension 0: ['down']: off by up to",
+            ),
+            (
+                GRADS + HALF.format(dtype="bfloat16") + SMALL_HALF,
+                "with both weights sharded along dimension 0: ['down']: off by up to",
+            ),
+            (  # the parameters are gone after it
+                GRADS
+                + HOLD
+                + SMALL
+                + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    return jax.jit(\n"
+                "        jax.grad(loss), out_shardings=places, donate_argnums=0)",
+                "after the call params or x are deleted",
+            ),
+            (  # the gradients themselves, not a function
+                GRADS + "    return params",
+                "make_grads returned a dict that is not jitted",
+            ),
+            (GRADS + "    pass", "make_grads returned a NoneType"),
         ],
     ),
     "10.4": Answers(
@@ -261,6 +396,42 @@ ANSWERS = {
                 "    return jax.jit(optimizer.init, out_shardings=places)(params)",
                 "ValueError|Error",
             ),
+            (  # the field names of a few optimizers
+                STATE + "    whole = NamedSharding(mesh, P())\n"
+                "    kept = 'mu', 'nu', 'trace', 'sum_of_squares'\n"
+                "    def where(path, leaf):\n"
+                "        names = [getattr(k, 'name', None) for k in path]\n"
+                "        if any(name in kept for name in names):\n"
+                "            return params[path[-1].key].sharding\n"
+                "        return whole\n"
+                "    places = jax.tree_util.tree_map_with_path(\n"
+                "        where, jax.eval_shape(optimizer.init, params))\n"
+                "    return jax.jit(optimizer.init, out_shardings=places)(params)",
+                "with chain(adadelta, apply_every, rprop): ",
+            ),
+            (  # one array of zeros for all moments of a shape
+                STATE + "    whole = NamedSharding(mesh, P())\n"
+                "    known = {p.shape: p.sharding for p in jax.tree.leaves(params)}\n"
+                "    zeros = {}\n"
+                "    def one(s):\n"
+                "        where = known.get(s.shape, whole)\n"
+                "        return zeros.setdefault((s.shape, s.dtype), jnp.zeros(\n"
+                "            s.shape, s.dtype, device=where))\n"
+                "    return jax.tree.map(\n"
+                "        one, jax.eval_shape(optimizer.init, params))",
+                "use one buffer",
+            ),
+            (  # the parameters are used up
+                STATE + "    known = {p.shape: p.sharding for p in params.values()}\n"
+                "    whole = NamedSharding(mesh, P())\n"
+                "    state = jax.tree.map(\n"
+                "        lambda a: jax.device_put(a, known.get(a.shape, whole)),\n"
+                "        optimizer.init(params))\n"
+                "    jax.tree.map(lambda p: p.delete(), params)\n"
+                "    return state",
+                "params/odd is deleted already",
+            ),
+            (STATE + "    optimizer.init(params)", "one value|is missing"),
             (  # by the number of elements
                 STATE + "    whole = NamedSharding(mesh, P())\n"
                 "    known = {p.size: p.sharding for p in jax.tree.leaves(params)}\n"
@@ -311,31 +482,47 @@ ANSWERS = {
                 "    return deep_loss(params, x)",
                 "loss",
             ),
-            (LEAN + "    return deep_loss(params, x)", "0.55 V may be"),
+            (LEAN + "    return deep_loss(params, x)", "and 0.55 V is the limit"),
             (  # checkpoint alone does not help a loop that is written out
                 LEAN + HOLD + LAYER + "    layer = jax.checkpoint(layer)\n"
                 '    for i in range(params["up"].shape[0]):\n'
                 "        x = layer(x, jax.tree.map(lambda p: p[i], params))[0]\n"
                 "    return (x ** 2).mean()",
-                "and 0.55 V may be: how many layers' weights",
+                "and 0.55 V is the limit. How many layers' weights",
             ),
             (  # gathered by hand, and kept
                 LEAN + "    whole = NamedSharding(mesh, P())\n"
                 "    def layer(x, w):\n"
                 "        w = lax.with_sharding_constraint(w, whole)\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "and 0.55 V may be: how many layers' weights",
+                "and 0.55 V is the limit. How many layers' weights",
             ),
             (  # activations left to the compiler
                 LEAN + "    def layer(x, w):\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "all-to-alls that nobody asked for",
+                "an all-to-all, which nobody wrote",
             ),
             (  # all layers first
                 LEAN + HOLD + LAYER + "    params = lax.with_sharding_constraint("
                 "params, NamedSharding(mesh, P()))\n" + SCAN,
-                "and 0.55 V may be: how many layers' weights",
+                "and 0.55 V is the limit. How many layers' weights",
             ),
+            *(  # gathered in half precision
+                (
+                    LEAN + HOLD + "    def half(p):\n"
+                    "        p = lax.with_sharding_constraint(\n"
+                    f"            p.astype(jnp.{dtype}), NamedSharding(mesh, P()))\n"
+                    "        return p.astype(jnp.float32)\n"
+                    "    @jax.checkpoint\n"
+                    + LAYER.replace('w["up"]', 'half(w["up"])').replace(
+                        'w["down"]', 'half(w["down"])'
+                    )
+                    + SCAN,
+                    "['gradient']['up']: off by up to",
+                )
+                for dtype in ("float16", "bfloat16")
+            ),
+            (LEAN + "    x = deep_loss(params, x)", "TypeError"),
             (  # another residual
                 LEAN + HOLD + LAYER.replace("x + hidden", "hidden") + SCAN,
                 "loss",
@@ -406,7 +593,7 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE,
-                "a device holds 1.00 of the parameters, and 0.15 may be",
+                "a device has 1.00 of params, and 0.15 is the limit",
             ),
             (  # ZeRO-1: only the state
                 RUN
@@ -418,7 +605,7 @@ ANSWERS = {
                 + GIVE.replace(
                     "(params, places)", "(params, NamedSharding(mesh, P()))"
                 ),
-                "a device holds 1.00 of the parameters, and 0.15 may be",
+                "a device has 1.00 of params, and 0.15 is the limit",
             ),
             (  # the state on one device
                 RUN
@@ -428,11 +615,11 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE.replace(", out_shardings=traces)", ")"),
-                "a device holds 1.00 of the state, and 0.15 may be",
+                "a device has 1.00 of state, and 0.15 is the limit",
             ),
             (  # nothing said about activations
                 RUN + CUT + TRACES + "    loss = gated_loss\n" + JIT + GIVE,
-                "no all-to-all is wanted. What cuts the activations?",
+                "No all-to-all is wanted: what decides",
             ),
             (  # both copies are held at once
                 RUN
@@ -442,7 +629,7 @@ ANSWERS = {
                 + GATED
                 + JIT.replace(" donate_argnums=(0, 1),", "")
                 + GIVE,
-                "the old parameters and state are still there",
+                "the old parameters or the old state are still in memory",
             ),
             (  # the updates for the parameters
                 RUN
@@ -460,11 +647,93 @@ ANSWERS = {
             (
                 RUN + "    return (params, momentum.init(params),\n"
                 "            jax.jit(gated_step, donate_argnums=(0, 1)))",
-                "the parameters lie on no device",
+                "the arrays of params are on no device",
             ),
             (
                 RUN + "    return jax.jit(gated_step, donate_argnums=(0, 1))",
                 "make_run returned a PjitFunction, and (params, state, step) is wanted",
+            ),
+            *(  # hidden features with the digits of float16, of bfloat16
+                (
+                    RUN
+                    + CUT
+                    + TRACES
+                    + HOLD
+                    + GATED.replace(
+                        "hold(jax.nn.silu(h @ gate) * (h @ up))",
+                        "hold(lax.reduce_precision(\n"
+                        f"                jax.nn.silu(h @ gate) * (h @ up), {bits}))",
+                    )
+                    + JIT
+                    + GIVE,
+                    "['change of params']['down']: off by",
+                )
+                for bits in ("5, 10", "8, 7")
+            ),
+            (  # parameters kept in bfloat16
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT
+                + "    params = jax.tree.map(jnp.bfloat16, params)\n"
+                + GIVE,
+                "returned params with {'down': 'bfloat16[2, 96, 40]'",
+            ),
+            (  # two traces in one buffer, which a step that donates both can't take
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT
+                + GIVE.replace(
+                    "    return",
+                    '    state[0].trace["up"] = state[0].trace["gate"]\n    return',
+                ),
+                "use one buffer",
+            ),
+            (  # the right losses, and parameters that stay
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + "    def step(params, state, batch):\n"
+                "        *new, value = gated_step(*state, batch, loss)\n"
+                "        return params, tuple(new), value\n"
+                "    step = jax.jit(step, donate_argnums=(0, 1),\n"
+                "                   out_shardings=(places, (places, traces), None))\n"
+                + GIVE.replace(
+                    "    return params, state,",
+                    "    copy = jax.tree.map(jnp.copy, params)\n"
+                    "    return params, (copy, state),",
+                ),
+                "['change of params']['down']: every value is zero",
+            ),
+            (  # the state of another momentum
+                RUN
+                + CUT
+                + TRACES
+                + HOLD
+                + GATED
+                + JIT.replace("partial(gated_step, loss=loss)", "nesterov").replace(
+                    "    step =",
+                    "    sgd = optax.sgd(0.1, momentum=0.9, nesterov=True)\n"
+                    "    def nesterov(params, state, batch):\n"
+                    "        value, grads = jax.value_and_grad(loss)(params, batch)\n"
+                    "        updates, state = sgd.update(grads, state)\n"
+                    "        params = optax.apply_updates(params, updates)\n"
+                    "        return params, state, value\n"
+                    "    step =",
+                )
+                + GIVE,
+                "['loss of step'][1]: ",
+            ),
+            (
+                RUN + "    pass",
+                "make_run returned a NoneType, and (params, state, step)",
             ),
             (  # without the loss
                 RUN + CUT + TRACES + HOLD + GATED + "    step = jax.jit(\n"
