@@ -1,8 +1,106 @@
-"""Chapter 11: right and wrong answers."""
+"""Chapter 11: its checks, judged by right and wrong answers."""
 
-from . import Answers
-from .ch01 import YES
+import re
+from functools import partial
 
+import jax
+import optax
+from flax import nnx
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from spmd_exercises import _setting
+
+from .judging import Answers, AnswersAreJudged, imports
+
+
+class TestChapter11(AnswersAreJudged):
+    pass
+
+
+def given():
+    """What the chapter's cells have made where its answers stand."""
+    mesh = make_mesh(4, 2)
+    return imports() | {
+        "re": re,
+        "partial": partial,
+        "nnx": nnx,
+        "optax": optax,
+        "mesh": mesh,
+        "make_mesh": make_mesh,
+        "on": lambda *entries, mesh=mesh: _setting.on(mesh, *entries),
+        "by_size": by_size,
+        "name_of": name_of,
+        "place": place,
+        "GatedBlock": GatedBlock,
+        "loss_fn": loss_fn,
+        "make_step": make_step,
+    }
+
+
+def make_mesh(data, model):
+    return _setting.make_mesh(data=data, model=model)
+
+
+def name_of(path):
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def by_size(shape, mesh, first=0):
+    entries = [None] * len(shape)
+    for axis in ("model", "data") * (len(shape) - first > 1):
+        fits = [
+            d
+            for d in range(first, len(shape))
+            if entries[d] is None and shape[d] % mesh.shape[axis] == 0
+        ]
+        if fits:
+            entries[max(fits, key=lambda d: shape[d])] = axis
+    return P(*entries)
+
+
+def place(params, mesh):
+    def spec(path, leaf):
+        stacked = "/layers/" in "/" + name_of(path)
+        return NamedSharding(mesh, by_size(leaf.shape, mesh, first=int(stacked)))
+
+    return jax.tree_util.tree_map_with_path(spec, params)
+
+
+class GatedBlock(nnx.Module):
+    def __init__(self, rngs):
+        self.norm = nnx.RMSNorm(40, rngs=rngs)
+        lay = partial(nnx.Linear, use_bias=False, rngs=rngs)
+        self.gate, self.up = lay(40, 96), lay(40, 96)
+        self.down = lay(96, 40)
+
+    def __call__(self, x):
+        h = self.norm(x)
+        return x + self.down(nnx.silu(self.gate(h)) * self.up(h))
+
+
+def loss_fn(model, x, y):
+    return ((model(x) - y) ** 2).mean()
+
+
+def make_step(graphdef):
+    @partial(jax.jit, donate_argnums=0)
+    def step(state, x, y):
+        model, optimizer = nnx.merge(graphdef, state)
+        loss, grads = nnx.value_and_grad(loss_fn)(model, x, y)
+        optimizer.update(model, grads)
+        return nnx.state((model, optimizer)), loss
+
+    return step
+
+
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+    def __float__(self):
+        return 0.0
+"""
 LOCAL = "def local(x, w1, b1, w2, b2):\n"
 PACK = "def pack(gate, up):\n"
 GATED = "def gated(x, packed, down):\n"
@@ -45,6 +143,28 @@ BY_HAND = """    tx, model = optax.adam(1e-2), GatedBlock(nnx.Rngs(seed))
         return (optax.apply_updates(params, updates), opt), loss
     return jax.device_put(state, place(state, mesh)), step
 """
+WITH_GRAPH = """
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
+def jitted(graph, state, x, y):
+    model, optimizer = nnx.merge(graph, state)
+    loss, grads = nnx.value_and_grad(loss_fn)(model, x, y)
+    optimizer.update(model, grads)
+    return nnx.state((model, optimizer)), loss
+"""
+HALF = """
+def make_half(graph):
+    @partial(jax.jit, donate_argnums=0)
+    def step(state, x, y):
+        model, optimizer = nnx.merge(graph, state)
+        def half(model, x, y):
+            for layer in (model.gate, model.up, model.down):
+                layer.dtype = jnp.bfloat16
+            return ((model(x).astype(jnp.float32) - y) ** 2).mean()
+        loss, grads = nnx.value_and_grad(half)(model, x, y)
+        optimizer.update(model, grads)
+        return nnx.state((model, optimizer)), loss
+    return step
+"""
 SPECS = """    def spec(path, leaf):
         name = name_of(path)
         if "kernel" not in name:
@@ -66,17 +186,17 @@ ANSWERS = {
         wrong=[
             (
                 'case_a = case_b = case_c = case_d = ("all-reduce", 1152)',
-                "look again at b, d",
+                "look again at case_b, case_d: ",
             ),
             (  # the bytes of the whole batch
                 'case_a = case_c = ("all-reduce", 48 * 24 * 4)\n'
                 'case_b, case_d = ("all-gather", 48 * 80 * 4), ("nothing", 0)',
-                "look again at a, b, c",
+                "The collective is the right one, its bytes are not",
             ),
             (  # a whole second weight looks like no exchange
                 'case_a, case_b = ("all-reduce", 1152), ("all-gather", 3840)\n'
                 'case_c, case_d = ("all-gather", 3840), ("nothing", 0)',
-                "look again at c",
+                "look again at case_c: case_c is ('all-gather', 3840)",
             ),
             ('case_a = case_b = case_c = case_d = "all-reduce"', "is not a pair"),
             (
@@ -91,9 +211,15 @@ ANSWERS = {
             (  # nearly, and nothing that can be compared
                 'case_a, case_c = ("all-reduce", 1152.9), ("all-reduce", np.nan)\n'
                 'case_b, case_d = ("all-gather", 3840), ("nothing", 0)',
-                "look again at a, c",
+                "look again at case_a, case_c: case_a is ('all-reduce', 1152.9)",
             ),
             ('case_a = case_b = case_c = case_d = ("nothing", None)', "is not a pair"),
+            ("case_a = case_b = case_c = case_d = None", "case_a: None is not a pair"),
+            (  # bytes of a hidden layer that is added, not gathered
+                'case_a = case_c = ("all-reduce", 3840)\n'
+                'case_b, case_d = ("all-gather", 3840), ("nothing", 0)',
+                "look again at case_a, case_c",
+            ),
         ],
     ),
     "11.2": Answers(
@@ -147,6 +273,24 @@ ANSWERS = {
                 "    return lax.psum(part, 'model').astype(x.dtype) + b2",
                 "relu(x @ w1 + b1) @ w2 + b2",
             ),
+            (  # the digits of float16 in the sum, of bfloat16 in the weights
+                LOCAL + "    part = jax.nn.relu(x @ w1 + b1) @ w2\n"
+                "    part = lax.reduce_precision(part, 5, 10)\n"
+                "    return lax.psum(part, 'model') + b2",
+                "each term once']: off by up to",
+            ),
+            (
+                LOCAL + "    w1, w2 = (w.astype(jnp.bfloat16) for w in (w1, w2))\n"
+                "    part = jax.nn.relu(x @ w1 + b1) @ w2\n"
+                "    return lax.psum(part, 'model') + b2",
+                "each term once']: off by up to",
+            ),
+            (  # right for one size of the axis
+                LOCAL + "    h = jax.nn.relu(x @ w1 + b1)\n"
+                "    return lax.psum(h @ w2 + b2 / 4, 'model')",
+                "on a mesh of 4 × 2: ",
+            ),
+            (LOCAL + "    lax.psum(x @ w1 @ w2, 'model')", "local returned None"),
             (  # one exchange more, of nothing
                 LOCAL + "    part = jax.nn.relu(x @ w1 + b1) @ w2\n"
                 "    mean = lax.pmean(part.sum(), ('data', 'model'))\n"
@@ -193,7 +337,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = lax.map(lambda w: x @ w, packed)\n"
                 + ACT,
-                "3 products and redundancy 1.00, where 2 and 1.00 are",
+                "gated has 3 products, and the average one is computed 1.00",
             ),
             (  # two calls of one function
                 PACK + "    return jax.device_put(\n"
@@ -202,7 +346,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = mul(x, packed[0]), mul(x, packed[1])\n"
                 + ACT,
-                "3 products and redundancy 1.00, where 2 and 1.00 are",
+                "gated has 3 products, and the average one is computed 1.00",
             ),
             (  # the result is put together
                 PACK + "    return jax.device_put(\n"
@@ -219,7 +363,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
                 + ACT,
-                "7,680 bytes of packed, in bfloat16",
+                "packed is bfloat16, and gate and up are float32",
             ),
             (  # side by side
                 PACK + "    both = jnp.concatenate([gate, up], axis=1)\n"
@@ -235,7 +379,7 @@ ANSWERS = {
                 + GATED
                 + "    h = jnp.einsum('bd,dgf->bgf', x, packed)\n"
                 "    gate, up = h[:, 0], h[:, 1]\n" + ACT,
-                "30,720 bytes of packed, in float32, and half",
+                "a device has 30,720 bytes of packed, and half of them are",
             ),
             (  # cut between gate and up
                 PACK + "    return jax.device_put(\n"
@@ -251,7 +395,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = x @ packed[0], x @ packed[1]\n"
                 + ACT,
-                "3 products and redundancy 1.00, where 2 and 1.00 are",
+                "gated has 3 products, and the average one is computed 1.00",
             ),
             (  # the two are exchanged
                 PACK + "    return jax.device_put(\n"
@@ -269,13 +413,64 @@ ANSWERS = {
                 + ACT,
                 "pack returned a tuple, and one array",
             ),
+            (  # the product with the digits of float16, of bfloat16
+                PACK + "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on(None, None, 'model'))\n"
+                + GATED
+                + "    both = jnp.einsum('bd,gdf->gbf', x, packed)\n"
+                "    gate, up = lax.reduce_precision(both, 5, 10)\n" + ACT,
+                "@ down']: off by up to",
+            ),
+            (
+                PACK + "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on(None, None, 'model'))\n"
+                + GATED
+                + "    x, packed = jnp.bfloat16(x), jnp.bfloat16(packed)\n"
+                "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n" + ACT,
+                "@ down']: off by up to",
+            ),
+            (  # the last gate and up that were packed, wherever it is called
+                PACK + "    global last\n"
+                "    last = gate, up\n"
+                "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on(None, None, 'model'))\n"
+                + GATED
+                + "    both = jnp.stack(last)\n"
+                "    gate, up = jnp.einsum('bd,gdf->gbf', x, both)\n" + ACT,
+                "Error",
+            ),
+            (  # another mesh
+                PACK + "    other = make_mesh(2, 4)\n"
+                "    return jax.device_put(\n"
+                "        jnp.stack([gate, up]), on('data', mesh=other))\n"
+                + GATED
+                + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
+                + ACT,
+                "which is not on `mesh`",
+            ),
+            (  # not placed
+                PACK
+                + "    return jnp.stack([gate, up])\n"
+                + GATED
+                + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
+                + ACT,
+                "which is not on `mesh`",
+            ),
+            (  # half done
+                PACK
+                + "    both = jnp.stack([gate, up])\n"
+                + "    return jax.device_put(both, on(None, None, 'model'))\n"
+                + GATED
+                + "    raise NotImplementedError",
+                "Exercise 11.3 is open: write `gated()`",
+            ),
             (  # on no device
                 PACK
                 + "    return np.stack([gate, up], axis=1)\n"
                 + GATED
                 + "    both = jnp.einsum('bd,dgf->bgf', x, packed)\n"
                 "    gate, up = both[:, 0], both[:, 1]\n" + ACT,
-                "pack returned a ndarray, and one array on the mesh",
+                "pack returned a ndarray [40, 2, 96], and one array on the mesh",
             ),
         ],
     ),
@@ -302,7 +497,7 @@ ANSWERS = {
             (  # specs
                 PLACE
                 + "    return jax.tree.map(lambda at: at.spec, place(params, mesh))",
-                "not NamedShardings",
+                "and each has to be a NamedSharding",
             ),
             (  # a rule of which nothing is left gives way to the sizes
                 PLACE
@@ -320,7 +515,7 @@ ANSWERS = {
             ),
             (  # a mesh, but not the one given
                 PLACE.replace("mesh", "other") + BY_NAME,
-                "a leaf goes to the mesh {'data': 4, 'model': 2}, and",
+                "a sharding is for the mesh {'data': 4, 'model': 2}, and the mesh",
             ),
             (
                 PLACE + "    whole = NamedSharding(mesh, P())\n"
@@ -367,11 +562,19 @@ ANSWERS = {
                 PLACE + BY_NAME.replace("re.search", "re.match"),
                 "must lie as",
             ),
+            (  # the names of the first tree
+                PLACE
+                + BY_NAME.replace(
+                    'int("layers" in name.split("/"))', 'int("a/layers" in name)'
+                ),
+                "['decoder']['layers'][0]['b']",
+            ),
+            (PLACE + "    pass", "the leaves that place_by_name returns are none"),
             (  # by name, in one flat dict
                 PLACE
                 + "    return {name_of(path): NamedSharding(mesh, P()) for path, leaf\n"
                 "            in jax.tree_util.tree_leaves_with_path(params)}",
-                "the tree is not built like params",
+                "the tree of shardings is not built like params",
             ),
         ],
     ),
@@ -383,7 +586,12 @@ ANSWERS = {
                 entries="on('model', 'data') if 'down' in name else on('data', 'model')"
             )
             + INIT,
-            START + MAKE + "    places = place_by_name(shapes, mesh, [])\n" + PUT,
+            START
+            + MAKE
+            + "    places = place_by_name(shapes, mesh, [])\n"
+            + PUT
+            + PLACE
+            + BY_NAME,
             # model and optimizer as the state, under nnx.jit
             START + "    state = model, opt = make_pair(GatedBlock, seed)\n"
             "    for part in state:\n"
@@ -399,18 +607,33 @@ ANSWERS = {
             "def make_pair(block, seed):\n"
             "    model = block(nnx.Rngs(seed))\n"
             "    return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)\n",
+            # a partial of a jitted function, and one that calls it
+            *(
+                START
+                + MAKE
+                + "    places = place(shapes, mesh)\n"
+                + INIT.replace("make_step(graph)", ending)
+                + WITH_GRAPH
+                for ending in (
+                    "partial(jitted, graph)",
+                    "lambda state, x, y: jitted(graph, state, x, y)",
+                )
+            ),
             # optax, and no nnx.Optimizer
             START + BY_HAND,
         ],
         wrong=[
-            (START + MAKE + "    places = on()\n" + PUT, "idle-axis|redundancy"),
+            (
+                START + MAKE + "    places = on()\n" + PUT,
+                "and a sixth is the limit: over which axes",
+            ),
             (  # FSDP over both axes
                 START + MAKE + SPECS.format(entries="on(('data', 'model'))") + PUT,
-                "along model|unrequested|redundan|idle",
+                "along `model`|unrequested|average product|idle",
             ),
             (  # both by columns
                 START + MAKE + SPECS.format(entries="on('data', 'model')") + PUT,
-                "along model|unrequested-reshard",
+                "along `model`|unrequested-reshard",
             ),
             (  # tensor parallel only: too much on a device
                 START
@@ -419,7 +642,7 @@ ANSWERS = {
                     entries="on('model') if 'down' in name else on(None, 'model')"
                 )
                 + PUT,
-                "69,608 of the state's 138,728 bytes, more than a sixth",
+                "69,608 of the state's 138,728 bytes, and a sixth is the limit",
             ),
             (  # the optimizer's state is whole
                 START
@@ -429,7 +652,7 @@ ANSWERS = {
                     " if 'down' in name else on('data', 'model')"
                 )
                 + PUT,
-                "drift|a device holds|replicated|unrequested",
+                "drift|a device has|replicated|unrequested",
             ),
             (  # not donated
                 START
@@ -439,7 +662,7 @@ ANSWERS = {
                     "make_step(graph)",
                     "jax.jit(lambda s, x, y: make_step(graph)(s, x, y))",
                 ),
-                "the old state is still there: it is not donated",
+                "the old state is still in memory",
             ),
             (  # Adam on the placed model, but its counters
                 START + MAKE + "    model = make()[0]\n"
@@ -456,7 +679,7 @@ ANSWERS = {
                 + PUT.replace(
                     "make_step(graph)", "lambda s, x, y: make_step(graph)(s, x, y)"
                 ),
-                "not jitted",
+                "step is traced anew in each call",
             ),
             (  # the state is not renewed
                 START + MAKE + "    places = place(shapes, mesh)\n"
@@ -464,18 +687,74 @@ ANSWERS = {
                 "        return s, loss_fn(nnx.merge(graph, s)[0], x, y)\n"
                 "    state = jax.device_put(nnx.split(make())[1], places)\n"
                 "    return state, jax.jit(step, donate_argnums=0)\n",
-                "['loss of step 2']",
+                "Adam's first moment of down/kernel",
             ),
             (  # another seed
                 START
                 + MAKE.replace("nnx.Rngs(seed)", "nnx.Rngs(0)")
                 + "    places = place(shapes, mesh)\n"
                 + PUT,
-                "['loss of step 1']",
+                "start(3): ['down/kernel at the start']: off by up to",
             ),
             (  # the moments are not renewed
                 START + BY_HAND.replace("updates, opt =", "updates, _ ="),
+                "Adam's first moment of down/kernel",
+            ),
+            (  # one seed for all
+                START
+                + MAKE.replace("nnx.Rngs(seed)", "nnx.Rngs(7)")
+                + "    places = place(shapes, mesh)\n"
+                + INIT,
+                "start(3): ['down/kernel at the start']: off by up to",
+            ),
+            (  # decayed weights
+                START
+                + MAKE.replace("optax.adam(", "optax.adamw(")
+                + "    places = place(shapes, mesh)\n"
+                + INIT,
+                "a batch of zeros has no gradient",
+            ),
+            (  # another step size
+                START
+                + MAKE.replace("1e-2", "2e-2")
+                + "    places = place(shapes, mesh)\n"
+                + INIT,
                 "['loss of step 3']",
+            ),
+            (  # one buffer for both moments, which kills a step that donates both
+                START
+                + BY_HAND.replace(
+                    "return jax.device_put(state, place(state, mesh))",
+                    "state = jax.device_put(state, place(state, mesh))\n"
+                    "    params, (adam, *rest) = state\n"
+                    "    return (params, (adam._replace(nu=adam.mu), *rest))",
+                ),
+                "use one buffer",
+            ),
+            (  # products in bfloat16
+                START
+                + MAKE
+                + "    places = place(shapes, mesh)\n"
+                + INIT.replace("make_step(graph)", "make_half(graph)")
+                + HALF,
+                "Adam's first moment of|is not right",
+            ),
+            (  # a state that a call has used up
+                START + MAKE + "    places = place(shapes, mesh)\n"
+                "    state, step = jax.device_put(\n"
+                "        nnx.split(make())[1], places), make_step(graph)\n"
+                "    x = jax.device_put(np.zeros((48, 40), np.float32), on('data'))\n"
+                "    step(state, x, x)\n"
+                "    return state, step\n",
+                "is deleted already: did a call donate it?",
+            ),
+            (  # the loss alone
+                START + MAKE + "    places = place(shapes, mesh)\n"
+                "    state = jax.device_put(nnx.split(make())[1], places)\n"
+                "    step = make_step(graph)\n"
+                "    return state, jax.jit(\n"
+                "        lambda s, x, y: step(s, x, y)[1], donate_argnums=0)\n",
+                "carry|step returned",
             ),
             (
                 START + MAKE + "    places = place(shapes, mesh)",
