@@ -178,7 +178,9 @@ def next_thought(question: str) -> Iterator[None]:
     try:
         yield
     except CheckFailed as error:
-        raise CheckFailed(f"{str(error).rstrip('.')}. {question}") from None
+        words = str(error).rstrip(".")
+        end = "" if words.endswith("?") else "."
+        raise CheckFailed(f"{words}{end} {question}") from None
 
 
 def require_function(answer: object, name: str) -> None:
@@ -255,3 +257,13 @@ def trying(what: str) -> Iterator[None]:
         yield
     except CheckFailed as error:
         raise CheckFailed(f"{what}: {error}") from None
+
+
+def quick() -> dict[str, Any] | None:
+    """Compiler options for a large program that a check runs once or twice.
+
+    On CPUs it takes half of the time to compile, since its machine code is optimized
+    less. Its collectives are decided before that.
+    """
+    platform = devices(1)[0].platform
+    return {"xla_backend_optimization_level": 0} if platform == "cpu" else None

@@ -1,8 +1,100 @@
-"""Chapter 12: right and wrong answers."""
+"""Chapter 12: its checks, judged by right and wrong answers."""
 
-from . import Answers
-from .ch01 import YES
+from functools import partial
 
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from spmd_exercises._setting import abstract, make_mesh, on
+
+from .judging import Answers, AnswersAreJudged, imports
+
+
+class TestChapter12(AnswersAreJudged):
+    pass
+
+
+def norm(x, g):
+    mean = (x * x).mean(axis=-1, keepdims=True)
+    return x * lax.rsqrt(mean + 1e-6) * g
+
+
+def in_heads(t):
+    return t.reshape(*t.shape[:2], -1, 16)
+
+
+def flat(t):
+    return t.reshape(*t.shape[:2], -1)
+
+
+def attend(q, k, v):
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def angles(x):
+    speed = 1e4 ** (-jnp.arange(x.shape[3] // 2) * 2 / x.shape[3])
+    return jnp.arange(x.shape[1])[:, None, None] * speed
+
+
+def rope(x):
+    cos, sin = jnp.cos(angles(x)), jnp.sin(angles(x))
+    a, b = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
+
+
+def block(p, x, turn=lambda t: t):
+    h = norm(x, p["g"])
+    q, k, v = (in_heads(h @ p[w]) for w in ("wq", "wk", "wv"))
+    return x + flat(attend(turn(q), turn(k), v)) @ p["wo"]
+
+
+def given():
+    """What the chapter's cells have made where its answers stand."""
+    mesh = make_mesh(data=4, model=2)
+
+    def constrain(t, *entries):
+        return lax.with_sharding_constraint(t, on(mesh, *entries))
+
+    def wasteful(p, x):
+        h = constrain(norm(x, p["g"]), "data")
+        q, k, v = jnp.split(h @ p["wqkv"], 3, axis=-1)
+        q, k, v = (
+            constrain(in_heads(t), "data", None, None, "model") for t in (q, k, v)
+        )
+        out = flat(attend(rope(q), rope(k), v))
+        return x + constrain(out, "data") @ p["wo"]
+
+    return imports() | {
+        "mesh": mesh,
+        "line": make_mesh(model=4),
+        "grid": make_mesh(data=2, kv=2, group=2),
+        "both": ("kv", "group"),
+        "partial": partial,
+        "abstract": lambda shape, *entries, mesh=mesh: abstract(
+            shape, NamedSharding(mesh, P(*entries))
+        ),
+        "constrain": constrain,
+        "make_mesh": lambda kind, **axes: make_mesh(kind, **axes),
+        "norm": norm,
+        "in_heads": in_heads,
+        "flat": flat,
+        "attend": attend,
+        "angles": angles,
+        "rope": rope,
+        "block": block,
+        "roped_block": partial(block, turn=rope),
+        "wasteful": wasteful,
+    }
+
+
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+"""
 SPLIT = "def split(x, heads):\n"
 MERGE = "def merge(y):\n"
 GOOD_MERGE = (
@@ -56,6 +148,17 @@ ANSWERS = {
             '    return jnp.einsum("bshd->bhsd", x)\n' + MERGE + "    "
             'y = jnp.einsum("bhsd->bshd", y)\n'
             "    return y.reshape(y.shape[:2] + (y.shape[2] * y.shape[3],))\n",
+            # jitted, and the placements are written down
+            "@partial(jax.jit, static_argnums=1)\n"
+            + GOOD_SPLIT.replace(
+                "return x.swapaxes(1, 2)",
+                "x = x.swapaxes(1, 2)\n    return constrain(x, 'data', 'model')",
+            )
+            + "@jax.jit\n"
+            + GOOD_MERGE,
+            # a cut of each row, mapped
+            "split = lambda x, heads: jax.vmap(jax.vmap(\n"
+            "    lambda row: row.reshape(heads, -1), out_axes=1))(x)\n" + GOOD_MERGE,
         ],
         wrong=[
             (
@@ -81,7 +184,29 @@ ANSWERS = {
             ),
             (  # not transposed
                 SPLIT + "    return x.reshape(*x.shape[:2], heads, -1)\n" + GOOD_MERGE,
-                "is wanted",
+                "split gives the shape [8, 6, 4, 6], and must give [8, 4, 6, 6]",
+            ),
+            (  # in half precision
+                GOOD_SPLIT.replace(
+                    "return x", "x = x.astype(jnp.float16)\n    return x"
+                )
+                + GOOD_MERGE,
+                "['split']: off by",
+            ),
+            (  # of four heads only
+                GOOD_SPLIT.replace("heads, width // heads", "4, width // 4")
+                + GOOD_MERGE,
+                "split gives the shape [4, 4, 5, 15], and must give [4, 6, 5, 10]",
+            ),
+            (  # right, and merged on all devices
+                GOOD_SPLIT
+                + GOOD_MERGE.replace(
+                    "    return y",
+                    "    y = "
+                    "lax.with_sharding_constraint(y, NamedSharding(mesh, P('data')))\n"
+                    "    return y",
+                ),
+                "which dimensions are neighbors",
             ),
             (  # whole everywhere
                 GOOD_SPLIT.replace(
@@ -102,7 +227,7 @@ ANSWERS = {
                 SPLIT
                 + "    x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)\n"
                 + GOOD_MERGE,
-                "split gives (), and (8, 4, 6, 6) is wanted",
+                "split gives nothing, and must give [8, 4, 6, 6]",
             ),
         ],
     ),
@@ -111,6 +236,18 @@ ANSWERS = {
             'a = d = "free"\nb = c = e = "gather"',
             'answers = ["free", "gather"]\n'
             "a, b, c, d, e = (answers[i] for i in (0, 1, 1, 0, 1))",
+            'a = d = "Free"\nb = c = e = " gather"',
+            # looked up
+            "def word(into, size, *entries):\n"
+            "    x = abstract(size, *entries, mesh=line)\n"
+            "    moved = spmd.xray(lambda x: x.reshape(into), x).collectives\n"
+            "    return 'gather' if moved else 'free'\n"
+            "features = None, None, 'model'\n"
+            "a = word((3, 10, 12, 8), (3, 10, 96), *features)\n"
+            "b = word((3, 10, 10, 6), (3, 10, 60), *features)\n"
+            "c = word((3, 10, 96), (3, 10, 8, 12), None, *features)\n"
+            "d = word((80, 24), (8, 10, 24), 'model')\n"
+            "e = word((3, 8, 10, 12), (3, 10, 96), *features)",
         ],
         wrong=[
             ('a = b = c = d = e = "free"', "look again at b, c, e"),
@@ -119,8 +256,9 @@ ANSWERS = {
                 'a = d = e = "free"\nb = c = "gather"',
                 "look again at e",
             ),
-            ("a, b, c, d, e = True, False, False, True, False", "is neither"),
-            (YES + "a = b = c = d = e = Yes()", "is neither"),
+            ("a, b, c, d, e = True, False, False, True, False", "which is none of"),
+            ('a = b = c = e = "gather"\nd = None', "d is None, which is none of"),
+            (YES + "a = b = c = d = e = Yes()", "which is none of"),
             (  # a text that equals every text
                 "class Any(str):\n"
                 "    __hash__ = str.__hash__\n"
@@ -128,7 +266,7 @@ ANSWERS = {
                 "    def __ne__(self, other):\n        return False\n"
                 "    def __str__(self):\n        return self\n"
                 'a = b = c = d = e = Any("?")',
-                "is neither",
+                "which is none of",
             ),
         ],
     ),
@@ -138,6 +276,10 @@ ANSWERS = {
             'wk_spec = wv_spec = P(None, "group")',
             'wq_spec = P(None, both)\nwk_spec = wv_spec = P(None, ("kv",))\n'
             "wo_spec = P(both)",
+            # the first spec decides
+            'wo_spec = P(("kv", "group"), None)\n'
+            "wq_spec = P(*reversed(wo_spec))\n"
+            "wk_spec = wv_spec = P(None, wo_spec[0][0])",
         ],
         wrong=[
             (
@@ -147,16 +289,16 @@ ANSWERS = {
             ),
             (
                 "wq_spec = P(None, both)\nwk_spec = wv_spec = P()\nwo_spec = P(both)",
-                "wk: 6,144 of 6,144 bytes",
+                "wk_spec is P(): a device has 6,144 of 6,144 bytes",
             ),
             (
                 "wq_spec = wk_spec = wv_spec = wo_spec = P()",
-                "wq: 36,864 of 36,864 bytes",
+                "wq_spec is P(): a device has 36,864 of 36,864 bytes",
             ),
             (
                 'wq_spec = P(None, "kv")\nwk_spec = wv_spec = P(None, "kv")\n'
                 'wo_spec = P("kv")',
-                "wq: 18,432 of 36,864",
+                "a device has 18,432 of 36,864 bytes of wq",
             ),
             (  # the order of the axes
                 'wq_spec = P(None, ("group", "kv"))\n'
@@ -180,7 +322,7 @@ ANSWERS = {
             ),
             (
                 'wq_spec = wk_spec = wv_spec = wo_spec = (None, "kv")',
-                "write P",
+                "is not a P(...)",
             ),
         ],
     ),
@@ -210,7 +352,27 @@ ANSWERS = {
         wrong=[
             (  # nothing changed
                 PAIRS + "    return rope(x)\n" + TO + "    return w\n",
-                "['a pair']",
+                "['rope_pairs']",
+            ),
+            (  # in half precision
+                GOOD_PAIRS.replace(
+                    "a, b = ",
+                    "x = x.astype(jnp.bfloat16).astype(jnp.float32)\n    a, b = ",
+                )
+                + GOOD_TO,
+                "['rope_pairs']",
+            ),
+            (  # of the head_dim in the text
+                GOOD_PAIRS + GOOD_TO.replace("w.shape[1] // heads", "12"),
+                "scores of 3 heads of 8 features|IndexError|gives the shape",
+            ),
+            (  # replicated along head_dim at the end
+                GOOD_PAIRS.replace(
+                    "return out.reshape(x.shape)",
+                    "return constrain(out.reshape(x.shape), 'data')",
+                )
+                + GOOD_TO,
+                "all-gather runs",
             ),
             (  # the weights stay
                 GOOD_PAIRS + TO + "    return w\n",
@@ -236,7 +398,7 @@ ANSWERS = {
             (  # turned the other way: the scores can't tell
                 GOOD_PAIRS.replace("jnp.sin(angles(x))", "-jnp.sin(angles(x))")
                 + GOOD_TO,
-                "['a pair']",
+                "['rope_pairs']",
             ),
             (  # whole heads
                 PAIRS + "    place = NamedSharding(mesh, P('data'))\n"
@@ -247,7 +409,7 @@ ANSWERS = {
             ),
             (
                 GOOD_PAIRS + TO + "    w.reshape(len(w), heads, 2, -1).swapaxes(2, 3)",
-                "to_pairs makes () of a weight of (10, 60)",
+                "to_pairs gives nothing for a weight of [10, 60]",
             ),
         ],
     ),
@@ -257,6 +419,18 @@ ANSWERS = {
             '    x = x - lax.pmax(own, "model")[:, None]\n'
             '    total = lax.psum(jnp.exp(x).sum(-1), "model")\n'
             "    return jnp.exp(x - jnp.log(total)[:, None])",
+            # jitted, and the largest value of all devices by itself
+            "def top_of(x):\n"
+            '    return lax.pmax(lax.stop_gradient(x.max(-1)), "model")\n'
+            "@jax.jit\n" + SOFTMAX + "    e = jnp.exp(x - top_of(x)[:, None])\n"
+            '    return e / lax.psum(e.sum(-1), ("model",))[:, None]',
+            # as an object
+            "class Softmax:\n"
+            "    def __call__(self, x):\n"
+            "        top = lax.stop_gradient(x).max(-1, keepdims=True)\n"
+            "        e = jnp.exp(x - lax.pmax(top, 'model'))\n"
+            "        return e / lax.psum(jnp.einsum('ij->i', e), 'model')[:, None]\n"
+            "block_softmax = Softmax()",
         ],
         wrong=[
             (SOFTMAX + "    return jax.nn.softmax(x, axis=-1)", "['softmax']"),
@@ -264,6 +438,33 @@ ANSWERS = {
                 SOFTMAX + "    e = jnp.exp(x)\n"
                 '    return e / lax.psum(e.sum(-1, keepdims=True), "model")',
                 "['softmax']",
+            ),
+            (  # the mean of the largest values
+                SOFTMAX + "    top = lax.stop_gradient(x.max(-1, keepdims=True))\n"
+                '    e = jnp.exp(x - lax.pmean(top, "model"))\n'
+                '    return e / lax.psum(e.sum(-1, keepdims=True), "model")',
+                "with scores up to",
+            ),
+            (  # the sum is a constant to the gradient
+                SOFTMAX + "    top = lax.stop_gradient(x.max(-1, keepdims=True))\n"
+                '    e = jnp.exp(x - lax.pmax(top, "model"))\n'
+                "    total = lax.stop_gradient(e.sum(-1, keepdims=True))\n"
+                '    return e / lax.psum(total, "model")',
+                "['gradient']",
+            ),
+            (  # in half precision
+                SOFTMAX + "    top = lax.stop_gradient(x.max(-1, keepdims=True))\n"
+                '    e = jnp.exp(x - lax.pmax(top, "model")).astype(jnp.float16)\n'
+                '    total = lax.psum(e.sum(-1, keepdims=True), "model")\n'
+                "    return (e / total).astype(jnp.float32)",
+                "['softmax']",
+            ),
+            (  # of the 24 columns that the chapter has
+                SOFTMAX + "    x = x[:, :6]\n"
+                "    top = lax.stop_gradient(x.max(-1, keepdims=True))\n"
+                '    e = jnp.exp(x - lax.pmax(top, "model"))\n'
+                '    return e / lax.psum(e.sum(-1, keepdims=True), "model")',
+                "x is [5, 40]|TypeError",
             ),
             (  # each device's own largest value
                 SOFTMAX + "    e = jnp.exp(x - x.max(-1, keepdims=True))\n"
@@ -306,16 +507,66 @@ ANSWERS = {
             "        y = attend(rope(q), rope(k), v)\n"
             "        return x + jnp.einsum('bshk,hkd->bsd', y, p['out'])\n"
             "    return params, f",
+            # Explicit axes, in a module's order: the product and then the sum
+            MAKE
+            + "    mesh = make_mesh(AxisType.Explicit, data=4, model=2)\n"
+            + CUT3
+            + PUT
+            + "    reshard = jax.sharding.reshard\n"
+            "    def f(p, x):\n"
+            "        w = reshard(p['w'], P(None, None, 'model'))\n"
+            "        wo = reshard(p['wo'], P('model'))\n"
+            "        h = norm(x, p['g'])\n"
+            "        q, k, v = (in_heads(h @ w[:, i]) for i in range(3))\n"
+            "        y = flat(attend(rope(q), rope(k), v))\n"
+            "        return x + jnp.matmul(y, wo, out_sharding=P('data'))\n"
+            "    return params, jax.jit(f)",
         ],
         wrong=[
+            (  # wo is not trained, and another exercise is open
+                "a = b = c = ...\n"
+                + MAKE
+                + CUT3
+                + PUT
+                + F3.replace('p["wo"]', 'lax.stop_gradient(p["wo"])'),
+                "the gradient for wo is not",
+            ),
+            (  # nor are the queries
+                MAKE + CUT3 + PUT + F3.replace("rope(q)", "rope(lax.stop_gradient(q))"),
+                "x is not that of wasteful|the columns of q in wqkv",
+            ),
+            (  # the matrices are gathered in half precision
+                MAKE
+                + CUT3
+                + PUT
+                + F3.replace(
+                    'h = norm(x, p["g"])',
+                    'h = norm(x, p["g"])\n'
+                    "        p = p | {n: constrain(p[n].astype(jnp.float16),\n"
+                    "            *e).astype(jnp.float32) for n, e in (\n"
+                    '            ("w", (None, None, "model")), ("wo", ("model",)))}',
+                ),
+                "['f']: off by",
+            ),
+            (  # weights of the function, not of params
+                MAKE
+                + CUT3
+                + PUT
+                + F3.replace(
+                    "return params, f",
+                    "return {'g': params['g']}, partial(\n"
+                    "        lambda w, p, x: f(w | p, x), params)",
+                ),
+                "gradient|the average|an all-|['f']",
+            ),
             (
                 MAKE + "    return jax.device_put(\n"
                 "        host, NamedSharding(mesh, P())), wasteful",
-                "a device holds",
+                "a device has 49,344 bytes of params",
             ),
             (  # not placed at all
                 MAKE + "    return dict(host), wasteful",
-                "params has a ndarray, and only arrays that are placed",
+                "is a ndarray without a place on the mesh",
             ),
             (  # only the weights are placed
                 MAKE + "    params = dict(host)\n"
@@ -323,7 +574,7 @@ ANSWERS = {
                 '             "wo": P("model", "data")}\n'
                 + PUT
                 + "    return params, wasteful",
-                "there is (all-to-all|collective-permute)|gathered over model",
+                "an (all-to-all|collective-permute|all-gather) over model",
             ),
             (  # tensor parallel only
                 MAKE
@@ -332,7 +583,7 @@ ANSWERS = {
                 )
                 + PUT
                 + F3,
-                "a device holds",
+                "Which matrix is not sharded along both axes",
             ),
             (  # FSDP only
                 MAKE
@@ -341,7 +592,7 @@ ANSWERS = {
                 )
                 + PUT
                 + F3,
-                "gathered over model",
+                "an all-gather over (data and )?model|never",
             ),
             (  # q, k and v from every third column
                 MAKE
@@ -360,7 +611,7 @@ ANSWERS = {
                     "flat(attend(rope(q), rope(k), v))",
                     'constrain(flat(attend(rope(q), rope(k), v)), "data")',
                 ),
-                "gathered over model",
+                "an all-gather over (data and )?model|never",
             ),
             (  # head_dim stays cut
                 MAKE
@@ -370,15 +621,15 @@ ANSWERS = {
                     "in_heads(h",
                     "constrain(in_heads(h",
                 ).replace("[:, i])", '[:, i]), "data", None, None, "model")'),
-                "there is all-to-all",
+                "an all-to-all over model",
             ),
             (
                 MAKE + CUT3 + PUT + F3.replace("return params, f", "return f, params"),
-                "params has a function, and only arrays",
+                "f, the second that make returns, is a dict",
             ),
             (
                 MAKE + CUT3 + PUT + F3.replace("return params, f", ""),
-                "make is to return (params, f)",
+                "make returned a NoneType, and (params, f) is wanted",
             ),
         ],
     ),
