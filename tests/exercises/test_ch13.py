@@ -1,8 +1,151 @@
-"""Chapter 13: right and wrong answers."""
+"""Chapter 13: its checks, judged by right and wrong answers."""
 
-from . import Answers
-from .ch01 import YES
+import re
+import tempfile
+from functools import partial, reduce
 
+import jax
+import numpy as np
+import optax
+import orbax.checkpoint as ocp
+from flax import nnx
+
+from spmd_exercises._setting import devices, make_mesh, on
+from spmd_exercises.ch13 import _WEIGHTS, _stored
+from tests.book.chapters import read
+
+from .judging import Answers, AnswersAreJudged, imports
+
+
+class TestChapter13(AnswersAreJudged):
+    pass
+
+
+def test_the_weights_of_the_check_are_those_of_the_chapters_model():
+    printed = [
+        output["text"]
+        for cell in read("solutions", "13")
+        for output in cell.get("outputs", [])
+        if "the run in all" in output.get("text", "")
+    ]
+    ((total, one),) = re.findall(
+        r"in all ([\d,]+) bytes, on a device ([\d,]+)", *printed
+    )
+    rest = 4 + 4 + 8  # the steps, Adam's count, a random key
+    for text, mesh in ((total, (1, 1)), (one, (4, 2))):
+        assert int(text.replace(",", "")) == _stored(list(_WEIGHTS), *mesh) + rest
+
+
+class Small(nnx.Module):
+    """A model as small as can be, with dropout and weights on both axes."""
+
+    def __init__(self, rngs):
+        sharded = {"out_sharding": ("data", "model")}
+        self.embed = nnx.Embed(16, 8, rngs=rngs)
+        self.head = nnx.Linear(
+            8, 16, use_bias=False, rngs=rngs, kernel_metadata=sharded
+        )
+        self.drop = nnx.Dropout(0.25, deterministic=False)
+
+    def __call__(self, ids, rngs):
+        return self.head(self.drop(self.embed(ids), rngs=rngs))
+
+
+def build():
+    model = Small(nnx.Rngs(0))
+    return model, nnx.Optimizer(model, optax.adamw(3e-2), wrt=nnx.Param)
+
+
+def a_run():
+    """The chapter's run and loop, with a small model in place of its decoder."""
+    mesh = make_mesh(data=4, model=2)
+    graph = nnx.get_abstract_model(build, mesh)[0]
+
+    def abstract_run(mesh):
+        model, optimizer = nnx.get_abstract_model(build, mesh)[1].values()
+        key = jax.ShapeDtypeStruct((), jax.random.key(0).dtype, sharding=on(mesh))
+        return {"model": model, "optimizer": optimizer, "keys": {"dropout": key}}
+
+    def first_run():
+        model, optimizer = build()
+        return {
+            "model": nnx.state(model),
+            "optimizer": nnx.state(optimizer),
+            "keys": {"dropout": jax.random.key(1)},
+        }
+
+    def starter(mesh):
+        places = jax.tree.map(lambda a: a.sharding, abstract_run(mesh))
+        return jax.jit(first_run, out_shardings=places)
+
+    def loss_fn(model, rows, rngs):
+        logits = model(rows[:, :-1], rngs)
+        return optax.softmax_cross_entropy_with_integer_labels(
+            logits, rows[:, 1:]
+        ).mean()
+
+    @partial(jax.jit, donate_argnums=0)
+    def train_step(run, rows):
+        model, optimizer = nnx.merge(graph, {0: run["model"], 1: run["optimizer"]})
+        key = jax.random.fold_in(run["keys"]["dropout"], optimizer.step[...])
+        loss, grads = nnx.value_and_grad(loss_fn)(model, rows, nnx.Rngs(dropout=key))
+        optimizer.update(model, grads)
+        state = {"model": nnx.state(model), "optimizer": nnx.state(optimizer)}
+        return state | {"keys": run["keys"]}, loss
+
+    def batch(step, mesh=mesh):
+        rows = np.random.default_rng((5, step)).integers(0, 16, (16, 5))
+        return jax.device_put(rows.astype(np.int32), on(mesh, "data"))
+
+    def train(run, steps, mesh, losses):
+        with jax.set_mesh(mesh):
+            for n in steps:
+                run, loss = train_step(run, batch(n, mesh))
+                losses.append(float(loss))
+        return run
+
+    def load(manager, mesh):
+        target = {
+            name: ocp.args.StandardRestore(part)
+            for name, part in abstract_run(mesh).items()
+        }
+        step = manager.latest_step()
+        return dict(manager.restore(step, args=ocp.args.Composite(**target)).items())
+
+    return {
+        "mesh": mesh,
+        "starter": starter,
+        "train_step": train_step,
+        "batch": batch,
+        "train": train,
+        "load": load,
+    }
+
+
+def given():
+    """What the chapter's cells have made where its answers stand."""
+    run = a_run()
+
+    return imports() | {
+        "partial": partial,
+        "reduce": reduce,
+        "tempfile": tempfile,
+        "optax": optax,
+        "ocp": ocp,
+        "nnx": nnx,
+        "devices": devices(8),
+        "on": lambda *entries, mesh=run["mesh"]: on(mesh, *entries),
+        "V": 96,
+        "D": 64,
+        **run,
+    }
+
+
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+"""
 EPOCH = "def epoch_batch(tokens, size, rows, step, mesh):\n"
 WINDOWS = """\
     count = len(tokens) // size
@@ -62,6 +205,12 @@ ANSWERS = {
             + WINDOWS
             + "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
             "    mine = windows[np.sort(order[at * rows : (at + 1) * rows])]\n" + PUT,
+            # one generator that goes through the epochs, from the first one
+            EPOCH + WINDOWS + "    rng = np.random.default_rng(3)\n"
+            "    for _ in range(epoch + 1):\n"
+            "        order = rng.permutation(count)\n"
+            "    order = order[: count // rows * rows].reshape(-1, rows)\n"
+            "    mine = windows[order[at]]\n" + PUT,
         ],
         wrong=[
             (  # random places, as in the chapter
@@ -83,6 +232,45 @@ ANSWERS = {
                 + "    order = np.random.default_rng(0).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
                 "not another order",
+            ),
+            (  # three orders, by turns
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng(epoch % 3).permutation(count)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
+                "in epochs 0 and 3",
+            ),
+            (  # ten orders, by turns
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng(epoch % 10).permutation(count)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
+                "in epochs 0 and 12600",
+            ),
+            (  # characters as floats
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]] * 1.0\n" + PUT,
+                "a batch is float32[8, 9], and must be int32[8, 9], as the tokens",
+            ),
+            (  # another order on another mesh
+                EPOCH + WINDOWS + "    seed = (mesh.shape['data'], epoch)\n"
+                "    order = np.random.default_rng(seed).permutation(count)\n"
+                "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
+                "when it is called again on another mesh",
+            ),
+            (  # the caller's tokens are shuffled
+                EPOCH + WINDOWS + "    np.random.default_rng(epoch).shuffle(windows)\n"
+                "    mine = windows[at * rows : (at + 1) * rows]\n" + PUT,
+                "gives other rows|changes tokens|twice",
+            ),
+            (  # a batch of NumPy
+                EPOCH
+                + WINDOWS
+                + "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
+                "    return windows[order[at * rows : (at + 1) * rows]]\n",
+                "a batch is a ndarray, not a jax.Array",
             ),
             (  # two orders, by turns
                 EPOCH
@@ -150,22 +338,25 @@ ANSWERS = {
     "13.2": Answers(
         right=[
             "a = 3 * 64 * 96 // 4 // 2 * 4\n"
-            "b = 3 * spmd.memory(like['model']['embed']).largest_device_bytes\n"
+            "b = 3 * spmd.sharding((96, 64), P('model'), mesh=mesh).bytes_per_device\n"
             "c, d = 3840, [1, 8]",
             "a, b, c, d = 9216, 36864.0, np.int64(3840), (1, 8)",
         ],
         wrong=[
-            ("a, b, c, d = 9216, 9216, 3840, (1, 8)", "look again at b"),
-            ("a, b, c, d = 3072, 12288, 1280, (1, 8)", "look again at a, b, c"),
-            ("a, b, c, d = 9216, 36864, 480, (1, 8)", "look again at c"),
-            ("a, b, c, d = 9216, 36864, 3840, (8, 1)", "is not the least"),
-            ("a, b, c, d = 9216, 36864, 3840, 'any'", "d: 'any' is not a pair"),
-            ("a, b, c, d = 9216, 36864, 3840, ('1', '8')", "is not a pair of numbers"),
-            ("a, b, c, d = 9216, 36864, 3840, 8", "d: 8 is not a pair of numbers"),
+            (
+                "a, b, c, d = 9216, 9216, 3840, (1, 8)",
+                "b is 9216: along which axes is embed sharded",
+            ),
+            ("a, b, c, d = 3072, 12288, 1280, (1, 8)", "a is 3072: along"),
+            ("a, b, c, d = 9216, 36864, 480, (1, 8)", "c is 480: how many norms"),
+            ("a, b, c, d = 9216, 36864, 3840, (8, 1)", "not the mesh with the least"),
+            ("a, b, c, d = 9216, 36864, 3840, 'any'", "d is 'any', not a pair"),
+            ("a, b, c, d = 9216, 36864, 3840, ('1', '8')", "d: '1' is no number"),
+            ("a, b, c, d = 9216, 36864, 3840, 8", "d is 8, not a pair of numbers"),
             ("a, b, c, d = 9216, '36 KiB', 3840, (1, 8)", "b: '36 KiB' is no number"),
-            ("a, b, c, d = 9216.9, 36864, 3840, (1, 8)", "look again at a"),
-            ("a, b, c, d = 9216, 36864, 3840, (1.7, 8)", "is not the least"),
-            ("a, b, c, d = 9216, 36864, float('nan'), (1, 8)", "look again at c"),
+            ("a, b, c, d = 9216.9, 36864, 3840, (1, 8)", "a is 9216.9"),
+            ("a, b, c, d = 9216, 36864, 3840, (1.7, 8)", "not the mesh with the least"),
+            ("a, b, c, d = 9216, 36864, float('nan'), (1, 8)", "c is nan"),
             (YES + "a = b = c = d = Yes()", "is no number"),
         ],
     ),
@@ -182,6 +373,21 @@ ANSWERS = {
             "            jax.tree.map(lambda p: 0 * p, params), places)\n"
             "        return {'params': params, 'mu': zeros, 'nu': zeros}\n"
             "    return held(key)",
+            # compiled ahead of time
+            MAKE
+            + WHOLE
+            + "    places = dict.fromkeys(('params', 'mu', 'nu'), places)\n"
+            "    lowered = jax.jit(whole, out_shardings=places).lower(key)\n"
+            "    return lowered.compile()(key)",
+            # the key is on all devices, and shapes are asked for first
+            MAKE + "    (mesh,) = {place.mesh for place in places.values()}\n"
+            "    key = jax.device_put(key, on(mesh=mesh))\n"
+            "    shapes = jax.eval_shape(init, key)\n"
+            "    def state(key):\n"
+            "        zeros = {n: jnp.zeros(s.shape) for n, s in shapes.items()}\n"
+            "        return {'params': init(key), 'mu': zeros, 'nu': zeros}\n"
+            "    places = {n: places for n in ('params', 'mu', 'nu')}\n"
+            "    return jax.jit(state, out_shardings=places)(key)",
         ],
         wrong=[
             (  # as it was
@@ -194,13 +400,61 @@ ANSWERS = {
             (  # jitted, and placed afterwards
                 MAKE + WHOLE + "    state = jax.jit(whole)(key)\n"
                 "    return jax.device_put(state, {name: places for name in state})",
-                "at the peak of a device",
+                "at the peak of a device|more than one function",
             ),
             (  # the places are for the parameters only
                 MAKE + "    params = jax.jit(init, out_shardings=places)(key)\n"
                 "    zeros = jax.tree.map(lambda p: jnp.zeros(p.shape), params)\n"
                 '    return {"params": params, "mu": zeros, "nu": zeros}',
                 "mu",
+            ),
+            (  # three functions
+                MAKE + "    params = jax.jit(init, out_shardings=places)(key)\n"
+                "    shapes = jax.eval_shape(init, key)\n"
+                "    zeros = jax.jit(lambda: jax.tree.map(\n"
+                "        lambda p: jnp.zeros(p.shape), shapes), out_shardings=places)\n"
+                "    return {'params': params, 'mu': zeros(), 'nu': zeros()}",
+                "more than one function: ",
+            ),
+            (  # three functions, compiled ahead of time
+                MAKE + "    params = jax.jit(init, out_shardings=places)\n"
+                "    params = params.lower(key).compile()\n"
+                "    shapes = jax.eval_shape(init, key)\n"
+                "    zeros = jax.jit(lambda: jax.tree.map(\n"
+                "        lambda p: jnp.zeros(p.shape), shapes), out_shardings=places)\n"
+                "    zeros = zeros.lower().compile()\n"
+                "    return {'params': params(key), 'mu': zeros(), 'nu': zeros()}",
+                "more than one function: programs with [2, 2] arrays",
+            ),
+            (  # placed afterwards, compiled ahead of time
+                MAKE + WHOLE + "    state = jax.jit(whole).lower(key).compile()(key)\n"
+                "    return jax.device_put(state, {name: places for name in state})",
+                "at the peak of a device",
+            ),
+            (  # moments in half precision
+                MAKE
+                + WHOLE.replace(
+                    "jnp.zeros_like",
+                    "partial(\n            jnp.zeros_like, dtype=jnp.bfloat16)",
+                )
+                + "    places = dict.fromkeys(('params', 'mu', 'nu'), places)\n"
+                "    return jax.jit(whole, out_shardings=places)(key)",
+                "['mu']['v'] is bfloat16, and init makes float32",
+            ),
+            (  # values in half precision
+                MAKE
+                + WHOLE.replace(
+                    "init(key)",
+                    "jax.tree.map(\n"
+                    "            lambda p: p.astype(jnp.float16), init(key))",
+                )
+                + "    places = dict.fromkeys(('params', 'mu', 'nu'), places)\n"
+                "    return jax.jit(whole, out_shardings=places)(key)",
+                "['params']['v']: off by",
+            ),
+            (
+                MAKE + WHOLE + "    jax.jit(whole)(key)",
+                "make returned a NoneType",
             ),
             (  # replicated
                 MAKE
@@ -308,7 +562,7 @@ ANSWERS = {
                 + TREE.replace("return manager", "tree = manager")
                 + "    return jax.tree.map(cut, specs, tree,\n"
                 "                        is_leaf=lambda spec: isinstance(spec, P))",
-                "bytes are read to a device, which is to hold",
+                "bytes are read to a device, which is to have",
             ),
             (
                 RESTORE + "    manager.restore(step)",
@@ -319,7 +573,7 @@ ANSWERS = {
                 "        return jax.ShapeDtypeStruct(\n"
                 "            leaf.shape, leaf.dtype, sharding=on(mesh=mesh))\n"
                 + TREE.replace("return manager", "manager"),
-                "restore returned a NoneType, and the tree is wanted",
+                "restore returned a NoneType, and the tree of arrays is wanted",
             ),
         ],
     ),
@@ -335,6 +589,27 @@ ANSWERS = {
             "    return float(sum(sums) / len(rows))",
             MEAN + PADDED + "    share = 1 / len(rows)\n"
             "    return float(sum(score(*part) * share for part in parts))",
+            # a jitted sum, step by step
+            MEAN + PADDED + "    add = jax.jit(lambda a, b: a + b)\n"
+            "    total = jnp.float32(0)\n"
+            "    for part in parts:\n"
+            "        total = add(total, score(*part))\n"
+            "    return float(total) / len(rows)",
+            MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
+            "    return float(reduce(jnp.add, sums)) / len(rows)",
+            MEAN
+            + PADDED
+            + "    sums = [score(*part).astype(float) for part in parts]\n"
+            "    return np.mean(jax.device_get(sums)).item() * len(sums) / len(rows)",
+            MEAN + PADDED + "    total = jax.jit(lambda parts: sum(parts))\n"
+            "    sums = total([score(*part) for part in parts])\n"
+            "    return np.asarray(sums).item() / len(rows)",
+            # copies are begun in the loop, and nobody waits for them
+            MEAN + PADDED + "    sums = []\n"
+            "    for part in parts:\n"
+            "        sums.append(score(*part))\n"
+            "        sums[-1].copy_to_host_async()\n"
+            "    return sum(float(one) for one in sums) / len(rows)",
         ],
         wrong=[
             (  # called for the form, averaged on the host
@@ -360,13 +635,47 @@ ANSWERS = {
                 "    for part in parts:\n"
                 "        total += float(score(*part))\n"
                 "    return total / len(rows)",
-                "the host waited for a result",
+                "the host waits for a result after 1 of 3 batches",
+            ),
+            (  # waits, and fetches once
+                MEAN + PADDED + "    sums = []\n"
+                "    for part in parts:\n"
+                "        sums.append(score(*part).block_until_ready())\n"
+                "    return float(np.sum(jax.device_get(sums))) / len(rows)",
+                "the host waits for a result after 1 of 3 batches",
+            ),
+            (  # waits every second time
+                MEAN + PADDED + "    sums = []\n"
+                "    for i, part in enumerate(parts):\n"
+                "        sums.append(score(*part))\n"
+                "        if i % 2:\n"
+                "            jax.block_until_ready(sums)\n"
+                "    return float(np.sum(jax.device_get(sums))) / len(rows)",
+                "the host waits for a result after 2 of 3 batches",
+            ),
+            (  # a fetch for each batch, at the end
+                MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
+                "    return sum(float(one) for one in sums) / len(rows)",
+                "3 fetches of results, one after the other",
+            ),
+            (  # the same, as an array
+                MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
+                "    sums = [np.asarray(one) for one in sums]\n"
+                "    return float(np.sum(sums)) / len(rows)",
+                "3 fetches of results, one after the other",
+            ),
+            (  # in half precision
+                MEAN
+                + PADDED
+                + "    sums = [score(*part).astype(jnp.float16) for part in parts]\n"
+                "    return float(sum(sums)) / len(rows)",
+                "['mean']",
             ),
             (  # the rest is left out
-                MEAN + PADDED + "    whole = len(rows) // size\n"
-                "    total = sum(score(*part) for part in parts[:whole])\n"
-                "    return float(total) / (whole * size)",
-                "score was called 2 times",
+                MEAN + PADDED + "    full = len(rows) // size\n"
+                "    total = sum(score(*part) for part in parts[:full])\n"
+                "    return float(total) / (full * size)",
+                "score was called 2 times, and there are 3 batches",
             ),
             (  # the padding counts as rows
                 MEAN + PADDED + "    total = sum(score(*part) for part in parts)\n"
@@ -401,7 +710,7 @@ ANSWERS = {
                 + PADDED.replace("np.float32", "int")
                 + "    total = sum(score(*part) for part in parts)\n"
                 "    return float(total) / len(rows)",
-                "'int32(16,)'], not ['float32(16, 5)', 'float32(16,)']",
+                "int32[16], not float32[16, 5] and float32[16]",
             ),
             (
                 MEAN
@@ -428,6 +737,14 @@ ANSWERS = {
             "        n = done + len(losses)\n"
             "        run = train(run, range(n, n + 1), mesh, losses)\n"
             "    return run, losses",
+            # jax.Arrays as losses, in an array
+            RESUME + "    run, losses = load(manager, mesh), []\n"
+            "    (step,) = jax.tree.leaves(run['optimizer']['step'])\n"
+            "    for n in int(step) + np.arange(steps):\n"
+            "        with jax.set_mesh(mesh):\n"
+            "            run, loss = train_step(run, batch(int(n), mesh))\n"
+            "        losses.append(loss)\n"
+            "    return [run, jnp.stack(losses)]",
         ],
         wrong=[
             (  # as it was
@@ -481,7 +798,7 @@ ANSWERS = {
                 "    losses = []\n"
                 "    run = train(run, range(done, done + steps), mesh, losses)\n"
                 "    return run, losses[1:]",
-                "2 losses of three steps",
+                "resume returned 1 losses of 2 steps",
             ),
             (  # always the mesh of the chapter
                 RESUME + "    mesh = jax.make_mesh(\n"
@@ -494,19 +811,56 @@ ANSWERS = {
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("    return run, losses\n", ""),
-                "resume returned a NoneType, and the pair",
+                "resume returned a NoneType, and the pair of the run",
             ),
             (
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("return run, losses", "return losses, run"),
-                "and the pair of the run and its losses is wanted",
+                "resume returned a tuple, and the pair of the run",
+            ),
+            (  # three steps, whatever is asked for
+                RESUME + "    steps, run = 3, load(manager, mesh)\n" + GO_ON,
+                "resume returned 3 losses of 2 steps",
+            ),
+            (  # the first checkpoint
+                RESUME + "    run, losses = load(manager, mesh), []\n"
+                "    done = min(manager.all_steps())\n"
+                "    run = train(run, range(done, done + steps), mesh, losses)\n"
+                "    return run, losses",
+                "saved after 5 steps",
+            ),
+            (  # replicated in the end, but for one weight
+                RESUME
+                + "    run = load(manager, mesh)\n"
+                + GO_ON.replace(
+                    "    return",
+                    "    run['optimizer'] = jax.device_put(\n"
+                    "        run['optimizer'], on(mesh=mesh))\n    return",
+                ),
+                "lies as P(None, None), (8, 16) on each device",
+            ),
+            (  # the losses of this run, and the parameters of another one
+                RESUME
+                + "    run = load(manager, mesh)\n"
+                + GO_ON.replace(
+                    "    return",
+                    "    run['model'] = load(\n"
+                    "        manager, mesh)['model']\n    return",
+                ),
+                "the run that resume returns does not go on",
+            ),
+            (  # what was handed to the first step
+                RESUME
+                + "    run = load(manager, mesh)\n"
+                + GO_ON.replace("run = train", "_ = train"),
+                "is deleted already",
             ),
             (  # the run as it was read
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("return run", "return load(manager, mesh)"),
-                "the run counts 83 steps",
+                "the run counts 2 steps and should count 4",
             ),
         ],
     ),

@@ -1,0 +1,634 @@
+"""Checks of chapter 13, a training loop from its first step to a restart."""
+
+import contextlib
+import functools
+import itertools
+import math
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp  # type: ignore[import-untyped]  # it has no types
+from IPython.utils.capture import capture_output
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+import spmd_helpers as spmd
+from spmd_helpers import CheckFailed
+
+from ._setting import (
+    Floats,
+    make_mesh,
+    next_thought,
+    normal,
+    number,
+    on,
+    require_own_buffers,
+)
+
+_EPOCHS = (0, 1, 2, 3, 12_600)  # 12,600 can be divided by 2 to 10, by 12, by 100
+
+
+def check_13_1(epoch_batch: Callable[..., Any]) -> None:
+    """Batches that go through all windows, in another order in each epoch."""
+    for total, size, rows, mesh in [
+        (1000, 9, 8, make_mesh(data=4, model=2)),
+        (515, 5, 16, make_mesh(data=2, model=4)),
+    ]:
+        tokens = np.arange(total, dtype=np.int32) + 7
+        give = functools.partial(epoch_batch, tokens, size, rows)
+        with next_thought(f"({total} tokens, size {size}, rows {rows})"):
+            _require_epochs(give, total, size, rows, mesh)
+            if not np.array_equal(tokens, np.arange(total) + 7):
+                raise CheckFailed("epoch_batch changes tokens, which are the caller's")
+
+
+def _require_epochs(
+    give: Callable[[int, Mesh], Any], total: int, size: int, rows: int, mesh: Mesh
+) -> None:
+    steps = total // size // rows
+    for step in (0, steps + 1):
+        _require_batch(give(step, mesh), (rows, size), mesh)
+    epochs = [
+        np.concatenate([give(steps * epoch + n, mesh) for n in range(steps)])
+        for epoch in _EPOCHS
+    ]
+    _require_repeats(give, epochs, rows, mesh)
+    for epoch, seen in zip(_EPOCHS, epochs, strict=True):
+        _require_windows(seen, size, epoch)
+    _require_orders([seen[:, 0].tolist() for seen in epochs], rows)
+
+
+def _require_repeats(
+    give: Callable[[int, Mesh], Any], epochs: list[Any], rows: int, mesh: Mesh
+) -> None:
+    """A step has the same rows whenever it is called, on any mesh."""
+    steps, line = len(epochs[0]) // rows, make_mesh(data=8, model=1)
+    for step, where in [(steps + 1, mesh), (0, mesh), (2, line)]:
+        epoch, at = divmod(step, steps)
+        before = epochs[epoch][at * rows : (at + 1) * rows]
+        if not np.array_equal(give(step, where), before):
+            words = "" if where is mesh else " on another mesh"
+            raise CheckFailed(
+                f"step {step} gives other rows when it is called again{words}. What"
+                " besides the step decides about them?"
+            )
+
+
+def _require_batch(batch: Any, shape: tuple[int, int], mesh: Mesh) -> None:
+    if not isinstance(batch, jax.Array):
+        raise CheckFailed(f"a batch is a {type(batch).__name__}, not a jax.Array")
+    if batch.shape != shape or batch.dtype != np.int32:
+        raise CheckFailed(
+            f"a batch is {batch.dtype}{list(batch.shape)}, and must be"
+            f" int32{list(shape)}, as the tokens are"
+        )
+    with next_thought("Which mesh and which spec is the batch placed by?"):
+        spmd.assert_sharding({"batch": batch}, P("data"), mesh)
+
+
+def _require_windows(seen: Any, size: int, epoch: int) -> None:
+    """The rows of an epoch are windows of the tokens, each at most once."""
+    if ((seen[:, 0] - 7) % size).any() or (np.diff(seen, axis=1) != 1).any():
+        raise CheckFailed(
+            f"in epoch {epoch} a row is not one of the windows. Where do they begin?"
+        )
+    if len(set(seen[:, 0].tolist())) < len(seen):
+        raise CheckFailed(
+            f"a window comes twice in epoch {epoch}. Do all steps of an epoch use the"
+            " same order?"
+        )
+
+
+def _require_orders(orders: list[list[int]], rows: int) -> None:
+    """No two epochs share more than chance; and the first is not the text's order."""
+    follows = [set(itertools.pairwise(order)) for order in orders]
+    at_step = [{(w, i // rows) for i, w in enumerate(order)} for order in orders]
+    for what, pairs in {
+        "have the same one after them": follows,
+        "come in the same step": at_step,
+    }.items():
+        for i, j in itertools.combinations(range(len(pairs)), 2):
+            alike = len(pairs[i] & pairs[j]) / len(orders[0])
+            if alike >= 0.5:
+                raise CheckFailed(
+                    f"in epochs {_EPOCHS[i]} and {_EPOCHS[j]} {alike:.0%} of the"
+                    f" windows {what}: not another order. What does the order"
+                    " depend on?"
+                )
+    if orders[0] == sorted(orders[0]):
+        raise CheckFailed(
+            "the first epoch is not shuffled: its windows come in the order of the text"
+        )
+
+
+def check_13_2(a: object, b: object, c: object, d: object) -> None:
+    """Bytes of parts of the run on a device, and the mesh with the fewest."""
+    wanted = {
+        "a": _stored(["head"], 4, 2),
+        "b": _stored(["embed"], 4, 2),
+        "c": _stored(["norms"], 4, 2),
+    }
+    questions = {
+        "a": "along which axes is the kernel of the head sharded?",
+        "b": "along which axes is embed sharded, and along which not?",
+        "c": "how many norms are there, and are their scales sharded?",
+    }
+    for (name, value), answer in zip(wanted.items(), (a, b, c), strict=True):
+        if number(answer, name) != value:
+            raise CheckFailed(
+                f"{name} is {answer}: {questions[name]} And how many float32 arrays are"
+                " there for each parameter?"
+            )
+    meshes = [(8, 1), (4, 2), (2, 4), (1, 8)]
+    sizes = {axes: _stored(list(_WEIGHTS), *axes) for axes in meshes}
+    if not isinstance(d, tuple | list | np.ndarray) or np.shape(d) != (2,):
+        raise CheckFailed(f"d is {d!r}, not a pair of numbers like (8, 1)")
+    pair = tuple(number(entry, "d") for entry in d)
+    if pair != min(sizes, key=lambda axes: sizes[axes]):
+        raise CheckFailed(
+            f"d is {d}, not the mesh with the least. What is sharded along both axes is"
+            " an eighth on all four meshes; what is not?"
+        )
+
+
+# Of the chapter's model: the shape, how many of it there are, and its spec.
+_WIDE = P("data", "model")
+_WEIGHTS = {
+    "embed": ((96, 64), 1, P("model")),
+    "place": ((40, 64), 1, P()),
+    "norms": ((64,), 5, P()),
+    "q, k, v": ((64, 64), 6, _WIDE),
+    "out": ((64, 64), 2, P("model", "data")),
+    "up": ((64, 160), 2, _WIDE),
+    "down": ((160, 64), 2, P("model", "data")),
+    "head": ((64, 96), 1, _WIDE),
+}
+
+
+def _stored(names: Sequence[str], data: int, model: int) -> int:
+    """Bytes on a device of these weights, each with its two moments."""
+    mesh, total = {"data": data, "model": model}, 0
+    for shape, count, spec in (_WEIGHTS[name] for name in names):
+        info = spmd.sharding(shape, spec, mesh=mesh, dtype=np.float32)
+        total += 3 * count * info.bytes_per_device
+    return total
+
+
+def check_13_3(make: Callable[..., Any]) -> None:
+    """A state made by one compiled function, in pieces on every device."""
+    for shape, mesh in [
+        ((256, 96), make_mesh(data=4, model=2)),
+        ((64, 320), make_mesh(data=2, model=4)),
+    ]:
+        traced: list[bool] = []
+        init = functools.partial(_init, shape, traced)
+        specs = {"w": P("data", "model"), "v": P("model", "data")}
+        places = {name: on(mesh, *spec) for name, spec in specs.items()}
+        key = jax.random.key(shape[0])
+        with _aot_programs() as programs:
+            state = make(init, key, places)
+        if not traced or not all(traced):
+            raise CheckFailed(
+                "init ran outside of jit, so one device made each array in full. Which"
+                " function has to be compiled?"
+            )
+        with next_thought(f"(w is {list(shape)} on {dict(mesh.shape)})"):
+            _require_state(state, init(key), specs, mesh)
+        made = functools.partial(_made_of, make, init, places)
+        program = programs[0] if _is_one(programs, made, key) else made
+        peak, total = spmd.xray(program, key).peak_memory, spmd.memory(state)
+        if peak is not None and 2 * peak > total.total_bytes:
+            raise CheckFailed(
+                f"{peak:,} bytes at the peak of a device, and the state has"
+                f" {total.total_bytes:,} in all. Does the function that makes it know"
+                " where each array goes?"
+            )
+
+
+def _require_state(state: Any, params: Any, specs: dict[str, P], mesh: Mesh) -> None:
+    """The parameters and two trees of zeros, in float32 and each in its place."""
+    if not isinstance(state, dict) or {*state} != {"params", "mu", "nu"}:
+        names = f" with {[*state]}" if isinstance(state, dict) else ""
+        raise CheckFailed(
+            f"make returned a {type(state).__name__}{names}, and a dict with params, mu"
+            " and nu is wanted"
+        )
+    zeros = jax.tree.map(np.zeros_like, params)
+    spmd.assert_close(state, {"params": params, "mu": zeros, "nu": zeros})
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        if getattr(leaf, "dtype", None) != np.float32:
+            raise CheckFailed(
+                f"{jax.tree_util.keystr(path)} is {getattr(leaf, 'dtype', leaf)}, and"
+                " init makes float32: same values, same dtype"
+            )
+    with next_thought("For which arrays does the compiled function know the place?"):
+        spmd.assert_sharding(state, {name: specs for name in state}, mesh)
+
+
+def _init(shape: tuple[int, int], traced: list[bool], key: Any) -> dict[str, Any]:
+    """Two arrays that depend on the key; `traced` notes how it ran."""
+    least = jax.random.key_data(key)[1].astype(jnp.float32)
+    flat = jnp.arange(math.prod(shape), dtype=jnp.float32)
+    traced.append(isinstance(flat + least, jax.core.Tracer))
+    w, v = (flat % 101 + least) / 7, (flat % 103 - least) / 7
+    return {"w": w.reshape(shape), "v": v.reshape(shape[::-1])}
+
+
+def _made_of(make: Callable[..., Any], init: Any, places: Any, key: Any) -> Any:
+    return make(init, key, places)
+
+
+@contextlib.contextmanager
+def _aot_programs() -> Iterator[list[jax.stages.Compiled]]:
+    """The programs that `lower(...).compile()` makes inside the block."""
+    programs: list[jax.stages.Compiled] = []
+    compile_ = jax.stages.Lowered.compile
+
+    def compile(self: jax.stages.Lowered, *args: Any, **kwargs: Any) -> Any:
+        programs.append(compile_(self, *args, **kwargs))
+        return programs[-1]
+
+    with mock.patch.object(jax.stages.Lowered, "compile", compile):
+        yield programs
+
+
+def _is_one(
+    compiled: list[jax.stages.Compiled], made: Callable[..., Any], key: Any
+) -> bool:
+    """Whether the state is of one program compiled ahead of time; if not, of one jit.
+
+    Raises:
+        CheckFailed: when it takes several programs, or work outside of them.
+    """
+    if compiled:
+        counts = [len(jax.tree.leaves(one.output_shardings)) for one in compiled]
+        if counts != [6]:
+            raise CheckFailed(_several(f"programs with {counts} arrays"))
+        return True
+    names = [
+        str(equation.params.get("name", equation.primitive.name))
+        for equation in jax.make_jaxpr(made)(key).eqns
+        if not all(_is_key(variable.aval) for variable in equation.outvars)
+    ]
+    if len(names) != 1:
+        raise CheckFailed(_several(", ".join(names)))
+    return False
+
+
+def _is_key(array: Any) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def _several(words: str) -> str:
+    return (
+        f"the state is made by more than one function: {words}. Can the function that"
+        " makes the parameters make the zeros too, and put all of it in its place?"
+    )
+
+
+def check_13_4(restore: Callable[..., Any]) -> None:
+    """A checkpoint of other hands, each array read straight to its place."""
+    m, none = "model", None
+    source = {
+        "w": normal(1, 12, 6),
+        "deep": {"b": normal(2, 6), "n": normal(3)},
+        "half": normal(4, 16, 4).astype(jnp.bfloat16),
+        "seen": np.arange(24, dtype=np.int32).reshape(2, 12),
+    }
+    specs = {
+        "w": P("data", m),
+        "deep": {"b": P(m), "n": P()},
+        "half": P(none, m),
+        "seen": P(m, "data"),
+    }
+    wanted = {
+        (2, 4): (P("data"), P(), P(none, m), P(none, "data")),
+        (1, 2): (P("data", m), P(m), P(none, m), P(m, "data")),
+        (8, 1): (P(none, m), P(m), P(none, m), P(m)),
+    }
+    with _manager() as manager:
+        saved = jax.device_put(source, on(make_mesh(data=4, model=2)))
+        manager.save(7, args=ocp.args.StandardSave(saved))
+        manager.wait_until_finished()
+        for (data, model), (w, b, half, seen) in wanted.items():
+            mesh = make_mesh(data=data, model=model)
+            places = {"w": w, "deep": {"b": b, "n": P()}, "half": half, "seen": seen}
+            with next_thought(f"(a mesh of {data} × {model})"):
+                asked = _Elsewhere(manager)
+                got = restore(asked, 7, specs, mesh)
+                _require_restored(got, source, places, mesh, asked)
+
+
+class _Elsewhere:
+    """A manager on a machine without the devices that saved."""
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+        self.target: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._manager, name)
+
+    def restore(self, step: int, args: Any = None, **more: Any) -> Any:
+        self.target = getattr(args, "item", None)
+        leaves = jax.tree.leaves(self.target)
+        if not leaves or not all(getattr(leaf, "sharding", None) for leaf in leaves):
+            raise CheckFailed(
+                "this restore does not say where each array goes, and the devices that"
+                " saved them are not there. What can a target's leaf carry?"
+            )
+        return self._manager.restore(step, args=args, **more)
+
+
+def _require_restored(
+    got: Any, source: Any, places: Any, mesh: Mesh, asked: _Elsewhere
+) -> None:
+    if not hasattr(got, "keys"):
+        raise CheckFailed(
+            f"restore returned a {type(got).__name__}, and the tree of arrays is wanted"
+        )
+    tree = dict(got)
+    spmd.assert_close(tree, source)
+    pairs = zip(jax.tree.leaves(tree), jax.tree.leaves(source), strict=True)
+    for leaf, saved in pairs:
+        if leaf.dtype != saved.dtype:
+            raise CheckFailed(
+                f"an array of shape {list(saved.shape)} was saved as {saved.dtype} and"
+                f" is {leaf.dtype}. Which dtype does its target have?"
+            )
+    spmd.assert_sharding(tree, places, mesh)
+    read, kept = (
+        spmd.memory(one).largest_device_bytes for one in (asked.target or tree, tree)
+    )
+    if read > kept:
+        raise CheckFailed(
+            f"{read:,} bytes are read to a device, which is to have {kept:,}. Can the"
+            " target say at once where each array goes?"
+        )
+
+
+def check_13_5(mean_loss: Callable[..., Any]) -> None:
+    """A mean over all rows: equal batches, no waiting, and one fetch."""
+    for seed, (count, size, axes) in enumerate([(37, 16, (4, 2)), (24, 8, (8, 1))]):
+        mesh = make_mesh(data=axes[0], model=axes[1])
+        rows, factor = normal(seed, count, 5), np.random.default_rng().uniform(2, 9)
+        score = _Score(mesh, size, factor, -(-count // size))
+        with next_thought(f"({count} rows in batches of {size} on {axes})"):
+            began = time.monotonic()
+            got = mean_loss(score, rows, size, mesh)
+            patience = 0.5 + 2 * (time.monotonic() - began)
+            _require_batches(score)
+            if not isinstance(got, float):
+                raise CheckFailed(
+                    f"mean_loss returned a {type(got).__name__}, and a float is wanted"
+                )
+            mean = factor * (rows.astype(np.float64) ** 2).sum(axis=1).mean()
+            with next_thought(
+                "Is each row counted once, and by what is the sum divided?"
+            ):
+                spmd.assert_close({"mean": got}, {"mean": mean}, rtol=1e-4)
+            _require_no_waiting(mean_loss, score, rows, patience)
+
+
+class _Score:
+    """A score like the chapter's: jitted, the sum of weight × loss over the rows.
+
+    Its results come only when `gate` is open, or after `patience` seconds, and it
+    notes the batches that it gets.
+    """
+
+    def __init__(self, mesh: Mesh, size: int, factor: float, batches: int) -> None:
+        self.mesh, self.size, self.batches = mesh, size, batches
+        self.given: list[dict[str, Any]] = []
+        self.gate, self.late, self.patience = threading.Event(), False, 0.0
+        self.waited_at, self.held_up = 0, False
+        self.gate.set()
+        scalar = jax.ShapeDtypeStruct((), np.float32)
+
+        def total(part: Any, weights: Any) -> Any:
+            losses = factor * (part**2).sum(axis=1)
+            return jax.pure_callback(self._pass, scalar, (losses * weights).sum())
+
+        self._total = jax.jit(total, out_shardings=on(mesh))
+
+    def __call__(self, part: Any, weights: Any) -> Any:
+        self.given.append({"rows": part, "weights": weights})
+        late = self.late
+        result = self._total(part, weights)
+        self.held_up |= self.late and not late  # the call itself took too long
+        if len(self.given) >= self.batches:
+            self.gate.set()
+        return result
+
+    def close(self, patience: float) -> None:
+        """No result until all batches are there, or until one was waited for."""
+        self.given, self.late, self.patience = [], False, patience
+        self.gate.clear()
+
+    def _pass(self, value: Any) -> Any:
+        if not self.gate.wait(self.patience):
+            self.late, self.waited_at = True, len(self.given)
+            self.gate.set()
+        return np.asarray(value, np.float32)
+
+
+def _require_batches(score: _Score) -> None:
+    """Each call got `size` rows and weights, both float32 and by P("data")."""
+    wanted = [f"float32[{score.size}, 5]", f"float32[{score.size}]"]
+    for pair in score.given:
+        seen = [
+            f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
+            for array in pair.values()
+        ]
+        if seen != wanted:
+            raise CheckFailed(
+                f"score got rows and weights {' and '.join(seen)}, not"
+                f" {' and '.join(wanted)}: it compiles for each shape and dtype. What"
+                " can stand in the rows that are missing?"
+            )
+        spmd.assert_sharding(pair, P("data"), score.mesh)
+    if len(score.given) != score.batches:
+        raise CheckFailed(
+            f"score was called {len(score.given)} times, and there are {score.batches}"
+            " batches. Which rows are left out, or come again?"
+        )
+
+
+def _require_no_waiting(
+    mean_loss: Callable[..., Any], score: _Score, rows: Floats, patience: float
+) -> None:
+    """All batches are on their way before the first result, and one fetch gets all."""
+    score.close(patience)
+    with _fetches(largest=score.batches) as fetched:
+        mean_loss(score, rows, score.size, score.mesh)
+    if score.late and not score.held_up:
+        raise CheckFailed(
+            f"the host waits for a result after {score.waited_at} of"
+            f" {score.batches} batches, while the devices have nothing to do. Which"
+            " line needs the number, and can it come after the loop?"
+        )
+    if len(fetched) > 1:
+        raise CheckFailed(
+            f"{len(fetched)} fetches of results, one after the other. Can one call, or"
+            " one sum on the devices, get all of them?"
+        )
+
+
+@contextlib.contextmanager
+def _fetches(largest: int) -> Iterator[set[object]]:
+    """The arrays of at most `largest` numbers that the host reads, one by one.
+
+    Arrays whose copies were begun before they are read, as `jax.device_get` does for
+    all of its tree, count as one.
+    """
+    fetched: set[object] = set()
+    begun: dict[int, object] = {}
+    read: dict[int, object] = {}
+
+    def watch(frame: FrameType, event: str, arg: object) -> None:
+        if event != "call" or "jax" not in frame.f_globals.get("__name__", ""):
+            return
+        if frame.f_code.co_name == "copy_to_host_async":
+            values = list(frame.f_locals.values())
+            begun.update({id(leaf): leaf for leaf in jax.tree.leaves(values[:1])})
+        elif frame.f_code.co_name == "_value":
+            array = frame.f_locals["self"]
+            if array.size <= largest:
+                read[id(array)] = array
+                fetched.add("begun" if id(array) in begun else id(array))
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        yield fetched
+    finally:
+        sys.setprofile(before)
+
+
+def check_13_6(
+    resume: Callable[..., Any],
+    starter: Callable[..., Any],
+    train_step: Callable[..., Any],
+    batch: Callable[..., Any],
+) -> None:
+    """A run that goes on from its checkpoint, on any mesh, as if it never stopped."""
+    mesh, wide = make_mesh(data=4, model=2), make_mesh(data=2, model=4)
+    with jax.set_mesh(mesh), _manager() as early, _manager() as late:
+        run = jax.tree.map(_other_key, starter(mesh)())
+        specs = {path: leaf.sharding.spec for path, leaf in _arrays(run).items()}
+        losses = []
+        for step in range(9):
+            for manager in {2: [early, late], 5: [late]}.get(step, []):
+                _save(manager, step, run)
+            run, loss = train_step(run, batch(step, mesh))
+            losses.append(float(loss))
+        for manager, done, steps, where in [(early, 2, 2, mesh), (late, 5, 3, wide)]:
+            with capture_output():  # the bars
+                pair = resume(manager, where, steps)
+            words = f"(saved after {done} steps, {steps} more on {dict(where.shape)})"
+            with next_thought(words), jax.set_mesh(where):
+                resumed, got = _run_and_losses(pair, specs)
+                _require_losses(got, losses[done : done + steps])
+                _require_run(resumed, specs, done + steps, where)
+                _, loss = train_step(resumed, batch(done + steps, where))
+                if not math.isclose(loss, losses[done + steps], rel_tol=1e-5):
+                    raise CheckFailed(
+                        "the losses are right, and the run that resume returns does not"
+                        f" go on from there: its next loss is {float(loss):.4f} and"
+                        f" should be {losses[done + steps]:.4f}. Is it the run that the"
+                        " last step returned?"
+                    )
+
+
+@contextlib.contextmanager
+def _manager() -> Iterator[Any]:
+    """A manager of checkpoints in a folder that is gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ocp.CheckpointManager(folder) as manager,
+    ):
+        yield manager
+
+
+def _save(manager: Any, step: int, run: Any) -> None:
+    """Save each part of a run as an item, as the chapter does."""
+    items = {name: ocp.args.StandardSave(part) for name, part in run.items()}
+    manager.save(step, args=ocp.args.Composite(**items))
+    manager.wait_until_finished()
+
+
+def _other_key(leaf: Any) -> Any:
+    """A random key that no cell of the chapter has, in place of the run's."""
+    return jax.device_put(jax.random.key(77), leaf.sharding) if _is_key(leaf) else leaf
+
+
+def _arrays(run: Any) -> dict[str, Any]:
+    """The arrays of a run by their paths; a random key as its numbers."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): (
+            jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        )
+        for path, leaf in jax.tree_util.tree_leaves_with_path(run)
+    }
+
+
+def _run_and_losses(pair: Any, specs: dict[str, P]) -> tuple[Any, Any]:
+    """What resume returned, which must be a run and a list."""
+    is_pair = isinstance(pair, tuple | list) and len(pair) == 2
+    if not is_pair or not hasattr(pair[0], "keys") or not hasattr(pair[1], "__len__"):
+        raise CheckFailed(
+            f"resume returned a {type(pair).__name__}, and the pair of the run and its"
+            " losses is wanted"
+        )
+    leaves = [leaf for _, leaf in jax.tree_util.tree_leaves_with_path(pair[0])]
+    if not all(isinstance(leaf, jax.Array) for leaf in leaves):
+        raise CheckFailed("the run that resume returns has leaves that are no arrays")
+    require_own_buffers(run=pair[0])
+    if missing := sorted(set(specs) ^ set(_arrays(pair[0]))):
+        raise CheckFailed(
+            f"the run that resume returns is not built like the run that was saved:"
+            f" {missing[0]} is in one of them only"
+        )
+    return pair[0], pair[1]
+
+
+def _require_losses(got: Any, wanted: list[float]) -> None:
+    if len(got) != len(wanted):
+        raise CheckFailed(
+            f"resume returned {len(got)} losses of {len(wanted)} steps. How many are"
+            " asked for?"
+        )
+    losses = [number(loss, "a loss") for loss in got]
+    close = np.isclose(losses, wanted, rtol=1e-5)
+    if not close[0]:
+        raise CheckFailed(
+            f"the first loss is {losses[0]:.4f} and should be {wanted[0]:.4f}: same"
+            " parameters, same rows, same random numbers?"
+        )
+    if not close.all():
+        raise CheckFailed(
+            "the first loss is right, and then they part: what does the update use,"
+            " that the loss does not?"
+        )
+
+
+def _require_run(run: Any, specs: dict[str, P], steps: int, mesh: Mesh) -> None:
+    """The run has done these steps and is sharded on `mesh` as it was when saved."""
+    (count,) = (int(leaf) for leaf in jax.tree.leaves(run["optimizer"]["step"]))
+    if count != steps:
+        raise CheckFailed(
+            f"the run counts {count} steps and should count {steps}. Which run is it?"
+        )
+    with next_thought(
+        "On which mesh, and by which specs, is the run restored and trained?"
+    ):
+        spmd.assert_sharding(_arrays(run), specs, mesh)
