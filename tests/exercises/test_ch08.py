@@ -1,8 +1,43 @@
-"""Chapter 08: right and wrong answers."""
+"""Chapter 8: its checks, judged by right and wrong answers."""
 
-from . import Answers
-from .ch01 import YES
+from functools import partial
 
+import optax
+
+from spmd_exercises import ch08
+from spmd_exercises._setting import abstract, devices, make_mesh, on
+
+from .judging import Answers, AnswersAreJudged, imports
+
+
+class TestChapter8(AnswersAreJudged):
+    pass
+
+
+def given():
+    """What the chapter's cells have made where its answers stand."""
+    mesh = make_mesh(data=8)
+
+    return imports() | {
+        "mesh": mesh,
+        "devices": devices(8),
+        "partial": partial,
+        "optax": optax,
+        "on": lambda *entries: on(mesh, *entries),
+        "abstract": lambda shape, *entries: abstract(shape, on(mesh, *entries)),
+        "uneven": ch08._padded,
+        "passed_over": ch08._passed_over,
+        "deep_loss": ch08._deep_loss,
+        "plain_step": ch08._plain_step.__wrapped__,
+        "drifting": ch08._drifting,
+    }
+
+
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+"""
 PLACE = "def place(params):\n"
 MAKE = "def make(params):\n"
 HELD = """
@@ -34,9 +69,27 @@ CODES = """    seen = spmd.xray(step, *args, carry=carry)
 """
 SETTLE = "def settle(start):\n"
 
+TABLE = """
+    def spec(path, leaf):
+        first = int(path[0] == jax.tree_util.DictKey("layers"))
+        sizes, best = leaf.shape, None
+        for d, n in enumerate(sizes):
+            if d >= first and n % 8 == 0 and (best is None or n > sizes[best]):
+                best = d
+        entries = ["data" if d == best else None for d in range(len(sizes))]
+        return on(*entries)
+    return jax.tree_util.tree_map_with_path(spec, params)
+"""
+EXPLICIT = """
+    types = (AxisType.Explicit,)
+    own = jax.make_mesh((8,), ("data",), types, devices=devices)
+"""
+
 ANSWERS = {
     "8.1": Answers(
         right=[
+            'a, d = " Padded-Constraint", "dropped-constraint"\n'
+            'b, c = "SUMMED-TWICE", np.str_("replicated-output")',
             'a, b = "padded-constraint", "summed-twice"\n'
             'c, d = "replicated-output", "dropped-constraint"',
             "a = spmd.xray(uneven, abstract((10,))).findings[0].code\n"
@@ -59,20 +112,28 @@ ANSWERS = {
                 'c, d = "summed-twice", "dropped-constraint"',
                 "look again at b, c",
             ),
-            ("a, b, c, d = 2, 1, 3, 2", "look again at a, b, c, d"),
-            (YES + "a = b = c = d = Yes()", "look again at a, b, c, d"),
+            ("a, b, c, d = 2, 1, 3, 2", "a is 2, which is none of"),
+            (
+                "a = c = d = 'summed-twice'\nb = ['summed-twice']",
+                "b is ['summed-twice'], which is none of",
+            ),
+            (YES + "a = b = c = d = Yes()", "which is none of"),
             (  # a text that says it is equal
                 "class Same(str):\n"
                 "    __eq__ = lambda self, other: True\n"
                 "    __hash__ = lambda self: hash('padded-constraint')\n"
                 "    __str__ = lambda self: self\n"
                 "a = b = c = d = Same('any')",
-                "look again at a, b, c, d",
+                "a is 'any', which is none of",
             ),
         ],
     ),
     "8.2": Answers(
         right=[
+            # axes of another type on the same devices
+            PLACE
+            + EXPLICIT
+            + TABLE.replace("on(*entries)", "NamedSharding(own, P(*entries))"),
             PLACE + "    def cut(leaf, first):\n"
             "        best = None\n"
             "        for d in range(first, len(leaf.shape)):\n"
@@ -104,13 +165,34 @@ ANSWERS = {
             "    return jax.tree.map_with_path(spec, params)",
         ],
         wrong=[
-            (  # the tree of the check
+            (  # the first tree of the check
                 PLACE + "    cut, second = on('data'), on(None, 'data')\n"
-                "    return {'embed': cut, 'norm': on(), 'scale': on(),\n"
+                "    return {'embed': second, 'norm': on(), 'scale': on(),\n"
                 "        'layers': {'w': on(None, None, 'data'), 'b': second,\n"
                 "            'odd': on(), 'one': on(), 'deep': {'w': second}},\n"
-                "        'layers_norm': cut, 'square': cut, 'head': {'w': second}}",
-                "must lie as",
+                "        'layers_norm': cut, 'square': cut,\n"
+                "        'head': {'w': second, 'both': [cut, second]}}",
+                "params['embed'] of shape (56, 24)",
+            ),
+            ("place = on()", "has to be a function"),
+            (PLACE + "    params['layers']", "is not built like params"),
+            (  # half of the devices
+                PLACE + "    few = jax.make_mesh((4,), ('data',), (AxisType.Auto,),\n"
+                "                        devices=jax.devices()[:4])\n"
+                + TABLE.replace("on(*entries)", "NamedSharding(few, P(*entries))"),
+                "params['embed'] of shape (24, 56)",
+            ),
+            (  # what divides by 16
+                PLACE + TABLE.replace("n % 8", "n % 16"),
+                "params['embed'] of shape (24, 56)",
+            ),
+            (  # the last of equal dimensions
+                PLACE + TABLE.replace("n > sizes[best]", "n >= sizes[best]"),
+                "params['head']['w'] of shape (8, 56, 56)",
+            ),
+            (  # one entry too many
+                PLACE + TABLE.replace("on(*entries)", "on(*entries, None, None)"),
+                "SpecTooLong|entries|dimensions",
             ),
             (  # specs in place of places
                 PLACE + "    return jax.tree.map(lambda leaf: P(), params)",
@@ -130,7 +212,7 @@ ANSWERS = {
                 "            return on()\n"
                 "        return on(*[None] * fits.index(max(fits)), 'data')\n"
                 "    return jax.tree.map(spec, params)",
-                "odd",
+                "params['layers']['b'] of shape (56, 24)",
             ),
             (  # by the beginning of the name: layers_norm is no stack
                 PLACE + "    def spec(path, leaf):\n"
@@ -151,7 +233,7 @@ ANSWERS = {
                 "                return on(*[None] * d, 'data')\n"
                 "        return on()\n"
                 "    return jax.tree_util.tree_map_with_path(spec, params)",
-                "embed",
+                "params['head']['w'] of shape (8, 56, 56)",
             ),
         ],
     ),
@@ -178,6 +260,37 @@ ANSWERS = {
             + PLACES
             + PUT
             + "    return params, moments, jax.jit(plain_step, donate_argnums=(0, 1))",
+            # compiled beforehand
+            MAKE
+            + PLACES
+            + PUT
+            + HELD
+            + STEP
+            + JIT.replace(
+                "    return",
+                "    x = abstract((16, 32), 'data')\n"
+                "    step = step.lower(params, moments, x).compile()\n    return",
+            ),
+            # on Explicit axes
+            MAKE
+            + EXPLICIT
+            + """    specs = {"stack": P(None, "data"), "out": P("data")}
+    params = {n: jax.device_put(a, NamedSharding(own, specs[n]))
+              for n, a in params.items()}
+    moments = jax.tree.map(jnp.zeros_like, params)
+
+    def loss(params, x):
+        out = jax.sharding.reshard(params["out"], NamedSharding(own, P()))
+
+        @jax.checkpoint
+        def layer(h, w):
+            w = jax.sharding.reshard(w, NamedSharding(own, P()))
+            return h + jnp.tanh(h @ w) @ out, None
+
+        return (lax.scan(layer, x, params["stack"])[0] ** 2).mean()
+"""
+            + STEP.replace("held_loss", "loss")
+            + "    return params, moments, jax.jit(step, donate_argnums=(0, 1))",
             # by hand
             MAKE
             + """    specs = {"stack": P(None, "data"), "out": P("data")}
@@ -216,7 +329,7 @@ ANSWERS = {
                 + HELD
                 + STEP
                 + JIT,
-                "lie on one device",
+                "params: one device has 73,728 of 73,728 bytes",
             ),
             (  # moments left on one device
                 MAKE
@@ -228,7 +341,62 @@ ANSWERS = {
                 + HELD
                 + STEP
                 + JIT,
-                "a finding is left|donated buffers",
+                "moments: one device has 73,728 of 73,728 bytes",
+            ),
+            ("make = lambda params: None", "make returned a NoneType"),
+            (  # a step before the first one
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP
+                + JIT.replace(
+                    "    return",
+                    "    step(params, moments, jax.device_put("
+                    "jnp.ones((16, 32)), on('data')))\n    return",
+                ),
+                "moments/out is deleted already",
+            ),
+            (  # moments of NumPy
+                MAKE + PLACES + "    params = jax.device_put(params, places)\n"
+                "    moments = jax.tree.map(lambda p: np.zeros(p.shape, p.dtype),"
+                " params)\n" + HELD + STEP + JIT,
+                "moments['out'] is a ndarray",
+            ),
+            (  # not jitted
+                MAKE + PLACES + PUT + HELD + STEP + "    return params, moments, step",
+                "step is not jitted",
+            ),
+            (  # the products in half of the precision
+                MAKE
+                + PLACES
+                + PUT
+                + HELD.replace(
+                    "h @ w)",
+                    "(h.astype(jnp.float16)"
+                    " @ w.astype(jnp.float16)).astype(jnp.float32))",
+                )
+                + STEP
+                + JIT,
+                "['moments']",
+            ),
+            (  # no gradient below the last product
+                MAKE
+                + PLACES
+                + PUT
+                + HELD.replace("jnp.tanh(h @ w)", "lax.stop_gradient(jnp.tanh(h @ w))")
+                + STEP
+                + JIT,
+                "['moments']['stack']",
+            ),
+            (  # the first step right, and the second as if moments were zero
+                MAKE
+                + PLACES
+                + PUT
+                + HELD
+                + STEP.replace("0.9 * m + g", "0 * m + g")
+                + JIT,
+                "After two steps",
             ),
             (  # not donated
                 MAKE
@@ -242,7 +410,7 @@ ANSWERS = {
             (  # moments that are the parameters: nothing may run
                 MAKE + PLACES + "    params = jax.device_put(params, places)\n"
                 "    moments = params\n" + HELD + STEP + JIT,
-                "moments",
+                "moments/out and params/out use one buffer",
             ),
             (  # all layers whole before the first is used
                 MAKE
@@ -291,7 +459,7 @@ ANSWERS = {
                     "p - 0.1 * m", "(p - 0.1 * m).astype(p.dtype)"
                 )
                 + JIT,
-                "[1]['out']: off by up to",
+                "['moments']['out']: off by up to",
             ),
             (  # nothing is returned
                 MAKE
@@ -317,6 +485,26 @@ ANSWERS = {
     ),
     "8.4": Answers(
         right=[
+            # jitted first; an error of the package
+            """
+def assert_healthy(step, *args, carry=None):
+    seen = spmd.xray(jax.jit(step), *args, carry=carry)
+    codes = {found.code for found in seen.findings}
+    if seen.redundancy is not None and 1 / seen.redundancy < 1 / 1.05:
+        codes.add("redundancy")
+    if codes:
+        raise spmd.CheckFailed(" ".join(sorted(codes)))
+""",
+            """
+class Healthy:
+    def __call__(self, step, *args, **options):
+        seen = spmd.xray(step, *args, **options)
+        lines = list(map(repr, seen.findings))
+        lines += [f"redundancy {seen.redundancy}"] * ((seen.redundancy or 0) > 1.05)
+        assert not lines, lines
+
+assert_healthy = Healthy()
+""",
             HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
             "    codes = [f.code for f in seen.findings]\n"
             "    many = seen.redundancy\n"
@@ -332,32 +520,60 @@ ANSWERS = {
             "        raise AssertionError('\\n'.join(lines))",
         ],
         wrong=[
-            (HEALTHY + "    return None", "and passed"),
-            (HEALTHY + "    raise AssertionError('unhealthy')", "you name|refused"),
+            ("assert_healthy = spmd.xray", "a step with gathered-stack passed"),
+            (  # a limit of six percent
+                HEALTHY + CODES.replace("1.05", "1.06") + "    assert not codes, codes",
+                "a step with redundancy passed",
+            ),
+            (  # a limit of four percent
+                HEALTHY + CODES.replace("1.05", "1.04") + "    assert not codes, codes",
+                "is refused, with",
+            ),
+            (  # only if an axis idles everywhere
+                HEALTHY
+                + CODES.replace("(seen.redundancy or 1) > 1.05", "bool(seen.idle_axes)")
+                + "    assert not codes, codes",
+                "a step with redundancy passed",
+            ),
+            (  # no product, no number
+                HEALTHY
+                + CODES.replace("(seen.redundancy or 1)", "seen.redundancy")
+                + "    assert not codes, codes",
+                "TypeError",
+            ),
+            (  # runs it where it can
+                HEALTHY + CODES + "    if isinstance(args[0], jax.Array):\n"
+                "        if isinstance(args[1], jax.Array):\n"
+                "            step(*args)\n"
+                "    assert not codes, codes",
+                "the step was run",
+            ),
+            (HEALTHY + "    return None", "a step with gathered-stack passed"),
+            (HEALTHY + "    raise AssertionError('unhealthy')", "your message names"),
             (  # carry is forgotten
                 HEALTHY + "    seen = spmd.xray(step, *args)\n"
                 "    codes = [f.code for f in seen.findings]\n"
                 "    codes += ['redundancy'] * ((seen.redundancy or 1) > 1.05)\n"
                 "    assert not codes, codes",
-                "has ['sharding-drift'], and passed",
+                "a step with sharding-drift passed",
             ),
             (  # only findings
                 HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
                 "    assert not seen.findings, [f.code for f in seen.findings]",
-                "you name|and passed",
+                "a step with redundancy passed",
             ),
             (  # every code there is
                 HEALTHY
                 + "    raise AssertionError('padded-constraint dropped-constraint"
                 " sharding-drift gathered-stack redundancy')",
-                "you name|refused",
+                "your message names",
             ),
             (  # says "redundancy" whatever it is
                 HEALTHY + "    seen = spmd.xray(step, *args, carry=carry)\n"
                 "    codes = [f.code for f in seen.findings] + ['redundancy']\n"
                 "    many = seen.redundancy or 1\n"
                 "    assert many <= 1.05 and not seen.findings, codes",
-                "and you name",
+                "your message names",
             ),
             (  # a table of the tried cases, in their order
                 "told = iter(['padded-constraint dropped-constraint',\n"
@@ -365,7 +581,7 @@ ANSWERS = {
                 "    'redundancy', '', '', ''])\n"
                 + HEALTHY
                 + "    said = next(told)\n    assert not said, said",
-                "passed|you name|refused",
+                "your message names",
             ),
             (  # a table by name
                 HEALTHY + "    said = {'two': 'padded-constraint dropped-constraint',\n"
@@ -378,12 +594,12 @@ ANSWERS = {
                 "    if step.__name__ == 'pair' and args[3].shape[1] == 64:\n"
                 "        said = 'redundancy'\n"
                 "    assert not said, said",
-                "and passed",
+                "passed",
             ),
-            (HEALTHY + CODES + "    return codes", "and passed"),
+            (HEALTHY + CODES + "    return codes", "passed"),
             (  # only the first
                 HEALTHY + CODES + "    assert not codes, codes[0]",
-                "and you name",
+                "your message names",
             ),
             (
                 HEALTHY + CODES + "    if codes:\n        raise ValueError(codes)",
@@ -394,12 +610,27 @@ ANSWERS = {
                 "    codes = [f.code for f in seen.findings]\n"
                 "    codes += ['redundancy'] * ((seen.redundancy or 1) > 7)\n"
                 "    assert not codes, codes",
-                "pair has ['redundancy'], and passed",
+                "a step with redundancy passed",
             ),
         ],
     ),
     "8.5": Answers(
         right=[
+            # axes of another type
+            SETTLE
+            + EXPLICIT
+            + "    put = lambda x, *e: jax.device_put(x, NamedSharding(own, P(*e)))\n"
+            "    return {n: put(x, *['data'][: n == 'rows'])\n"
+            "            for n, x in start.items()}",
+            # what divides is sharded, too: the step keeps it so
+            SETTLE + "    places = {'ema': on(), 'count': on(), 'rows': on('data')}\n"
+            "    if start['ema'].shape[0] % 8 == 0:\n"
+            "        places |= {'ema': on('data'), 'rows': on(None, 'data')}\n"
+            "    return jax.device_put(start, places)",
+            # as a step returns it
+            SETTLE + "    places = {'ema': on(), 'count': on(), 'rows': on('data')}\n"
+            "    start = jax.tree.map(np.asarray, start)\n"
+            "    return jax.jit(lambda s: s, out_shardings=places)(start)",
             SETTLE + "    ema, count, rows = jax.device_put(\n"
             '        (start["ema"], start["count"], start["rows"]),\n'
             '        (on(None), on(), on("data", None)))\n'
@@ -411,6 +642,29 @@ ANSWERS = {
         ],
         wrong=[
             (SETTLE + "    return start", "as P"),
+            ("settle = {'ema': on(), 'rows': on('data')}", "has to be a function"),
+            (  # only from a start on one device
+                SETTLE + "    if isinstance(start['ema'], np.ndarray):\n"
+                "        return start\n"
+                "    places = {'ema': on(), 'count': on(), 'rows': on('data')}\n"
+                "    return jax.device_put(start, places)",
+                "a start of NumPy's arrays",
+            ),
+            (  # deleted by a call that donates it
+                SETTLE + "    places = {'ema': on(), 'count': on(),"
+                " 'rows': on('data')}\n"
+                "    start = jax.device_put(start, places)\n"
+                "    jax.tree.map(lambda a: a.delete(), start)\n"
+                "    return start",
+                "is deleted already",
+            ),
+            (  # in half of the precision
+                SETTLE + "    places = {'ema': on(), 'count': on(),"
+                " 'rows': on('data')}\n"
+                "    start = {**start, 'ema': start['ema'].astype(jnp.bfloat16)}\n"
+                "    return jax.device_put(start, places)",
+                "goes in as bfloat16",
+            ),
             (
                 SETTLE + "    return jax.device_put(start, on())",
                 "as P|rows are",
