@@ -382,6 +382,13 @@ ANSWERS = {
             + BUSY
             + "    return [jnp.float32(max(busy)), sum(busy)]",
             STEP + AXES + PARTS + BUSY + "    return np.array([max(busy), sum(busy)])",
+            STEP
+            + AXES.replace("c.total_wire_bytes", "c.count * c.wire_bytes").replace(
+                'chip.kind == "tpu"', 'chip.device_kind.startswith("TPU")'
+            )
+            + PARTS
+            + BUSY
+            + BOTH,
         ],
         wrong=[
             (  # both axes on the same links

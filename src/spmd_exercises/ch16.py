@@ -1,0 +1,411 @@
+"""Checks of chapter 16, many hosts."""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+import spmd_helpers as spmd
+from spmd_helpers import CheckFailed
+
+from ._setting import (
+    Floats,
+    compiled,
+    make_mesh,
+    next_thought,
+    normal,
+    number,
+    on,
+    require_function,
+    short,
+)
+
+_N, _B = 240, 24  # rows of the data set and of a batch, as in the chapter
+_CALLS = 1000  # of `together` by one process: more is a loop without an end
+_VALUES = [i / 8 for i in range(1, _CALLS + 1)]  # what these computations return
+
+
+def check_16_1(a: object, b: object, c: object, d: object, e: object) -> None:
+    """How many different rows a process loads, for five placements of a batch."""
+    answers = dict(zip("abcde", (a, b, c, d, e), strict=True))
+    given = {name: number(answer, name) for name, answer in answers.items()}
+    wrong = [name for name, rows in _rows_of_process_1().items() if given[name] != rows]
+    if wrong:
+        shown = ", ".join(f"{name}, which is {given[name]:g}" for name in wrong)
+        raise CheckFailed(
+            f"look again at {shown}. Which rows does each of the four devices of"
+            " process 1 have, and how many different rows are these, all together?"
+        )
+
+
+def check_16_2(local_batch: Callable[..., Any]) -> None:
+    """The rows of a process, by the step and by the number of processes alone."""
+    require_function(local_batch, "local_batch")
+    for count in (1, 2, 4, 8, 3, 12):
+        for step in (25, 0, 9, 10, 1, 19, 137):
+            parts = []
+            for p in range(count):
+                call = f"local_batch({step}, {p}, {count})"
+                parts.append(_indices(local_batch(step, p, count), call, _B // count))
+            _require_batch(np.concatenate(parts), step, count)
+
+
+def check_16_3(report: Callable[..., Any]) -> None:
+    """The mean and the largest of the real rows, as a jitted function of two hosts."""
+    require_function(report, "report")
+    place = on(make_mesh(data=2, model=4), "data")
+    cases = _reports()
+    program = compiled(report, *jax.device_put(cases[0].args, place))
+    for case in cases:
+        result = program(*jax.device_put(case.args, place))
+        _require_report(result)
+        with next_thought(
+            f"The padding is {case.where}, with errors of 50. Which rows count, and"
+            " does it work if all errors are negative?"
+        ):
+            spmd.assert_close(result, case.wanted, rtol=1e-4)
+        _require_readable(result)
+    with next_thought(
+        "What can a device do with its own rows before it sends anything?"
+    ):
+        spmd.assert_collectives(
+            spmd.xray(program), at_least_bytes=24, at_most_bytes=200
+        )
+
+
+def check_16_4(program: Callable[..., Any]) -> None:
+    """A program in which all processes start the same computations."""
+    require_function(program, "program")
+    rng = np.random.default_rng(164)
+    drawn = [(rng.integers(9, 60, size=n).tolist(), n + 1) for n in (2, 3, 5)]
+    fixed = [([40, 40], 8), ([40, 33, 47, 40], 8), ([9, 31], 4), ([3, 9], 5)]
+    for rows, each in [*fixed, *drawn]:
+        runs = [_calls_and_lines(program, p, rows, each) for p in range(len(rows))]
+        calls, lines = [run[0] for run in runs], [run[1] for run in runs]
+        where = f"rows {rows}, {each} a step"
+        _require_same_calls(calls, where)
+        right_calls, right_lines = _right_run(rows, each)
+        if calls[0] != right_calls:
+            raise CheckFailed(
+                f"{where}: all processes go through {', '.join(calls[0])}. How many"
+                " steps can the process with the fewest rows take? An evaluation has"
+                " to follow every second step, and one save the last."
+            )
+        if lines[0] != right_lines or any(lines[1:]):
+            raise CheckFailed(
+                f"{where}: process 0 says {lines[0]}, the others {lines[1:]}. Only"
+                f" process 0 has to speak, and to say {right_lines}"
+            )
+
+
+def check_16_5(schedule: Callable[..., Any], enough: Callable[..., Any]) -> None:
+    """The schedule of a pipeline, and the microbatches for a small bubble."""
+    require_function(schedule, "schedule")
+    require_function(enough, "enough")
+    rng = np.random.default_rng(165)
+    drawn = rng.integers(2, 9, size=(4, 2)).tolist()
+    for count, many in [(4, 6), (3, 1), (5, 2), (1, 4), *drawn]:
+        _require_schedule(schedule, count, many)
+    shares = [(n, float(rng.uniform(0.1, 0.5))) for n, _ in drawn]
+    fixed = [(4, 0.25), (4, 0.07), (8, 0.5), (1, 0.1), (16, 0.22), (3, 0.9)]
+    for count, idle in [*fixed, *shares, (2, 0.00041)]:
+        _require_enough(enough, count, idle)
+
+
+def check_16_6(capacity_for: Callable[..., Any]) -> None:
+    """The smallest capacity with which no token is dropped."""
+    require_function(capacity_for, "capacity_for")
+    for seed, (count, devices, tokens) in enumerate(
+        [(8, 8, 6), (5, 4, 9), (2, 3, 20), (7, 6, 11), (16, 3, 4), (3, 1, 7), (4, 9, 1)]
+    ):
+        rng = np.random.default_rng(166 + seed)
+        choice = rng.integers(count, size=(devices, tokens))
+        answer = capacity_for(choice.copy(), count)
+        boxes = np.array([np.bincount(row, minlength=count) for row in choice])
+        where = f"{devices} devices with {tokens} tokens each, {count} experts"
+        capacity = _whole(answer, f"{where}: the capacity")
+        if capacity < boxes.max():
+            lost = int(np.maximum(boxes - max(capacity, 0), 0).sum())
+            raise CheckFailed(
+                f"{where}: capacity {capacity} drops {lost} of {choice.size} tokens. A"
+                " box is of one device, for one expert: which of all these boxes has"
+                " the most tokens to take?"
+            )
+        if capacity > boxes.max():
+            places = devices * count * capacity
+            raise CheckFailed(
+                f"{where}: with capacity {capacity} the boxes have room for {places}"
+                f" rows, for {choice.size} tokens, and a smaller capacity drops none."
+                " A box is of one device, for one expert: how full is the fullest?"
+            )
+
+
+def _rows_of_process_1() -> dict[str, int]:
+    """The rows of 48 that the second half of the devices has, by the specs of 16.1."""
+    mesh, turned = make_mesh(data=2, model=4), make_mesh(model=4, data=2)
+    places = {
+        "a": on(mesh, "data"),
+        "b": on(mesh, ("data", "model")),
+        "c": on(mesh, "model"),
+        "d": on(mesh),
+        "e": on(turned, "data"),
+    }
+    counts = {}
+    for name, place in places.items():
+        second, slices = (
+            {*place.mesh.devices.flat[4:]},
+            place.devices_indices_map((48,)),
+        )
+        rows = [range(48)[of[0]] for device, of in slices.items() if device in second]
+        counts[name] = len(set().union(*rows))
+    return counts
+
+
+def _indices(answer: object, call: str, size: int) -> np.ndarray[Any, Any]:
+    """The indices that a process loads, as many as it has to."""
+    if answer is None or isinstance(answer, str | Mapping):
+        raise CheckFailed(f"{call} is {short(answer)}, and has to be an array")
+    indices = np.asarray(answer)
+    if indices.shape != (size,):
+        raise CheckFailed(
+            f"{call} has shape {indices.shape}, and has to have {size} indices: what"
+            f" part of the B = {_B} rows of a step does each process load?"
+        )
+    if indices.dtype.kind not in "iu":
+        raise CheckFailed(
+            f"{call} has the dtype {indices.dtype}, and an index is a whole number"
+        )
+    return indices
+
+
+def _require_batch(batch: np.ndarray[Any, Any], step: int, count: int) -> None:
+    """The parts of all processes together are the batch of a step."""
+    different = len({*batch.tolist()})
+    if different != _B:
+        raise CheckFailed(
+            f"step {step}, {_processes(count)}: all parts together have {different}"
+            f" different rows, and the batch has {_B}. Where does the part of a process"
+            " begin?"
+        )
+    epoch, turn = divmod(step, _N // _B)
+    order = np.random.default_rng(epoch).permutation(_N)
+    wanted = order[turn * _B : (turn + 1) * _B]
+    if (batch != wanted).any():
+        at = int(np.argmax(batch != wanted))
+        raise CheckFailed(
+            f"step {step}, {_processes(count)}: number {at} of all parts together is"
+            f" row {batch[at]}, and in the order of epoch {epoch} it is row"
+            f" {wanted[at]}. Which rows of the epoch are the batch of all processes,"
+            " and where in it is the part of each?"
+        )
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Report:
+    """Errors and valid rows, the place of the padding in words, and the results."""
+
+    where: str
+    args: tuple[Floats, Floats]
+    wanted: dict[str, Floats]
+
+
+@functools.cache
+def _reports() -> list[_Report]:
+    end, parts, first = (np.ones(480, np.float32) for _ in range(3))
+    end[230:] = 0  # all rows of process 1 are padding
+    parts[[*range(233, 240), *range(469, 480)]] = 0
+    first[[0, *range(240, 243)]] = 0
+    some = np.random.default_rng(163).integers(0, 2, 480).astype(np.float32)
+    return [
+        _report("at the end of the part of each process", parts, 0),
+        _report("at the end of all rows", end, 0),
+        _report("in the first rows of each part", first, -9),
+        _report("in many places", some, -9),
+    ]
+
+
+def _report(where: str, valid: Floats, mean: float) -> _Report:
+    errors = normal(int(valid.sum()), 480, 6) + np.float32(mean)
+    real = errors[valid == 1]
+    errors[valid == 0] = 50
+    wanted = {"mean": real.mean(axis=0), "worst": real.max(axis=0)}
+    return _Report(where, (errors, valid), wanted)
+
+
+def _require_report(result: Any) -> None:
+    """A dict of the mean and the worst, each float32[6]."""
+    if not isinstance(result, Mapping) or {*result} != {"mean", "worst"}:
+        raise CheckFailed(
+            f"report returned {short(result)}, and has to return a dict of mean and"
+            " worst: is a `return` missing?"
+        )
+    for name, value in result.items():
+        shape = getattr(value, "shape", None)
+        if shape != (6,) or value.dtype != np.float32:
+            kind = f"{value.dtype}{[*shape]}" if shape is not None else short(value)
+            raise CheckFailed(
+                f"{name} is {kind}, and has to be float32[6]: one number for each"
+                " column, as exact as the errors are"
+            )
+
+
+def _require_readable(result: Mapping[str, Any]) -> None:
+    """The results are on all devices, and each device has all of them."""
+    for name, value in result.items():
+        place = value.sharding
+        if not place.is_fully_replicated or len(place.device_set) != 8:
+            raise CheckFailed(
+                f"{name} is on {len(place.device_set)} of 8 devices, and each has"
+                f" {place.shard_shape(value.shape)[0]} of its 6 numbers. Which"
+                " arrays can every process read?"
+            )
+
+
+def _calls_and_lines(
+    program: Callable[..., Any], p: int, rows: list[int], each: int
+) -> tuple[list[str], list[str]]:
+    """What a process computes, and what it says."""
+    calls: list[str] = []
+    lines: list[str] = []
+
+    def together(name: object) -> float:
+        calls.append(_text("together", name))
+        if len(calls) == _CALLS:
+            raise CheckFailed(
+                f"rows {rows}: process {p} comes to {_CALLS} computations. Which loop"
+                " has no end?"
+            )
+        return _VALUES[len(calls) - 1]
+
+    def say(text: object) -> None:
+        lines.append(_text("say", text))
+
+    program(p, list(rows), each, together, say)
+    return [*calls, "the end"], lines
+
+
+def _text(function: str, argument: object) -> str:
+    if not isinstance(argument, str):
+        raise CheckFailed(f"{function}({short(argument)}): hand over a text")
+    return str(argument)
+
+
+def _require_same_calls(calls: list[list[str]], where: str) -> None:
+    for p in range(1, len(calls)):
+        for at, (first, other) in enumerate(zip(calls[0], calls[p], strict=False)):
+            if first != other:
+                raise CheckFailed(
+                    f"{where}: after {at} common computations process 0 comes to"
+                    f" {first!r} and process {p} to {other!r}, so that one waits for"
+                    " ever. What decides where they go on?"
+                )
+
+
+def _right_run(rows: list[int], each: int) -> tuple[list[str], list[str]]:
+    """What all processes compute, and what process 0 says."""
+    calls: list[str] = []
+    lines: list[str] = []
+    for s in range(min(rows) // each):
+        calls.append("step")
+        if s % 2 == 1:
+            calls.append("evaluate")
+            lines.append(f"step {s}: {_VALUES[len(calls) - 1]}")
+    return [*calls, "save", "the end"], lines
+
+
+def _require_schedule(schedule: Callable[..., Any], count: int, many: int) -> None:
+    """Each stage does each microbatch, in order, after the stage before, in time."""
+    call = f"schedule({count}, {many})"
+    plan = _ticks(schedule(count, many), call, count)
+    begun: dict[tuple[int, float], int] = {}
+    for t, tick in enumerate(plan):
+        for s, one in enumerate(tick):
+            if one is None:
+                continue
+            if begun.get((s - 1, one), -1 if s == 0 else t) >= t:
+                raise CheckFailed(
+                    f"{call}, tick {t}: stage {s} works on microbatch {one:g}, which"
+                    f" stage {s - 1} has not finished. When does it get there?"
+                )
+            if (s, one) in begun:
+                raise CheckFailed(
+                    f"{call}: stage {s} works on microbatch {one:g} twice"
+                )
+            begun[s, one] = t
+    for s in range(count):
+        done = [one for stage, one in begun if stage == s]
+        if done != [*range(many)]:
+            shown = ", ".join(f"{one:g}" for one in done)
+            raise CheckFailed(
+                f"{call}: stage {s} works on [{shown}], and has to work on all of 0 to"
+                f" {many - 1}, in order. In which tick does the last one come out?"
+            )
+    if len(plan) != many + count - 1:
+        raise CheckFailed(
+            f"{call}: {len(plan)} ticks, and fewer are enough. In which does nobody"
+            " work, or does a stage wait that could begin?"
+        )
+
+
+def _ticks(answer: object, call: str, count: int) -> list[list[float | None]]:
+    """The answer as ticks of one number or None for each stage."""
+    if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping):
+        raise CheckFailed(f"{call} is {short(answer)}, and has to be a list of ticks")
+    plan: list[list[float | None]] = []
+    for t, tick in enumerate(answer):
+        if not isinstance(tick, Iterable) or isinstance(tick, str | Mapping):
+            raise CheckFailed(
+                f"{call}, tick {t} is {short(tick)}, and has to be a list"
+            )
+        entries = [*tick]
+        if len(entries) != count:
+            raise CheckFailed(
+                f"{call}, tick {t} has {len(entries)} entries, for {count} stages"
+            )
+        plan.append(
+            [None if x is None else number(x, f"{call}, tick {t}") for x in entries]
+        )
+    return plan
+
+
+def _require_enough(enough: Callable[..., Any], count: int, idle: float) -> None:
+    """The answer is the least number of microbatches for a share of idle places."""
+
+    def empty(many: float) -> float:
+        return (count - 1) / (many + count - 1)
+
+    answer = enough(count, idle)
+    call = f"enough({count}, {idle:.4g})"
+    many = number(answer, call)
+    if many != many // 1 or many < 1:
+        raise CheckFailed(f"{call} is {short(answer)}, and has to be 1, 2, 3, …")
+    if empty(many) > idle:
+        raise CheckFailed(
+            f"{call} is {many:g}, which is too few: {empty(many):.4%} of all places are"
+            f" None, and {idle:.4%} may be. How many places has the table of"
+            " all ticks, and how many of them are None?"
+        )
+    if many > 1 and empty(many - 1) <= idle:
+        raise CheckFailed(
+            f"{call} is {many:g}, which is too many: with one fewer"
+            f" {empty(many - 1):.4%} of all places are None. The share is of all places"
+            " of the table: how many are there?"
+        )
+
+
+def _whole(answer: Any, name: str) -> int:
+    """A whole number, whichever library made it."""
+    try:
+        if not isinstance(answer, bool):
+            return operator.index(answer)
+    except TypeError:
+        pass
+    raise CheckFailed(f"{name} is {short(answer)}, and has to be a whole number")
