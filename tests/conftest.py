@@ -9,6 +9,7 @@ import re
 import warnings
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,17 @@ def mesh():
 def broken_package(tmp_path, monkeypatch):
     """Imports modules of a copy of the package with a mutant: see `mutants`."""
     return partial(mutants.broken_package, tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def own_exercises():
+    """Chapters 80 and 90 have checks, here and in processes, as an instructor's own."""
+    folder = str(Path(__file__).parent / "own_exercises")
+    more = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        patch.setenv("PYTHONPATH", os.pathsep.join([folder, *more]))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -112,7 +112,7 @@ def test_a_solved_chapter_runs_on_fewer(number, there, kept):
     notebook = ROOT / "solutions" / f"{MASTERS[number].stem}.ipynb"
     done = on_fewer(notebook, there, kept)
     assert done.returncode == 0, done.stderr[-2000:]
-    exercises = len(re.findall(r'spmd\.exercise\(\\"', notebook.read_text("utf8")))
+    exercises = len(re.findall(r'"check\(\\"', notebook.read_text("utf8")))
     assert len(re.findall(r"^Exercise .*: right", done.stdout, re.M)) == exercises
     assert f"data={there}" in done.stdout or f"over {there} devices" in done.stdout
 

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from ._errors import TooManyEntries as TooManyEntries
     from ._errors import UnknownAxis as UnknownAxis
     from ._errors import UnknownTopology as UnknownTopology
-    from ._exercise import exercise as exercise
     from ._explain.explain import Explanation as Explanation
     from ._explain.explain import explain as explain
     from ._findings.find import Finding as Finding
@@ -101,7 +100,6 @@ _HOMES = {
     "Explanation": "_explain.explain",
     "tpu_mesh": "_tpu.mesh",
     "DoesNotFit": "_tpu.refusals",
-    "exercise": "_exercise",
     "assert_sharding": "_asserts.arrays",
     "assert_close": "_asserts.arrays",
     "assert_same_as_one_device": "_asserts.arrays",

@@ -22,6 +22,7 @@ from tools.check.notebooks import DIFFERS
 from .chapters import WITHOUT_EXERCISES
 
 ROOT = Path(__file__).resolve().parents[2]
+pytestmark = pytest.mark.usefixtures("own_exercises")
 
 
 BOOK = read_book(ROOT)
@@ -50,7 +51,7 @@ rows
 ## Exercise 1
 
 ```{code-cell}
-:tags: [exercise-1.1]
+:tags: [exercise-80.1]
 
 answer = ...
 ### BEGIN SOLUTION
@@ -59,13 +60,13 @@ answer = 3
 ```
 
 ```{code-cell}
-:tags: [check-1.1, points-2]
+:tags: [check-80.1, points-2]
 
-print(answer is ...)
+check("80.1", answer)
 ```
 
 ```{code-cell}
-:tags: [exercise-1.2]
+:tags: [exercise-80.2]
 
 def double(x):
     """Twice x."""
@@ -76,9 +77,9 @@ def double(x):
 ```
 
 ```{code-cell}
-:tags: [check-1.2, points-1]
+:tags: [check-80.2, points-1]
 
-print(callable(double))
+check("80.2", double)
 ### BEGIN HIDDEN TESTS
 assert double(4) == 8
 ### END HIDDEN TESTS
@@ -93,7 +94,7 @@ def scratch(folder: Path, text: str = MASTER, address: str = ""):
     config = re.sub(r'url: "[^"]*"', f'url: "{address}"', config)
     (folder / "_config.yml").write_text(config, "utf8")
     shutil.copy(ROOT / "pyproject.toml", folder)
-    master = folder / "book" / "chapters" / "01_scratch.md"
+    master = folder / "book" / "chapters" / "80_scratch.md"
     master.write_text(text, "utf8")
     return master, read_book(folder)
 
@@ -194,23 +195,23 @@ def test_reader_and_solved_notebook(tmp_path):
     reader, solved = both_notebooks(*scratch(tmp_path))
     assert code(reader)[2:] == [
         "answer = ...",
-        "print(answer is ...)",
+        'check("80.1", answer)',
         'def double(x):\n    """Twice x."""\n    raise NotImplementedError',
-        "print(callable(double))",
+        'check("80.2", double)',
     ]
     assert code(solved)[2:] == [
         "answer = 3",
-        "print(answer is ...)",
+        'check("80.1", answer)',
         'def double(x):\n    """Twice x."""\n    return 2 * x',
-        "print(callable(double))\nassert double(4) == 8",
+        'check("80.2", double)\nassert double(4) == 8',
     ]
 
 
 def test_grades_and_tags(tmp_path):
     reader, _ = both_notebooks(*scratch(tmp_path))
     by_id = {cell.id: cell.metadata for cell in reader.cells}
-    assert by_id["ch01-ex1"]["nbgrader"]["solution"] is True
-    check = by_id["ch01-ex1-check"]
+    assert by_id["ch80-ex1"]["nbgrader"]["solution"] is True
+    check = by_id["ch80-ex1-check"]
     assert check["nbgrader"]["points"] == 2
     assert check["nbgrader"]["locked"] is True
     assert check["editable"] is False
@@ -292,10 +293,13 @@ REFUSED = {
     "no stub": ("answer = ...\n", "", "no stub at the solution"),
     "no end": ("### END SOLUTION\n```", "```", "without '### END SOLUTION'"),
     "no region": ("### BEGIN SOLUTION\nanswer", "answer", "and only it, has"),
-    "other chapter": ("exercise-1.1", "exercise-2.1", "exactly one of exercise-1.N"),
+    "other chapter": ("exercise-80.1", "exercise-2.1", "exactly one of exercise-80.N"),
     "no points": (", points-2", "", "has one tag points-N"),
-    "no check": ("[check-1.2, points-1]", "[other]", "BEGIN HIDDEN|has no check cell"),
-    "check first": ("exercise-1.1", "exercise-1.3", "stands before its stub"),
+    "no check": ("[check-80.2, points-1]", "[other]", "BEGIN HIDDEN|has no check cell"),
+    "two lines": ('"80.1", answer)', '"80.1", answer)\nprint()', "is one call"),
+    "another's check": ('check("80.1"', 'check("80.2"', "is one call, in three lines"),
+    "a long check": ('"80.1", answer', '"80.1",\nanswer,\n0,\n0', "is one call"),
+    "check first": ("exercise-80.1", "exercise-80.3", "stands before its stub"),
     "a raw cell": ("## Exercise 1", "```{raw-cell}\nx\n```", "a raw cell"),
 }
 
@@ -306,14 +310,14 @@ def test_generator_refuses(tmp_path, old, new, why):
     master, book = scratch(tmp_path, MASTER.replace(old, new, 1))
     with pytest.raises(BookError, match=why) as caught:
         both_notebooks(master, book)
-    assert "book/chapters/01_scratch.md" in str(caught.value)
+    assert "book/chapters/80_scratch.md" in str(caught.value)
 
 
 # Running it.
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, own_exercises):
     """A scratch book whose notebooks are made; tests copy it before a change."""
     folder = tmp_path_factory.mktemp("book")
     make(*scratch(folder))
@@ -334,8 +338,8 @@ def test_two_runs_give_the_same_bytes(made, copy_of_made):
 
 
 def test_what_is_stored(made):
-    notebook = json.loads((made / "notebooks" / "01_scratch.ipynb").read_text())
-    assert notebook["metadata"]["spmd"]["master"] == "book/chapters/01_scratch.md"
+    notebook = json.loads((made / "notebooks" / "80_scratch.ipynb").read_text())
+    assert notebook["metadata"]["spmd"]["master"] == "book/chapters/80_scratch.md"
     assert set(notebook["metadata"]["spmd"]["made_with"]) == {"jax"}
     assert "version" not in notebook["metadata"]["language_info"]
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
@@ -352,7 +356,7 @@ def test_a_changed_chapter_is_stale(copy_of_made):
     scratch(copy_of_made, MASTER.replace("Words", "Other words"))
     said = stale(read_book(copy_of_made))
     assert len(said) == 2
-    assert said[1].startswith("notebooks/01_scratch.ipynb is stale: cell 1 (ch01-")
+    assert said[1].startswith("notebooks/80_scratch.ipynb is stale: cell 1 (ch80-")
     assert said[1].endswith("run `make notebooks` and commit what it writes")
 
 
@@ -369,17 +373,17 @@ def test_a_new_address_is_stale(copy_of_made):
 
 
 def test_an_edited_notebook_is_stale(copy_of_made):
-    path = copy_of_made / "solutions" / "01_scratch.ipynb"
+    path = copy_of_made / "solutions" / "80_scratch.ipynb"
     path.write_text(path.read_text("utf8").replace("answer = 3", "answer = 4"), "utf8")
     (said,) = stale(read_book(copy_of_made))
-    assert said.startswith("solutions/01_scratch.ipynb is stale: cell 5 (ch01-ex1)")
+    assert said.startswith("solutions/80_scratch.ipynb is stale: cell 5 (ch80-ex1)")
 
 
 def test_a_missing_and_an_orphan_notebook(copy_of_made):
-    path = copy_of_made / "notebooks" / "01_scratch.ipynb"
+    path = copy_of_made / "notebooks" / "80_scratch.ipynb"
     path.rename(path.with_name("09_old.ipynb"))
     assert [s.split(":")[0] for s in stale(read_book(copy_of_made))] == [
-        "notebooks/01_scratch.ipynb is stale",
+        "notebooks/80_scratch.ipynb is stale",
         "notebooks/09_old.ipynb has no chapter",
     ]
 
@@ -428,7 +432,7 @@ def test_a_chart_is_stored_as_svg_with_words(tmp_path):
     )
     master, book = scratch(tmp_path, MASTER.replace("print(rows)\nrows", chart))
     make(master, book)
-    notebook = nbformat.read(tmp_path / "notebooks" / "01_scratch.ipynb", 4)
+    notebook = nbformat.read(tmp_path / "notebooks" / "80_scratch.ipynb", 4)
     (output,) = notebook.cells[2].outputs
     words = "Training: 'loss' of 2 points from (1, 0.5) to (2, 0.25)."
     assert set(output.data) == {"text/html", "text/plain"}
@@ -457,7 +461,7 @@ def test_nbval_passes_over_the_line_of_an_older_jax():
 
 
 def test_nbval_sees_a_changed_output(copy_of_made):
-    path = copy_of_made / "notebooks" / "01_scratch.ipynb"
+    path = copy_of_made / "notebooks" / "80_scratch.ipynb"
     path.write_text(path.read_text("utf8").replace('"6\\n"', '"7\\n"'), "utf8")
     assert check_notebooks.main(["-q"], copy_of_made) == 1
 
@@ -466,7 +470,7 @@ def test_nbval_sees_a_changed_output(copy_of_made):
 @pytest.mark.parametrize("newest", [True, False])
 def test_a_cell_that_differs_only_has_to_run_elsewhere(tmp_path, monkeypatch, newest):
     make(*scratch(tmp_path, MASTER.replace("claim-3", DIFFERS)))
-    path = tmp_path / "notebooks" / "01_scratch.ipynb"
+    path = tmp_path / "notebooks" / "80_scratch.ipynb"
     path.write_text(path.read_text("utf8").replace('"6\\n"', '"7\\n"'), "utf8")
     monkeypatch.setattr(check_notebooks, "makes_outputs", lambda: newest)
     failed = check_notebooks.main(["-q", "notebooks"], tmp_path)
@@ -485,7 +489,7 @@ def test_nbgrader_releases_the_same_stubs(tmp_path):
         raw.id, raw.metadata = ready.id, ready.metadata
     folder = tmp_path / "course" / "source" / "ps1"
     folder.mkdir(parents=True)
-    nbformat.write(source, folder / "01_scratch.ipynb")
+    nbformat.write(source, folder / "80_scratch.ipynb")
     (tmp_path / "course" / "nbgrader_config.py").write_text(
         "c = get_config()\nc.CourseDirectory.course_id = 'x'\n"
         "c.ClearSolutions.code_stub = {'python': ''}\n"
@@ -501,9 +505,9 @@ def test_nbgrader_releases_the_same_stubs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     released = nbformat.read(
-        tmp_path / "course" / "release" / "ps1" / "01_scratch.ipynb", 4
+        tmp_path / "course" / "release" / "ps1" / "80_scratch.ipynb", 4
     )
     for theirs, ours in zip(released.cells, reader.cells, strict=True):
-        if theirs.cell_type == "code" and theirs.id != "ch01-setup":
+        if theirs.cell_type == "code" and theirs.id != "ch80-setup":
             lines = [line for line in theirs.source.splitlines() if line.strip()]
             assert lines == [ln for ln in ours.source.splitlines() if ln.strip()]

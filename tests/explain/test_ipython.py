@@ -67,14 +67,14 @@ def session():
             spmd.sharding((6, 10), spec := None, mesh={'data': 2}, dtype='float33')
         """,
         "exercise": """
-            with spmd.exercise('2.1'):
-                assert 1 == 2, '1 is not 2'
+            from spmd_exercises import check
+            check('6.2', 5)
         """,
         "answer": f"""
-            def answer():
+            devices = spmd.use_devices(8)
+            def answer(x, w):
                 {KNOWN}
-            with spmd.exercise('2.1'):
-                answer()
+            check('6.4', answer)
         """,
         "load again": LOAD,
         "known, loaded twice": KNOWN,
@@ -147,13 +147,14 @@ def test_other_errors_look_as_before(session):
     assert "SyntaxError" in session["syntax inside"][0]
     assert "KeyboardInterrupt" in session["interrupt"][0]
     assert "NotUnderstood" in session["own"][0]
-    assert "Exercise 2.1, not yet: 1 is not 2" in session["exercise"][0]
+    assert "Exercise 6.2, not yet: w_spec: 5 is not a P(...)" in session["exercise"][0]
     assert same_traceback(session["known, after"][0], session["known, before"][0])
 
 
 def test_an_answer_that_raises_is_explained(session):
     text, shown = session["answer"]
-    assert "Exercise 2.1, not yet: your answer raised NameError" in text
+    assert "Exercise 6.4, not yet: `answer` (line" in text
+    assert "raised NameError: unbound axis name: data" in text
     assert len(shown) == 1
 
 

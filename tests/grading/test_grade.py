@@ -29,11 +29,12 @@ from spmd_grading.report import Result, Row, to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
 from spmd_grading.submission import CannotGrade
 
-pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
+pytestmark = [
+    pytest.mark.long("courses, made and graded as an instructor does"),
+    pytest.mark.usefixtures("own_exercises"),
+]
 
 ROOT = Path(__file__).parents[2]
-OWN = Path(__file__).parent / "own"
-_PYTHONPATH = [os.environ[n] for n in ("PYTHONPATH",) if n in os.environ]
 SETUP = "import spmd_helpers as spmd\nfrom spmd_exercises import check"
 GIVEN = """\
 import numpy as np
@@ -43,7 +44,7 @@ def double(x):
 
 limit = 10
 b = 0"""
-CHECKS = {  # their code is own/spmd_exercises/ch90.py
+CHECKS = {  # their code is in tests/own_exercises/
     1: (2, 'check("90.1", a, double, limit)'),
     2: (3, 'check("90.2", triple)'),
     3: (1, 'check("90.3", b)'),
@@ -88,13 +89,6 @@ def answered(**changed):
 
 def at(book, cell_id):
     return next(i for i, c in enumerate(book["cells"]) if c["id"] == cell_id)
-
-
-@pytest.fixture(autouse=True)
-def own_exercises(monkeypatch):
-    """The small release's checks are there as an instructor's own would be."""
-    monkeypatch.syspath_prepend(str(OWN))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(OWN), *_PYTHONPATH]))
 
 
 @pytest.fixture

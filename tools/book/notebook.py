@@ -22,7 +22,8 @@ A master is a MyST notebook, `book/chapters/NN_slug.md`. What its tags mean:
     with an empty `code_stub`, cuts the region, and what is left is the stub:
     the same on its own release of such a cell. The solved notebook loses the
     stub and the two marker lines. `### BEGIN HIDDEN TESTS` works in check cells.
-    On the site a check's code is folded away; its verdict shows.
+    A check is one call, in three lines at most, of the exercise's own number:
+    `check("2.1", answer)`. Its code is in `src/spmd_exercises/ch02.py`.
 
 `differs-with-jax`
     The output is another one on another JAX, and the text below says what differs.
@@ -32,6 +33,7 @@ Any other tag (`hide-input`, `claim-3`, ...) is kept as it is. Markdown must be
 what plain Jupyter and Colab can show: no directives, no roles, no targets.
 """
 
+import ast
 import copy
 import hashlib
 import re
@@ -159,8 +161,6 @@ def _parse(master: Path, book: Book):
         elif graded:
             cell.id = graded["grade_id"]
             cell.metadata["nbgrader"] = nbformat.from_dict(graded)
-            if "spmd.exercise" in cell.source and "hide-input" not in tags:
-                cell.metadata["tags"] = [*tags, "hide-input"]
             _note_exercise(graded, exercises, at)
         else:
             cell.id = _content_id(cell, chapter, used)
@@ -249,6 +249,21 @@ def _require_good_code(cell, graded: dict | None, at: str) -> None:
         raise BookError(f"{at}: a cell tagged exercise, and only it, has {BEGIN!r}")
     if solution:
         _without_stubs(lines, at)
+    elif graded is not None:
+        _require_one_check(cell.source, graded["grade_id"], at)
+
+
+def _require_one_check(source: str, grade_id: str, at: str) -> None:
+    """A check is one line; what an instructor hides below it is free."""
+    chapter, exercise = re.findall(r"\d+", grade_id)
+    number = f"{int(chapter)}.{exercise}"
+    shown = source.partition("### BEGIN HIDDEN TESTS")[0].strip()
+    call = re.match(rf'check\("{re.escape(number)}", ', shown)
+    if not call or shown.count("\n") > 2 or len(ast.parse(shown).body) != 1:
+        raise BookError(
+            f"{at}: a check is one call, in three lines at most: write"
+            f' `check("{number}", answer)`, and its code in src/spmd_exercises/'
+        )
 
 
 def _without_stubs(lines: list[str], at: str = "") -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import escape
 
 from .._core.words import table
+from .._errors import CheckFailed
 from .fields import CHECKS, placeholders, readable
 from .read import OWN, Raised, frame_line, one_line, read_text
 from .rules.rule import Rule
@@ -155,16 +156,23 @@ def _explain_text(text: object) -> Explanation:
 
 def _explain_exception(error: BaseException) -> Explanation:
     for one in _chain(error):
-        if is_own(one):
+        if explains_itself(one):
             return _own_words(type(one).__name__, _message(one))
-        explanation = _explain(_read(one))
+        explanation = None if _is_own(one) else _explain(_read(one))
         if explanation:
             return explanation
+    if _is_own(error):
+        return _own_words(type(error).__name__, _message(error))
     return _not_known(type(error).__name__, _message(error))
 
 
-def is_own(error: BaseException) -> bool:
-    """Whether an error is of this package, and so explains itself."""
+def explains_itself(error: BaseException) -> bool:
+    """Whether an error is of this package, and not about one that an answer raised."""
+    of_an_answer = isinstance(error, CheckFailed) and error.__cause__ is not None
+    return _is_own(error) and not of_an_answer
+
+
+def _is_own(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] == OWN_PACKAGE
 
 

@@ -3,7 +3,7 @@
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from .explain import explain, is_own
+from .explain import explain, explains_itself
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
@@ -43,7 +43,7 @@ def _after_cell(result: "ExecutionResult") -> None:
         error = result.error_in_exec
         if not isinstance(error, Exception) or isinstance(error, SyntaxError):
             return
-        if is_own(error) or _is_expected():
+        if explains_itself(error) or _is_expected():
             return
         explanation = explain(error)
         if explanation.known:
