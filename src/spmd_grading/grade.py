@@ -105,6 +105,7 @@ def grade(
             row = Row(name, None, of, "not reached", f"not reached: {why}")
         else:
             points = of if verdict.verdict == "right" else 0
+            points = None if verdict.verdict == "not judged" else points
             row = Row(name, points, of, verdict.verdict, verdict.words, verdict.seconds)
         rows.append(dataclasses.replace(row, extra=is_extra))
     return Result(

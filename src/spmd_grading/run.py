@@ -1,6 +1,8 @@
 """Runs the cells of one submission in a process of its own, and keeps the verdicts."""
 
+import ast
 import dataclasses
+import secrets
 import time
 from collections.abc import Sequence
 
@@ -8,12 +10,14 @@ from .plan import Plan, Step
 from .process import Ended, Limits, Message, OutOfTime, Process
 
 _RESTARTS = 5  # of a submission whose cells end the process
+_FAILS = "raise AssertionError({!r})"
+_NOT_JUDGED = "NOT JUDGED: what runs the checks was changed; a person has to look"
 _FORGED = "something was written to the grader's channel: it was ignored"
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """The judgment of one exercise. `verdict`: right, wrong, open, stopped."""
+    """The judgment of one exercise: right, wrong, open, stopped, not judged."""
 
     verdict: str
     words: str
@@ -96,6 +100,12 @@ class _Player:
                 continue
             self.at = i
             self.theirs |= step.kind == "own"
+            if (
+                step.kind == "check"
+                and self.theirs
+                and not self._can_fail(process, step)
+            ):
+                continue
             begin = time.monotonic()
             answer, in_time = process.ask(step, self.limits.cell_s, self.end)
             if not in_time:
@@ -106,6 +116,26 @@ class _Player:
                 self._note_error(step, answer["error"])
             if self.ran.problem:
                 return
+
+    def _can_fail(self, process: Process, step: Step) -> bool:
+        """Whether what must be judged wrong is, before a check is believed.
+
+        That is a bare failure with a random word, and the check itself, handed things
+        that are no answer to anything.
+        """
+        word = secrets.token_hex(8)
+        must_fail = [dataclasses.replace(step, source=_FAILS.format(word), title=word)]
+        if not step.title:
+            must_fail.append(dataclasses.replace(step, source=_of_nothing(step.source)))
+        for canary, words in zip(must_fail, (word, ""), strict=False):
+            answer, _ = process.ask(canary, self.limits.cell_s, self.end)
+            self._note_changed(step, answer)
+            judged = (answer.get("verdict"), words in str(answer.get("words")))
+            if judged != ("wrong", True):
+                self.ran.verdicts[step.number] = Verdict("not judged", _NOT_JUDGED)
+                self.ran.notes.append(f"{step.number}: a check that must fail did not")
+                return False
+        return True
 
     def _note_error(self, step: Step, error: str) -> None:
         if step.number:
@@ -129,7 +159,10 @@ class _Player:
             words += f"\nIts answer cell had raised {raised}"
         verdict = Verdict(str(answer["verdict"]), words, seconds)
         self.ran.verdicts[step.number] = verdict
-        if answer["changed"]:
+        self._note_changed(step, answer)
+
+    def _note_changed(self, step: Step, answer: Message) -> None:
+        if answer.get("changed"):
             names = ", ".join(f"`{name}`" for name in answer["changed"])
             self.ran.notes.append(
                 f"{step.number}: {names} had been given another meaning, the check "
@@ -145,3 +178,10 @@ class _Player:
             self.ran.verdicts[step.number] = Verdict("stopped", f"{step.where} {why}")
         else:
             self.ran.notes.append(f"{step.where} {why}; it was left out")
+
+
+def _of_nothing(check: str) -> str:
+    """The line of a check, with `object()` in place of each answer."""
+    call = next(n for n in ast.walk(ast.parse(check)) if isinstance(n, ast.Call))
+    nothing = ["object()"] * (len(call.args) - 1)
+    return f"check({', '.join([ast.unparse(call.args[0]), *nothing])})"

@@ -5,6 +5,7 @@ Only functions and classes are sealed: a module may change its own data.
 """
 
 import builtins
+import importlib
 import sys
 import types
 from collections.abc import Iterable
@@ -13,7 +14,14 @@ from typing import Any
 from .block import global_names
 
 _PUBLIC = ("jax", "numpy", "flax", "optax")
+# Of Python's own library what checks, and what runs them, use.
+_LIBRARY = ("ast", "collections", "contextlib", "dataclasses", "functools", "importlib")
+_LIBRARY += ("inspect", "itertools", "json", "math", "numbers", "operator", "os")
+_LIBRARY += ("random", "re", "sys", "threading", "time", "traceback", "types")
 _NOTHING = object()
+# What Python itself sets on a class later than when it is made.
+_BY_PYTHON = {"__abstractmethods__", "_abc_impl", "__annotations_cache__"}
+_BY_PYTHON |= {"__annotations__", "__static_attributes__", "__annotate_func__"}
 _OWN = ("spmd_helpers", "spmd_exercises", "spmd_grading")
 
 
@@ -28,7 +36,10 @@ class Seal:
         self._modules: dict[str, types.ModuleType] = {}
         self._attributes: list[tuple[str, types.ModuleType | type, str, object]] = []
         self._codes: list[tuple[str, types.FunctionType, Code]] = []
+        self._own: list[tuple[str, type, set[str]]] = []  # class -> its attributes
         self._add(builtins)
+        for name in _LIBRARY:
+            self._add(importlib.import_module(name))
 
     def take(self) -> None:
         """Seal the modules that were loaded since; call it before students' code."""
@@ -48,6 +59,7 @@ class Seal:
             where = f"{module.__name__}.{name}"
             self._attributes.append((where, module, name, value))
             if own and isinstance(value, type) and value.__module__ == module.__name__:
+                self._own.append((where, value, set(vars(value))))
                 for inner, method in list(vars(value).items()):
                     if isinstance(method, types.FunctionType | property | classmethod):
                         named = f"{where}.{inner}"
@@ -71,6 +83,10 @@ class Seal:
             if vars(owner).get(name, _NOTHING) is not value:
                 setattr(owner, name, value)
                 changed.append(where)
+        for where, owner, names in self._own:
+            for name in set(vars(owner)) - names - _BY_PYTHON:
+                delattr(owner, name)
+                changed.append(f"{where}.{name}")
         for where, function, code in self._codes:
             if code_of(function) != code:
                 put_code(function, code)

@@ -714,6 +714,116 @@ def test_an_answer_that_changes_what_judges_it_is_not_right(graded, name):
         assert "another meaning" in "\n".join(result.notes)
 
 
+TRICKS = {  # answers that are wrong, and what they do to what judges them
+    "the object's own": """
+import gc
+for o in gc.get_objects():
+    if type(o).__name__ == "_Grader":
+        o.do_check = lambda order: {"verdict": "right", "words": "", "changed": []}""",
+    "the class's": """
+import spmd_grading.child as child
+right = {"verdict": "right", "words": "", "changed": []}
+child._Grader.do_check = lambda self, order: right""",
+    "a frame's": """
+import sys
+f = sys._getframe()
+while f and "grader" not in f.f_locals:
+    f = f.f_back
+grader = f.f_locals["grader"]
+type(grader).do = lambda self, order: {"verdict": "right", "words": "", "changed": []}""",
+    "the pipe": """
+import sys, json, os
+f = sys._getframe()
+while f and "be_a_submission" != f.f_code.co_name:
+    f = f.f_back
+L = f.f_locals
+incoming, answers = L["incoming"].fileno(), L["answers"]
+def serve(self, order):
+    word, buffer = order["word"], b""
+    while True:
+        right = {"verdict": "right", "words": "", "changed": [], "word": word}
+        os.write(answers, json.dumps(right).encode() + b"\\n")
+        while b"\\n" not in buffer:
+            more = os.read(incoming, 2**16)
+            if not more:
+                os._exit(0)
+            buffer += more
+        line, _, buffer = buffer.partition(b"\\n")
+        word = json.loads(line)["word"]
+type(L["grader"]).do_check = serve""",
+    "the record": """
+import spmd_grading.child as child
+def judged(self, number, *answers):
+    self.right.add(number)
+child._Recorder.__call__ = judged""",
+    "a new attribute": """
+import spmd_grading.child as child
+class Everything(set):
+    def __contains__(self, one):
+        return True
+child._Recorder.right = property(lambda self: Everything(), lambda self, value: None)""",
+    "what raises": """
+from spmd_exercises import CheckFailed
+def new(cls, *words):
+    raise SystemExit
+CheckFailed.__new__ = new""",
+    "reading the check": """
+import ast
+ast.parse = lambda *given, **more: ast.Module([], [])""",
+    "json": """
+import json
+real = json.dumps
+def dumps(answer, **more):
+    if isinstance(answer, dict) and "verdict" in answer:
+        answer = answer | {"verdict": "right"}
+    return real(answer, **more)
+json.dumps = dumps""",
+    "a signal": """
+import signal
+def stop(number, frame):
+    while frame and frame.f_code.co_filename != "<check>":
+        frame = frame.f_back
+    if frame:
+        raise SystemExit(0)
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)""",
+    "a thread": """
+import threading, time
+import spmd_exercises._check as module
+def go():
+    right = module.Verdict("right", "")
+    while True:
+        module.Verdict = lambda *given: right
+        time.sleep(0)
+threading.Thread(target=go, daemon=True).start()""",
+    "equal to all": """
+class Any(int):
+    __eq__ = lambda self, other: True
+    __ne__ = __lt__ = __gt__ = __ge__ = lambda self, other: False
+    __hash__ = int.__hash__
+a, b = Any(40), Any(1)""",
+}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_no_trick_scores(graded, name):
+    tricked = "a = 40" + TRICKS[name]
+    result = graded({1: tricked, 2: WRONG[2], 3: "b = globals().get('b', 1)"})
+    if name == "equal to all":  # 90.1 is about a number, and takes any that is one
+        assert verdicts(result)[1:] == ["wrong", "wrong"]
+        return
+    assert "right" not in verdicts(result), table([result])
+    assert result.points == 0
+
+
+def test_a_process_that_answers_right_to_all_is_not_graded(graded):
+    result = graded({1: "a = 40" + TRICKS["the pipe"], 2: WRONG[2], 3: WRONG[3]})
+    assert "not judged" in verdicts(result)
+    assert not result.graded
+    assert "a check that must fail did not" in "\n".join(result.notes)
+    assert "NOT ALL GRADED" in table([result])
+
+
 def test_the_authors_own_names_are_theirs_again_after_a_check(graded):
     own = "a, limit = 4, 'mine'"
     result = graded(answered(e1=own, e3="b = 'done' if limit == 'mine' else limit"))
