@@ -104,8 +104,7 @@ def grade(
             why = ran.problem or "the submission was over before it: see the notes"
             row = Row(name, None, of, "not reached", f"not reached: {why}")
         else:
-            points = of if verdict.verdict == "right" else 0
-            points = None if verdict.verdict == "not judged" else points
+            points = {"right": of, "not judged": None}.get(verdict.verdict, 0)
             row = Row(name, points, of, verdict.verdict, verdict.words, verdict.seconds)
         rows.append(dataclasses.replace(row, extra=is_extra))
     return Result(

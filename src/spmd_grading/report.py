@@ -15,7 +15,6 @@ _UNPRINTABLE = re.compile(
     r"\ue000-\ufffd\U00010000-\U0010ffff]"  # nor what turns a line around
 )
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_NOT_GRADED = ("not found", "not reached")
 
 ISOLATION = (
     "This ran the submissions' code as you, on this machine. Isolated: time, memory, "

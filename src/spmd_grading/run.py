@@ -100,11 +100,8 @@ class _Player:
                 continue
             self.at = i
             self.theirs |= step.kind == "own"
-            if (
-                step.kind == "check"
-                and self.theirs
-                and not self._can_fail(process, step)
-            ):
+            believed = step.kind != "check" or not self.theirs
+            if not believed and not self._can_fail(process, step):
                 continue
             begin = time.monotonic()
             answer, in_time = process.ask(step, self.limits.cell_s, self.end)

@@ -15,9 +15,11 @@ from .block import global_names
 
 _PUBLIC = ("jax", "numpy", "flax", "optax")
 # Of Python's own library what checks, and what runs them, use.
-_LIBRARY = ("ast", "collections", "contextlib", "dataclasses", "functools", "importlib")
-_LIBRARY += ("inspect", "itertools", "json", "math", "numbers", "operator", "os")
-_LIBRARY += ("random", "re", "sys", "threading", "time", "traceback", "types")
+_LIBRARY = (
+    *("ast", "collections", "contextlib", "dataclasses", "functools", "importlib"),
+    *("inspect", "itertools", "json", "math", "numbers", "operator", "os", "random"),
+    *("re", "sys", "threading", "time", "traceback", "types"),
+)
 _NOTHING = object()
 # What Python itself sets on a class later than when it is made.
 _BY_PYTHON = {"__abstractmethods__", "_abc_impl", "__annotations_cache__"}

@@ -730,7 +730,8 @@ f = sys._getframe()
 while f and "grader" not in f.f_locals:
     f = f.f_back
 grader = f.f_locals["grader"]
-type(grader).do = lambda self, order: {"verdict": "right", "words": "", "changed": []}""",
+right = {"verdict": "right", "words": "", "changed": []}
+type(grader).do = lambda self, order: right""",
     "the pipe": """
 import sys, json, os
 f = sys._getframe()
@@ -761,7 +762,8 @@ import spmd_grading.child as child
 class Everything(set):
     def __contains__(self, one):
         return True
-child._Recorder.right = property(lambda self: Everything(), lambda self, value: None)""",
+nothing = lambda self, value: None
+child._Recorder.right = property(lambda self: Everything(), nothing)""",
     "what raises": """
 from spmd_exercises import CheckFailed
 def new(cls, *words):
