@@ -20,8 +20,8 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import spmd_exercises
 import spmd_helpers as spmd
+from spmd_exercises import check
 from tests.book.chapters import grade_id, read, run
 
 
@@ -52,7 +52,7 @@ def imports() -> dict[str, Any]:
     return {
         "__name__": "__main__",
         "spmd": spmd,
-        "check": spmd_exercises.check,
+        "check": check,
         "jax": jax,
         "jnp": jnp,
         "np": np,
@@ -100,6 +100,13 @@ class AnswersAreJudged:
     def test_the_untouched_stub_is_open(self, number, judge, capsys):
         judge(number, judge.cells[number].stub)
         assert capsys.readouterr().out.startswith(f"Exercise {number} is open:")
+
+    def test_things_that_are_no_answer_are_wrong(self, number, judge):
+        """The grader hands them over before it believes a check."""
+        takes = judge.cells[number].check.count(",")
+        for thing in (object(), None, float("nan"), "no answer", [], lambda: None):
+            verdict = check.judge(number, (thing,) * takes, judge.given)
+            assert verdict.kind == "wrong", f"{thing!r} is {verdict.kind}"
 
     def test_another_right_answer_passes(self, number, right, judge, capsys):
         judge(number, judge.answers[number].right[right])
