@@ -1,6 +1,7 @@
 """The two wheels: a learner's without grading, and an instructor's beside it."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -76,7 +77,11 @@ def test_they_work_beside_each_other_where_nothing_else_is(wheels, tmp_path):
 
     def run(*command: object) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [python, *command], cwd=tmp_path, capture_output=True, text=True
+            [python, *command],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tests" / "own_exercises")},
+            capture_output=True,
+            text=True,
         )
 
     def install(name: str) -> None:
