@@ -6,8 +6,13 @@ chapter that compiles for a pod with 64.
 
 import os
 import signal
+import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Not in the home directory, which may be missing or read-only.
+for name, folder in (("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
+    os.environ.setdefault(name, os.path.join(sys.prefix, folder))
+    os.makedirs(os.environ[name], exist_ok=True)
 
 import jax
 

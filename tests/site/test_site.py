@@ -383,9 +383,10 @@ def test_wide_prose_is_seen(over_http):
 def test_a_page_that_jumps_is_seen(browser, tmp_path):
     (tmp_path / "x.html").write_text(
         "<title>x</title><div id=a></div><p>" + "words " * 500 + "</p><script>"
-        "setTimeout(() => { a.style.height = '400px' }, 30)</script>"
+        "const jump = () => { a.style.height = '400px' };"
+        "requestAnimationFrame(() => setTimeout(jump, 100))</script>"  # once painted
     )
     with reading(browser, tmp_path.as_uri() + "/") as reader:
         page = reader.go("x.html")
-        page.wait_for_timeout(150)
+        page.wait_for_function("document.getElementById('a').offsetHeight == 400")
         assert page.evaluate(SHIFT) > 0.02
