@@ -11,7 +11,7 @@ import sys
 os.environ["JAX_PLATFORMS"] = "cpu"
 # Not in the home directory, which may be missing or read-only.
 for name, folder in (("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
-    os.environ.setdefault(name, os.path.join(sys.prefix, folder))
+    os.environ[name] = os.environ.get(name) or os.path.join(sys.prefix, folder)
     os.makedirs(os.environ[name], exist_ok=True)
 
 import jax
