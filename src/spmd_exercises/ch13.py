@@ -380,7 +380,8 @@ def check_13_5(mean_loss: Callable[..., Any]) -> None:
     """A mean over all rows: equal batches, no waiting, and one fetch."""
     for seed, (count, size, axes) in enumerate([(37, 16, (4, 2)), (24, 8, (8, 1))]):
         mesh = make_mesh(data=axes[0], model=axes[1])
-        rows, factor = normal(seed, count, 5), np.random.default_rng().uniform(2, 9)
+        rows = normal(seed, count, 5)
+        factor = _factor(rows, size)
         score = _Score(mesh, size, factor, -(-count // size))
         with next_thought(f"({count} rows in batches of {size} on {axes})"):
             began = time.monotonic()
@@ -397,6 +398,17 @@ def check_13_5(mean_loss: Callable[..., Any]) -> None:
             ):
                 spmd.assert_close({"mean": got}, {"mean": mean}, rtol=1e-4)
             _require_no_waiting(mean_loss, score, rows, patience)
+
+
+def _factor(rows: Floats, size: int) -> float:
+    """A random factor of the losses at which sums in half precision are off."""
+    rng, losses = np.random.default_rng(), (rows.astype(np.float64) ** 2).sum(axis=1)
+    parts = [losses[at : at + size].sum() for at in range(0, len(rows), size)]
+    while True:
+        factor = float(rng.uniform(2, 9))
+        half = sum(np.array([factor * part for part in parts], np.float16))
+        if abs(float(half) / (factor * losses.sum()) - 1) > 2e-4:
+            return factor
 
 
 class _Score:

@@ -12,6 +12,16 @@ def _chapter(module) -> str:
     return re.fullmatch(r".*test_ch(\d\d)", module.__name__)[1]
 
 
+# In the short tier: enough of each exercise to see a check break.
+IN_SHORT = {"right": 2, "wrong": 3}
+LONG = pytest.mark.long("answers to an exercise beyond two right and three wrong ones")
+
+
+def _tier(number: str, index: int, kind: str):
+    marks = LONG if index >= IN_SHORT[kind] else ()
+    return pytest.param(number, index, marks=marks)
+
+
 def pytest_generate_tests(metafunc):
     if metafunc.cls is None or not issubclass(metafunc.cls, AnswersAreJudged):
         return
@@ -23,7 +33,7 @@ def pytest_generate_tests(metafunc):
     for kind in kinds:
         answers = metafunc.module.ANSWERS
         given = {n: getattr(answers[n], kind) if n in answers else () for n in numbers}
-        cases = [(n, i) for n in numbers for i in range(len(given[n]))]
+        cases = [_tier(n, i, kind) for n in numbers for i in range(len(given[n]))]
     metafunc.parametrize(("number", *kinds), cases)
 
 
