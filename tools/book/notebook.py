@@ -258,7 +258,7 @@ def _require_one_check(source: str, grade_id: str, at: str) -> None:
     chapter, exercise = re.findall(r"\d+", grade_id)
     number = f"{int(chapter)}.{exercise}"
     shown = source.partition("### BEGIN HIDDEN TESTS")[0].strip()
-    call = re.match(rf'check\("{re.escape(number)}", ', shown)
+    call = re.match(rf'check\(\s*"{re.escape(number)}", ', shown)
     if not call or shown.count("\n") > 2 or len(ast.parse(shown).body) != 1:
         raise BookError(
             f"{at}: a check is one call, in three lines at most: write"
