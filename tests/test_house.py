@@ -16,7 +16,8 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "spmd_helpers"
 
-SOURCES = (PACKAGE, ROOT / "src" / "spmd_grading")
+SOURCES = (PACKAGE, ROOT / "src" / "spmd_exercises", ROOT / "src" / "spmd_grading")
+OWN = ("spmd_helpers.", "spmd_exercises.", "spmd_grading.")
 # At the top of a file of spmd_helpers there is the standard library only. These also
 # import a library inside of functions, where it is needed; all others import none.
 LIBRARIES = {
@@ -93,8 +94,7 @@ def private_names(tree: ast.AST) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and node.module
         for alias in node.names
-        if alias.name.startswith("_")
-        and (node.level or node.module.startswith(("spmd_helpers.", "spmd_grading.")))
+        if alias.name.startswith("_") and (node.level or node.module.startswith(OWN))
     ]
 
 
@@ -139,7 +139,8 @@ TURNED = {
     "up": ("_core/words.py", "from .._drawing.draw import draw", "Wings of"),
     "sideways": ("_matmul/rule.py", "from .._memory.memory import memory", "Wings of"),
     "up in a wing": ("_hlo/parser.py", "from .work import work", "Readers of"),
-    "to grading": ("_errors.py", "import spmd_grading.plan", "Grading may know"),
+    "to grading": ("_errors.py", "import spmd_grading.plan", "Grading knows"),
+    "to exercises": ("_errors.py", "import spmd_exercises.ch06", "Grading knows"),
 }
 
 

@@ -16,7 +16,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp  # type: ignore[import-untyped]  # it has no types
+import orbax.checkpoint as ocp
 from IPython.utils.capture import capture_output
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
