@@ -9,15 +9,16 @@ import signal
 import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
-# Not in the home directory, which may be missing or read-only.
-for name, folder in (("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
-    os.environ[name] = os.environ.get(name) or os.path.join(sys.prefix, folder)
-    os.makedirs(os.environ[name], exist_ok=True)
 
 import jax
 
 # A background job starts with SIGINT ignored, as do its children. Tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Not in the home directory, which may be missing or read-only.
+for name, folder in (("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
+    os.environ[name] = os.environ.get(name) or os.path.join(sys.prefix, folder)
+    os.makedirs(os.environ[name], exist_ok=True)
 
 # What a course folder gets: nbgrader runs it, there.
 collect_ignore = ["src/spmd_grading/course_folder"]
