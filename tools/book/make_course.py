@@ -20,12 +20,23 @@ from tools.book.notebook import source_notebook
 
 
 def sources(book: Book, chapters: list[str]) -> dict[str, str]:
-    """The notebooks of these chapters, of all if there are none, with solutions."""
-    known = {master.name[:2]: master for master in book.masters}
+    """The notebooks of these chapters, of all that have exercises if none is named.
+
+    They have stubs, solutions, and the marks around them.
+
+    Raises:
+        BookError: when there is no such chapter, or no exercise in it.
+    """
+    known = {
+        master.name[:2]: master
+        for master in book.masters
+        if "[exercise-" in master.read_text("utf8")
+    }
     unknown = sorted(set(chapters) - set(known))
     if unknown:
         raise BookError(
-            f"no chapter {', '.join(unknown)}; write two digits: {', '.join(known)}"
+            f"no chapter {', '.join(unknown)} with exercises; write two digits: "
+            f"{', '.join(known)}"
         )
     texts = {}
     for number in sorted(set(chapters or known)):
