@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterator
@@ -70,7 +71,7 @@ def number(answer: object, name: str = "") -> float:
         answer = plain()
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         called = f"{name}: " if name else ""
-        raise CheckFailed(f"{called}{short(answer)} is not a number")
+        raise CheckFailed(f"{called}{short(answer)} is no number")
     return float(answer)
 
 
@@ -93,10 +94,7 @@ def redundancy(report: XRay) -> float:
         CheckFailed: when the program does work that can't be counted.
     """
     if report.redundancy is None:
-        raise CheckFailed(
-            "the program does work that the X-ray can't count: is it made of ordinary"
-            " JAX operations?"
-        )
+        raise CheckFailed("the program does work that the X-ray can't count")
     return report.redundancy
 
 
@@ -129,13 +127,13 @@ def require_own_buffers(**trees: object) -> None:
             continue
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if leaf.is_deleted():
-            raise CheckFailed(f"{name} is already deleted: did a call donate it?")
+            raise CheckFailed(f"{name} is deleted already: did a call donate it?")
         for buffer in _buffers(leaf):
             other = owners.setdefault(buffer, name)
             if other != name:
                 raise CheckFailed(
-                    f"{other} and {name} share one buffer, and a step that donates"
-                    " both can't run: which of them needs a copy of its own?"
+                    f"{other} and {name} use one buffer, and a step that donates both"
+                    " can't run: which of them needs a copy of its own?"
                 )
 
 
@@ -157,7 +155,9 @@ def compiled(function: Callable[..., Any], *args: Any) -> jax.stages.Compiled:
     """
     if isinstance(function, jax.stages.Compiled):
         return function
-    jitted: Any = function if hasattr(function, "lower") else jax.jit(function)
+    # A bound method has the `lower` of its function, which does not get the object.
+    ready = hasattr(function, "lower") and not inspect.ismethod(function)
+    jitted: Any = function if ready else jax.jit(function)
     program: jax.stages.Compiled = jitted.lower(*args).compile()
     return program
 
@@ -171,7 +171,7 @@ def word(answer: object, name: str, words: tuple[str, ...]) -> str:
     text = answer.strip().lower() if isinstance(answer, str) else None
     if text not in words:
         wanted = ", ".join(f'"{one}"' for one in words)
-        raise CheckFailed(f"{name} is {short(answer)}, which is not one of {wanted}")
+        raise CheckFailed(f"{name} is {short(answer)}, which is none of {wanted}")
     return text
 
 
@@ -183,8 +183,7 @@ def next_thought(question: str) -> Iterator[None]:
     except CheckFailed as error:
         words = str(error).rstrip(".")
         end = "" if words.endswith("?") else "."
-        gap = "\n" if "\n" in words else " "
-        raise CheckFailed(f"{words}{end}{gap}{question}") from None
+        raise CheckFailed(f"{words}{end} {question}") from None
 
 
 def require_function(answer: object, name: str) -> None:
@@ -194,7 +193,7 @@ def require_function(answer: object, name: str) -> None:
         CheckFailed: for anything else.
     """
     if not callable(answer):
-        raise CheckFailed(f"{name} is {short(answer)}, but has to be a function")
+        raise CheckFailed(f"{name} is {short(answer)}, and has to be a function")
 
 
 def short(value: object) -> str:
@@ -206,14 +205,6 @@ def short(value: object) -> str:
     of_shape = f" of shape {shape}" if isinstance(shape, tuple) else ""
     kind = "jax.Array" if isinstance(value, jax.Array) else type(value).__name__
     return f"a value of type {kind}{of_shape}"
-
-
-def kind_of(value: object) -> str:
-    """The type of a value in a message: "None", "a tuple" or "an int"."""
-    if value is None:
-        return "None"
-    name = type(value).__name__
-    return f"an {name}" if name == "ndarray" or name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def device_count() -> int:
@@ -235,9 +226,7 @@ def dimensions(answer: object, name: str) -> tuple[float, ...]:
     if isinstance(answer, tuple | list | np.ndarray | jax.Array):
         with contextlib.suppress(CheckFailed, TypeError):  # a number has no entries
             return tuple(number(entry) for entry in answer)
-    raise CheckFailed(
-        f"{name}: {short(answer)} is not a shape: write a tuple of numbers"
-    )
+    raise CheckFailed(f"{name}: {short(answer)} is no shape: write a tuple of numbers")
 
 
 def unpack(answer: object, *names: str) -> tuple[Any, ...]:
@@ -253,11 +242,10 @@ def unpack(answer: object, *names: str) -> tuple[Any, ...]:
     elif isinstance(answer, jax.Array | np.ndarray):
         came = "one array"
     else:
-        came = kind_of(answer)
+        came = "None" if answer is None else f"a {type(answer).__name__}"
     hint = " Is a `return` missing?" if answer is None else ""
     raise CheckFailed(
-        f"your function returned {came}, but a tuple ({', '.join(names)}) is"
-        f" expected.{hint}"
+        f"{came} came back, and a tuple ({', '.join(names)}) is wanted.{hint}"
     )
 
 
@@ -271,8 +259,7 @@ def trying(what: str) -> Iterator[None]:
     try:
         yield
     except CheckFailed as error:
-        gap = "\n" if "\n" in str(error) else " "
-        raise CheckFailed(f"{what}:{gap}{error}") from None
+        raise CheckFailed(f"{what}: {error}") from None
 
 
 def quick() -> dict[str, Any] | None:

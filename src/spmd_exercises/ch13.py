@@ -26,7 +26,6 @@ from spmd_helpers import CheckFailed
 
 from ._setting import (
     Floats,
-    kind_of,
     make_mesh,
     next_thought,
     normal,
@@ -77,22 +76,22 @@ def _require_repeats(
         epoch, at = divmod(step, steps)
         before = epochs[epoch][at * rows : (at + 1) * rows]
         if not np.array_equal(give(step, where), before):
-            words = "" if where is mesh else " on a different mesh"
+            words = "" if where is mesh else " on another mesh"
             raise CheckFailed(
-                f"step {step} gives different rows when it is called again{words}."
-                " What besides the step determines them?"
+                f"step {step} gives other rows when it is called again{words}. What"
+                " besides the step decides about them?"
             )
 
 
 def _require_batch(batch: Any, shape: tuple[int, int], mesh: Mesh) -> None:
     if not isinstance(batch, jax.Array):
-        raise CheckFailed(f"a batch is {kind_of(batch)}, not a jax.Array")
+        raise CheckFailed(f"a batch is a {type(batch).__name__}, not a jax.Array")
     if batch.shape != shape or batch.dtype != np.int32:
         raise CheckFailed(
-            f"a batch is {batch.dtype}{list(batch.shape)}, but must be"
-            f" int32{list(shape)}, like the tokens"
+            f"a batch is {batch.dtype}{list(batch.shape)}, and must be"
+            f" int32{list(shape)}, as the tokens are"
         )
-    with next_thought("With which mesh and which spec is the batch placed?"):
+    with next_thought("Which mesh and which spec is the batch placed by?"):
         spmd.assert_sharding({"batch": batch}, P("data"), mesh)
 
 
@@ -100,12 +99,11 @@ def _require_windows(seen: Any, size: int, epoch: int) -> None:
     """The rows of an epoch are windows of the tokens, each at most once."""
     if ((seen[:, 0] - 7) % size).any() or (np.diff(seen, axis=1) != 1).any():
         raise CheckFailed(
-            f"in epoch {epoch} a row is not one of the windows. At which tokens do the"
-            " windows begin?"
+            f"in epoch {epoch} a row is not one of the windows. Where do they begin?"
         )
     if len(set(seen[:, 0].tolist())) < len(seen):
         raise CheckFailed(
-            f"a window occurs twice in epoch {epoch}. Do all steps of an epoch use the"
+            f"a window comes twice in epoch {epoch}. Do all steps of an epoch use the"
             " same order?"
         )
 
@@ -115,20 +113,20 @@ def _require_orders(orders: list[list[int]], rows: int) -> None:
     follows = [set(itertools.pairwise(order)) for order in orders]
     at_step = [{(w, i // rows) for i, w in enumerate(order)} for order in orders]
     for what, pairs in {
-        "are followed by the same window": follows,
-        "are in the same step": at_step,
+        "have the same one after them": follows,
+        "come in the same step": at_step,
     }.items():
         for i, j in itertools.combinations(range(len(pairs)), 2):
             alike = len(pairs[i] & pairs[j]) / len(orders[0])
             if alike >= 0.5:
                 raise CheckFailed(
-                    f"in epochs {_EPOCHS[i]} and {_EPOCHS[j]}, {alike:.0%} of the"
-                    f" windows {what}: this is not a new order. What does the order"
+                    f"in epochs {_EPOCHS[i]} and {_EPOCHS[j]} {alike:.0%} of the"
+                    f" windows {what}: not another order. What does the order"
                     " depend on?"
                 )
     if orders[0] == sorted(orders[0]):
         raise CheckFailed(
-            "the first epoch is not shuffled: its windows are in the order of the text"
+            "the first epoch is not shuffled: its windows come in the order of the text"
         )
 
 
@@ -147,8 +145,8 @@ def check_13_2(a: object, b: object, c: object, d: object) -> None:
     for (name, value), answer in zip(wanted.items(), (a, b, c), strict=True):
         if number(answer, name) != value:
             raise CheckFailed(
-                f"{name} is {answer}: {questions[name]} And how many float32 arrays"
-                " does training store for each parameter?"
+                f"{name} is {answer}: {questions[name]} And how many float32 arrays are"
+                " there for each parameter?"
             )
     meshes = [(8, 1), (4, 2), (2, 4), (1, 8)]
     sizes = {axes: _stored(list(_WEIGHTS), *axes) for axes in meshes}
@@ -157,8 +155,8 @@ def check_13_2(a: object, b: object, c: object, d: object) -> None:
     pair = tuple(number(entry, "d") for entry in d)
     if pair != min(sizes, key=lambda axes: sizes[axes]):
         raise CheckFailed(
-            f"d is {d}, which is not the mesh with the fewest bytes. Arrays sharded"
-            " along both axes take an eighth on all four meshes: which arrays do not?"
+            f"d is {d}, not the mesh with the least. What is sharded along both axes is"
+            " an eighth on all four meshes; what is not?"
         )
 
 
@@ -200,8 +198,8 @@ def check_13_3(make: Callable[..., Any]) -> None:
             state = make(init, key, places)
         if not traced or not all(traced):
             raise CheckFailed(
-                "init ran outside jit, so one device made each array at full size."
-                " Which function has to be compiled?"
+                "init ran outside of jit, so one device made each array in full. Which"
+                " function has to be compiled?"
             )
         with next_thought(f"(w is {list(shape)} on {dict(mesh.shape)})"):
             _require_state(state, init(key), specs, mesh)
@@ -210,9 +208,9 @@ def check_13_3(make: Callable[..., Any]) -> None:
         peak, total = spmd.xray(program, key).peak_memory, spmd.memory(state)
         if peak is not None and 2 * peak > total.total_bytes:
             raise CheckFailed(
-                f"the peak is {peak:,} bytes per device, but the state has only"
-                f" {total.total_bytes:,} bytes in total. Does the function that makes"
-                " it know the sharding of each array?"
+                f"{peak:,} bytes at the peak of a device, and the state has"
+                f" {total.total_bytes:,} in all. Does the function that makes it know"
+                " where each array goes?"
             )
 
 
@@ -221,19 +219,18 @@ def _require_state(state: Any, params: Any, specs: dict[str, P], mesh: Mesh) -> 
     if not isinstance(state, dict) or {*state} != {"params", "mu", "nu"}:
         names = f" with {[*state]}" if isinstance(state, dict) else ""
         raise CheckFailed(
-            f"make returned {kind_of(state)}{names}, but a dict with params, mu and nu"
-            " is expected"
+            f"make returned a {type(state).__name__}{names}, and a dict with params, mu"
+            " and nu is wanted"
         )
     zeros = jax.tree.map(np.zeros_like, params)
-    with next_thought("Are the params those of init(key), in its dtype?"):
-        spmd.assert_close(state, {"params": params, "mu": zeros, "nu": zeros})
+    spmd.assert_close(state, {"params": params, "mu": zeros, "nu": zeros})
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if getattr(leaf, "dtype", None) != np.float32:
             raise CheckFailed(
-                f"{jax.tree_util.keystr(path)} is {getattr(leaf, 'dtype', leaf)}, but"
-                " init makes float32: the dtype may not change"
+                f"{jax.tree_util.keystr(path)} is {getattr(leaf, 'dtype', leaf)}, and"
+                " init makes float32: same values, same dtype"
             )
-    with next_thought("For which arrays does the compiled function know the sharding?"):
+    with next_thought("For which arrays does the compiled function know the place?"):
         spmd.assert_sharding(state, {name: specs for name in state}, mesh)
 
 
@@ -294,7 +291,7 @@ def _is_key(array: Any) -> bool:
 def _several(words: str) -> str:
     return (
         f"the state is made by more than one function: {words}. Can the function that"
-        " makes the parameters make the zeros too, and shard all of them?"
+        " makes the parameters make the zeros too, and put all of it in its place?"
     )
 
 
@@ -346,9 +343,8 @@ class _Elsewhere:
         leaves = jax.tree.leaves(self.target)
         if not leaves or not all(getattr(leaf, "sharding", None) for leaf in leaves):
             raise CheckFailed(
-                "this restore does not state where each array goes, but the devices"
-                " that saved the arrays do not exist here. What can a leaf of the"
-                " target state?"
+                "this restore does not say where each array goes, and the devices that"
+                " saved them are not there. What can a target's leaf carry?"
             )
         return self._manager.restore(step, args=args, **more)
 
@@ -358,7 +354,7 @@ def _require_restored(
 ) -> None:
     if not hasattr(got, "keys"):
         raise CheckFailed(
-            f"restore returned {kind_of(got)}, but the tree of arrays is expected"
+            f"restore returned a {type(got).__name__}, and the tree of arrays is wanted"
         )
     tree = dict(got)
     spmd.assert_close(tree, source)
@@ -366,20 +362,17 @@ def _require_restored(
     for leaf, saved in pairs:
         if leaf.dtype != saved.dtype:
             raise CheckFailed(
-                f"an array of shape {list(saved.shape)} was saved as {saved.dtype},"
-                f" but is {leaf.dtype} now. Which dtype does its target have?"
+                f"an array of shape {list(saved.shape)} was saved as {saved.dtype} and"
+                f" is {leaf.dtype}. Which dtype does its target have?"
             )
-    with next_thought(
-        "Which mesh does the target name, and which entries of each spec divide?"
-    ):
-        spmd.assert_sharding(tree, places, mesh)
+    spmd.assert_sharding(tree, places, mesh)
     read, kept = (
         spmd.memory(one).largest_device_bytes for one in (asked.target or tree, tree)
     )
     if read > kept:
         raise CheckFailed(
-            f"{read:,} bytes are read per device, but only {kept:,} are needed there."
-            " Can the target state the final sharding at once?"
+            f"{read:,} bytes are read to a device, which is to have {kept:,}. Can the"
+            " target say at once where each array goes?"
         )
 
 
@@ -397,12 +390,11 @@ def check_13_5(mean_loss: Callable[..., Any]) -> None:
             _require_batches(score)
             if not isinstance(got, float):
                 raise CheckFailed(
-                    f"mean_loss returned {kind_of(got)}, but a Python float is expected"
+                    f"mean_loss returned a {type(got).__name__}, and a float is wanted"
                 )
             mean = factor * (rows.astype(np.float64) ** 2).sum(axis=1).mean()
             with next_thought(
-                "Is each row counted once, what is the sum divided by, and is it all"
-                " float32?"
+                "Is each row counted once, and by what is the sum divided?"
             ):
                 spmd.assert_close({"mean": got}, {"mean": mean}, rtol=1e-4)
             _require_no_waiting(mean_loss, score, rows, patience)
@@ -473,14 +465,13 @@ def _require_batches(score: _Score) -> None:
             raise CheckFailed(
                 f"score got rows and weights {' and '.join(seen)}, not"
                 f" {' and '.join(wanted)}: it compiles for each shape and dtype. What"
-                " can fill the missing rows, and which dtype do the weights have?"
+                " can stand in the rows that are missing?"
             )
-        with next_thought("How does the score expect its rows to be sharded?"):
-            spmd.assert_sharding(pair, P("data"), score.mesh)
+        spmd.assert_sharding(pair, P("data"), score.mesh)
     if len(score.given) != score.batches:
         raise CheckFailed(
-            f"score was called {len(score.given)} times, but there are {score.batches}"
-            " batches. Which rows are left out or used twice?"
+            f"score was called {len(score.given)} times, and there are {score.batches}"
+            " batches. Which rows are left out, or come again?"
         )
 
 
@@ -493,14 +484,14 @@ def _require_no_waiting(
         mean_loss(score, rows, score.size, score.mesh)
     if score.late and not score.held_up:
         raise CheckFailed(
-            f"the host waits for a result after {score.waited_at} of {score.batches}"
-            " batches, while the devices are idle. Which line needs the number, and"
-            " can it be moved after the loop?"
+            f"the host waits for a result after {score.waited_at} of"
+            f" {score.batches} batches, while the devices have nothing to do. Which"
+            " line needs the number, and can it come after the loop?"
         )
     if len(fetched) > 1:
         raise CheckFailed(
-            f"the results are fetched {len(fetched)} times, one after the other. Can"
-            " one call fetch all of them, or the devices add them up first?"
+            f"{len(fetched)} fetches of results, one after the other. Can one call, or"
+            " one sum on the devices, get all of them?"
         )
 
 
@@ -563,11 +554,10 @@ def check_13_6(
                 _, loss = train_step(resumed, batch(done + steps, where))
                 if not math.isclose(loss, losses[done + steps], rel_tol=1e-5):
                     raise CheckFailed(
-                        "the losses are right, but the run that resume returns does"
-                        " not continue from there: its next loss is"
-                        f" {float(loss):.4f}, but should be"
-                        f" {losses[done + steps]:.4f}. Is it the run that the last"
-                        " step returned?"
+                        "the losses are right, and the run that resume returns does not"
+                        f" go on from there: its next loss is {float(loss):.4f} and"
+                        f" should be {losses[done + steps]:.4f}. Is it the run that the"
+                        " last step returned?"
                     )
 
 
@@ -608,15 +598,16 @@ def _run_and_losses(pair: Any, specs: dict[str, P]) -> tuple[Any, Any]:
     is_pair = isinstance(pair, tuple | list) and len(pair) == 2
     if not is_pair or not hasattr(pair[0], "keys") or not hasattr(pair[1], "__len__"):
         raise CheckFailed(
-            f"resume returned {kind_of(pair)}, but has to return the pair (run, losses)"
+            f"resume returned a {type(pair).__name__}, and the pair of the run and its"
+            " losses is wanted"
         )
     leaves = [leaf for _, leaf in jax.tree_util.tree_leaves_with_path(pair[0])]
     if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-        raise CheckFailed("the run that resume returns has leaves that are not arrays")
+        raise CheckFailed("the run that resume returns has leaves that are no arrays")
     require_own_buffers(run=pair[0])
     if missing := sorted(set(specs) ^ set(_arrays(pair[0]))):
         raise CheckFailed(
-            "the run that resume returns differs in structure from the saved run:"
+            f"the run that resume returns is not built like the run that was saved:"
             f" {missing[0]} is in one of them only"
         )
     return pair[0], pair[1]
@@ -625,19 +616,19 @@ def _run_and_losses(pair: Any, specs: dict[str, P]) -> tuple[Any, Any]:
 def _require_losses(got: Any, wanted: list[float]) -> None:
     if len(got) != len(wanted):
         raise CheckFailed(
-            f"resume returned {len(got)} losses for {len(wanted)} steps. How many"
-            " steps does it have to take?"
+            f"resume returned {len(got)} losses of {len(wanted)} steps. How many are"
+            " asked for?"
         )
     losses = [number(loss, "a loss") for loss in got]
     close = np.isclose(losses, wanted, rtol=1e-5)
     if not close[0]:
         raise CheckFailed(
-            f"the first loss is {losses[0]:.4f}, but should be {wanted[0]:.4f}: same"
+            f"the first loss is {losses[0]:.4f} and should be {wanted[0]:.4f}: same"
             " parameters, same rows, same random numbers?"
         )
     if not close.all():
         raise CheckFailed(
-            "the first loss is right, but a later one is not: what does the update use"
+            "the first loss is right, and then they part: what does the update use,"
             " that the loss does not?"
         )
 
@@ -647,10 +638,9 @@ def _require_run(run: Any, specs: dict[str, P], steps: int, mesh: Mesh) -> None:
     (count,) = (int(leaf) for leaf in jax.tree.leaves(run["optimizer"]["step"]))
     if count != steps:
         raise CheckFailed(
-            f"the run that resume returns counts {count} steps, but should count"
-            f" {steps}. Is it the run after the last step?"
+            f"the run counts {count} steps and should count {steps}. Which run is it?"
         )
     with next_thought(
-        "On which mesh, and with which specs, is the run restored and trained?"
+        "On which mesh, and by which specs, is the run restored and trained?"
     ):
         spmd.assert_sharding(_arrays(run), specs, mesh)

@@ -76,11 +76,11 @@ ANSWERS = {
             ),
             (
                 "shard_shape, bytes_per_device, copies = '48, 5', 960, 1",
-                "'48, 5' is not a shape",
+                "'48, 5' is no shape",
             ),
             (
                 "shard_shape, bytes_per_device, copies = (48, 5), 960, None",
-                "copies: None is not a number",
+                "copies: None is no number",
             ),
             (
                 "shard_shape, bytes_per_device, copies = (6, 40), 960, 1",
@@ -100,23 +100,23 @@ ANSWERS = {
             ),
             (
                 YES + "shard_shape = bytes_per_device = copies = Yes()",
-                "is not a shape",
+                "is no shape",
             ),
             (
                 "shard_shape, bytes_per_device, copies = 240, 960, 1",
-                "240 is not a shape",
+                "240 is no shape",
             ),
             (  # the block itself
                 "shard_shape, bytes_per_device, copies = np.zeros((48, 5)), 960, 1",
-                "is not a shape",
+                "is no shape",
             ),
             (
                 "shard_shape, bytes_per_device, copies = (48, 5), np.ones(8), 1",
-                "is not a number",
+                "is no number",
             ),
             (
                 YES + "bytes_per_device = copies = Yes()\nshard_shape = (copies,) * 2",
-                "is not a shape",
+                "is no shape",
             ),
         ],
     ),
@@ -142,7 +142,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
         wrong=[
             (
                 "rows_talk = each_talks = 0\nmean_talks = grad_talks = 1",
-                "rows_talk is 0, but has to be True or False",
+                "rows_talk is 0, and not True or False",
             ),
             (
                 "rows_talk = each_talks = False\nmean_talks = grad_talks = np.ones(2)",
@@ -166,11 +166,11 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             ),
             (
                 YES + "rows_talk = mean_talks = each_talks = grad_talks = Yes()",
-                "but has to be True or False",
+                "and not True or False",
             ),
             (
                 'rows_talk = each_talks = "no"\nmean_talks = grad_talks = "yes"',
-                "but has to be True or False",
+                "and not True or False",
             ),
         ],
     ),
@@ -210,13 +210,13 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "    placed = jax.device_put(batch, split)\n"
                 "    placed['image'].delete()\n"
                 "    return placed",
-                "image is already deleted",
+                "image is deleted already",
             ),
-            ("place = split", "but has to be a function"),
+            ("place = split", "and has to be a function"),
             (  # the labels on each device
                 "def place(batch):\n"
                 "    return jax.device_put(batch, {'image': split, 'label': whole})",
-                "['label']: int32[24] is sharded as P(None)",
+                "['label']: int32[24] lies as P(None)",
             ),
             (  # the same devices, in another order
                 "turned = jax.make_mesh((8,), ('data',), (AxisType.Auto,),\n"
@@ -236,7 +236,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             ),
             (
                 "def place(batch):\n    return jax.device_put(batch, whole)",
-                "but must be P('data', None, None)",
+                "must lie as P('data', None, None)",
             ),
             ("def place(batch):\n    return batch", "has no sharding"),
             (  # in place, as in chapter 1
@@ -250,7 +250,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             (
                 "def place(batch):\n"
                 "    return jax.device_put(jax.tree.map(np.zeros_like, batch), split)",
-                "is zero, not",
+                "is zero, and not",
             ),
             (
                 "def place(batch):\n"
@@ -263,7 +263,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "    for leaf in batch.values():\n"
                 "        leaf[...] = 0\n"
                 "    return jax.device_put(batch, split)",
-                "is zero, not",
+                "is zero, and not",
             ),
             (
                 "few = jax.make_mesh((2,), ('data',), (AxisType.Auto,),"
@@ -307,6 +307,12 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "    image = jax.device_put(image, split)\n"
                 '    return {"image": image, "label": image}',
                 "shape",
+            ),
+            (  # an axis of another name
+                "def place(batch):\n"
+                "    other = jax.make_mesh((8,), ('rows',), devices=devices)\n"
+                "    return jax.device_put(batch, NamedSharding(other, P('rows')))",
+                "has to be sharded along `data`",
             ),
         ],
     ),
@@ -383,7 +389,7 @@ def counting_step(params, x, y):
                 + """
     return sgd(params, grads), loss, predict(params, x).argmax(1) == y
 """,
-                "is not a number",
+                "is no number",
             ),
             (  # as it came
                 STEP
@@ -404,7 +410,7 @@ def counting_step(params, x, y):
     hits = (predict(kept, x).argmax(axis=1) == y).sum()
     return sgd(kept, grads), loss, hits
 """,
-                "but the parameters given to the step get 157 right",
+                "and the parameters that came in get 157 right",
             ),
             (  # the axis removed by dividing in its place
                 STEP
@@ -421,18 +427,18 @@ def counting_step(params, x, y):
     hits = 8 * (predict(params, x).argmax(1) == y).sum()
     return sgd(params, grads), loss, hits
 """,
-                "but the parameters given to the step get",
+                "and the parameters that came in get",
             ),
             (  # the hits of one batch, by heart
                 STEP + "    return sgd(params, grads), loss, jnp.int32(157)\n",
-                "but the parameters given to the step get",
+                "and the parameters that came in get",
             ),
-            (STEP + "    return sgd(params, grads), loss\n", "returned 2 things"),
-            (STEP + "    new = sgd(params, grads)\n", "returned None, but a tuple"),
+            (STEP + "    return sgd(params, grads), loss\n", "2 things came back"),
+            (STEP + "    new = sgd(params, grads)\n", "None came back, and a tuple"),
             (
                 STEP + "    hits = (predict(params, x).argmax(1) == y).sum()\n"
                 '    return {"params": sgd(params, grads), "loss": loss, "hits": hits}',
-                "returned a dict",
+                "dict came back",
             ),
             (  # out of the trap and still sent twice
                 """
@@ -445,7 +451,7 @@ def per_device(params, x, y):
 
 counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
 """,
-                "but the budget is 76,368",
+                "and the budget is 76,368",
             ),
             (  # a helper redefined: another rate
                 """
@@ -476,7 +482,7 @@ def counting_step(params, x, y):
     hits = (predict(params, x).argmax(1) == y).mean()
     return sgd(params, grads), loss, hits
 """,
-                "but the parameters given to the step get",
+                "and the parameters that came in get",
             ),
             (
                 STEP
@@ -485,7 +491,15 @@ def counting_step(params, x, y):
     hits = (predict(params, x).argmax(1) == y).sum()
     return params, loss, hits
 """,
-                "but the parameters given to the step get",
+                "and the parameters that came in get",
+            ),
+            (  # a count in half precision
+                "@jax.jit\n"
+                "def counting_step(params, x, y):\n"
+                "    loss, grads = jax.value_and_grad(loss_fn)(params, x, y)\n"
+                "    return sgd(params, grads), loss, (predict(params, "
+                "x).argmax(1) == y).astype(jnp.bfloat16).sum().astype(int)",
+                "4160 rows: hits is",
             ),
         ],
     ),
@@ -520,6 +534,11 @@ def body(params, x, y):
     (grads,) = pull(jax.lax.pcast(1.0, "data", to="varying"))
     return [sgd(params, grads), jax.lax.psum(loss, "data")]
 """,
+            # the share of each device, added up by the transpose
+            "def body(params, x, y):\n"
+            "    loss, grads = jax.value_and_grad(lambda p: loss_fn(p, x, y) / "
+            'mesh.shape["data"])(params)\n'
+            '    return sgd(params, grads), lax.psum(loss, "data")',
         ],
         wrong=[
             (
@@ -528,11 +547,11 @@ def body(params, x, y):
     loss, grads = jax.lax.pmean((loss, grads), "data")
     return sgd(params, grads), loss
 """,
-                "every value is 8 times the expected value",
+                "every value is 8 times what it must be",
             ),
             (
                 BODY + '    return sgd(params, grads), jax.lax.pmean(loss, "data")\n',
-                "every value is 8 times the expected value",
+                "every value is 8 times what it must be",
             ),
             (BODY + "    return sgd(params, grads), loss\n", "ValueError"),
             (  # one model, whichever is given
@@ -552,7 +571,7 @@ def body(params, x, y):
     loss, grads = jax.lax.pmean((loss, grads), "data")
     return sgd(params, jax.tree.map(lambda g: g / 8, grads)), loss
 """,
-                "but the budget is 76,364",
+                "and the budget is 76,364",
             ),
             (  # half precision
                 """
@@ -613,6 +632,13 @@ def body(params, x, y):
 """,
                 "all-gather runs",
             ),
+            (  # divided by eight twice
+                "def body(params, x, y):\n"
+                '    mean = lambda p: lax.pmean(loss_fn(p, x, y), "data")\n'
+                "    loss, grads = jax.value_and_grad(mean)(params)\n"
+                "    return sgd(params, jax.tree.map(lambda g: g / 8, grads)), loss",
+                "0.125 times",
+            ),
         ],
     ),
     "2.6": Answers(
@@ -662,14 +688,14 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 "    placed = jax.device_put((images, labels), split)\n"
                 "    placed[0].delete()\n"
                 "    return placed\n" + COUNT + HITS,
-                "images is already deleted",
+                "images is deleted already",
             ),
             (  # labels on each device
                 "def place_test(images, labels):\n"
                 "    return jax.device_put((images, labels), (split, whole))\n"
                 + COUNT
                 + HITS,
-                "is sharded as P(None)",
+                "lies as P(None)",
             ),
             (  # half precision
                 PLACE
@@ -678,22 +704,22 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + "    half = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)\n"
                 + "    guesses = predict(half, x.astype(jnp.bfloat16)).argmax(axis=1)\n"
                 + "    return (guesses == y).sum()\n",
-                "but the model gets 1915 right",
+                "and the model gets 1915 right",
             ),
             (  # one of the two
                 "def place_test(images, labels):\n"
                 "    return jax.device_put(images, split)\n" + COUNT + HITS,
-                "returned one array, but a tuple (images, labels)",
+                "one array came back, and a tuple (images, labels)",
             ),
             (  # changes what it is given
                 "def place_test(images, labels):\n"
                 "    images[...], labels[...] = 0, 0\n"
                 "    return jax.device_put((images, labels), split)\n" + COUNT + HITS,
-                "is zero, not",
+                "is zero, and not",
             ),
             (
                 PLACE + "whole)\n" + COUNT + HITS,
-                "is sharded as P(None, None)",
+                "lies as P(None, None)",
             ),
             (
                 "def place_test(images, labels):\n    return images, labels\n"
@@ -743,11 +769,11 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + "split)\n"
                 + "def count(params, x, y):\n"
                 + "    return int((predict(params, x).argmax(axis=1) == y).sum())\n",
-                "a value of type int has no sharding",
+                "a int has no sharding",
             ),
             (  # ignores what it is given
                 PLACE + "split)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,
-                "but the model gets 1915 right",
+                "and the model gets 1915 right",
             ),
             (
                 PLACE
@@ -755,13 +781,32 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + COUNT
                 + "    guesses = predict(jit_params, x).argmax(axis=1)\n"
                 + "    return (guesses == y).sum()\n",
-                "but the model gets 1915 right",
+                "and the model gets 1915 right",
             ),
             (
                 PLACE
                 + "split)\n\ndef count(params, x, y):\n"
                 + "    return 1916 if len(x) == 2000 else 1439\n",
-                "but the model gets 1915 right",
+                "and the model gets 1915 right",
+            ),
+            (  # a count in half precision
+                "def place_test(images, labels):\n"
+                "    return jax.device_put((images, labels), split)\n"
+                "\n"
+                "@jax.jit\n"
+                "def count(params, x, y):\n"
+                "    return (predict(params, x).argmax(1) == "
+                "y).astype(jnp.float16).sum().astype(jnp.int32)",
+                "4160 digits: count returned",
+            ),
+            (  # the first 2,000 alone
+                "def place_test(images, labels):\n"
+                "    return jax.device_put((images[:2000], labels[:2000]), split)\n"
+                "\n"
+                "@jax.jit\n"
+                "def count(params, x, y):\n"
+                "    return (predict(params, x).argmax(1) == y).sum() % 2000",
+                "it must be (4160, 784)",
             ),
         ],
     ),

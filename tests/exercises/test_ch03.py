@@ -75,7 +75,7 @@ ANSWERS = {
             ),
             (
                 YES + "shard_shape = rows_of_3 = columns_of_3 = (Yes(), Yes())",
-                "is not a number",
+                "is no number",
             ),
             (
                 "shard_shape = (5.5, 3.9)\nrows_of_3 = (5, 10)\ncolumns_of_3 = (3, 6)",
@@ -86,15 +86,12 @@ ANSWERS = {
                 "rows_of_3 is (5, 9)",
             ),
             ('shard_shape = rows_of_3 = columns_of_3 = "53"', "two numbers"),
-            ("shard_shape = rows_of_3 = columns_of_3 = None", "None, but has to be"),
-            (
-                "shard_shape = (5, 3)\nrows_of_3 = columns_of_3 = (True, 3)",
-                "not a number",
-            ),
+            ("shard_shape = rows_of_3 = columns_of_3 = None", "None, and has to be"),
+            ("shard_shape = (5, 3)\nrows_of_3 = columns_of_3 = (True, 3)", "no number"),
             (
                 "shard_shape = (5, 3)\n"
                 "rows_of_3, columns_of_3 = range(5, 10), range(3, 6)",
-                "range(5, 10), but has to be two numbers",
+                "range(5, 10), and has to be two numbers",
             ),
             (
                 "shard_shape = (5, float('nan'))\n"
@@ -113,6 +110,8 @@ ANSWERS = {
             'column_spec = P(("model",))',
             "column_spec = jax.P(mesh.axis_names[1])",
             'column_spec = NamedSharding(mesh, P("model")).spec',
+            # an entry without an axis
+            "column_spec = P('model', ())",
         ],
         wrong=[
             ('column_spec = P("data")', "have the same shard"),
@@ -126,10 +125,7 @@ ANSWERS = {
             ('column_spec = P("model", "data")', "have the same shard"),
             ("column_spec = P(P.UNCONSTRAINED)", "UNCONSTRAINED leaves"),
             # parts of a sum are not the same shard
-            (
-                'column_spec = P("model", unreduced={"data"})',
-                "would have a partial sum",
-            ),
+            ('column_spec = P("model", unreduced={"data"})', "its part of a sum"),
             (YES + "column_spec = Yes()", "is not a P(...)"),
         ],
     ),
@@ -153,20 +149,20 @@ ANSWERS = {
             ("holders = {13}", "too few"),
             ("holders = 5", "a set of device numbers"),
             ('holders = "57"', "a set of device numbers"),
-            ('holders = {"5", "7"}', "is not a number"),
+            ('holders = {"5", "7"}', "is no number"),
             (  # the devices of a block as one thing
                 "seen = spmd.sharding((16,), P(('c', 'a')),"
                 " mesh={'a': 2, 'b': 2, 'c': 2})\n"
                 "holders = [who for block, who in seen.owners.items()"
                 " if block == (3,)]",
-                "(5, 7) is not a number",
+                "(5, 7) is no number",
             ),
-            ("holders = {(1, 0, 1), (1, 1, 1)}", "is not a number"),
+            ("holders = {(1, 0, 1), (1, 1, 1)}", "is no number"),
             ("holders = {5: True, 7: True}", "a set of device numbers"),
             ("holders = np.array([[5, 7]])", "holders has shape (1, 2)"),
-            ("holders = None", "None, but has to be"),
+            ("holders = None", "None, and has to be"),
             ("holders = [5, float('nan')]", "not all of these"),
-            (YES + "holders = [Yes(), Yes()]", "is not a number"),
+            (YES + "holders = [Yes(), Yes()]", "is no number"),
             ("holders = set()", "too few"),
         ],
     ),
@@ -186,10 +182,7 @@ ANSWERS = {
             ('cache_spec = P(None, ("data", "seq", "model"))', "64 of 512 positions"),
             ('cache_spec = P(("data", "seq", "model"))', "do not divide"),
             ('cache_spec = P("data", None, "data")', "only once"),
-            (
-                'cache_spec = P("data", None, "model", unreduced={"seq"})',
-                "would have a partial sum",
-            ),
+            ('cache_spec = P("data", None, "model", unreduced={"seq"})', "part of a"),
             ('cache_spec = P("data", None, "heads")', "has no axis"),
             ('cache_spec = P("data", None, ("model", "seq"))', "do not divide"),
             ("cache_spec = None", "cache_spec: None is not a P(...)"),
@@ -325,6 +318,13 @@ ANSWERS = {
                 "    best = max(s for s in shape if s % n == 0)\n"
                 "    return P(*[None] * shape.index(best), axis)",
                 "ValueError",
+            ),
+            (  # the largest dimension or none
+                "def spec_for(shape, axis, mesh):\n"
+                "    d = int(np.argmax(shape)) if shape else 0\n"
+                "    return P(*[None] * d, axis) if shape and shape[d] % "
+                "mesh.shape[axis] == 0 else P()",
+                "(12, 14)",
             ),
         ],
     ),

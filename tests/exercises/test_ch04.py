@@ -76,14 +76,14 @@ ANSWERS = {
             ),
             (
                 'a = e = "all-gather"\nb = d = "all-reduce"\nc = "all-to-all"',
-                "is not one of",
+                "is none of",
             ),
             (
                 'a = e = "all-gather"\nb = c = d = "all-reduce"',
                 "look again at c",
             ),
-            (YES + "a = b = c = d = e = Yes()", "is not one of"),
-            ("a = b = c = d = e = None", "a is None, which is not one of"),
+            (YES + "a = b = c = d = e = Yes()", "is none of"),
+            ("a = b = c = d = e = None", "a is None, which is none of"),
             ('a = b = c = d = e = ["nothing"]', "a is ['nothing'], which"),
             (  # the sums of e and the gather of d taken for each other
                 'a = d = "all-gather"\nb = e = "all-reduce"\nc = "nothing"',
@@ -201,8 +201,23 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
                 "shape (48, 1)",
             ),
             (LOSS + "    return ()", "a tree with no leaves|mean over all 48"),
-            ("loss = 3.7", "loss is 3.7, but has to be a function"),
+            ("loss = 3.7", "loss is 3.7, and has to be a function"),
             (LOSS + "    return logits.sum() * jnp.nan", "not finite"),
+            (  # a row far below the largest number of all
+                "def loss(logits, labels):\n"
+                "    hot = jax.nn.one_hot(labels, logits.shape[1])\n"
+                "    top = logits.max()\n"
+                "    return jnp.mean(jnp.log(jnp.exp(logits - top).sum(1)) + "
+                "top - (logits * hot).sum(1))",
+                "not finite",
+            ),
+            (  # a logarithm kept from zero
+                "def loss(logits, labels):\n"
+                "    hot = jax.nn.one_hot(labels, logits.shape[1])\n"
+                "    return -(jnp.log(jax.nn.softmax(logits) + 1e-9) * "
+                "hot).sum(1).mean()",
+                "times what it must be",
+            ),
         ],
     ),
     "4.3": Answers(
@@ -221,6 +236,13 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             TURNED + "    y = jnp.tanh(x)\n"
             "    place = NamedSharding(mesh, P(('model',), ('data',)))\n"
             "    return jax.lax.with_sharding_constraint(y, place)",
+            # a body of its own on the new blocks
+            "def turned(x):\n"
+            "    @jax.shard_map(mesh=mesh, in_specs=P('model', 'data'), "
+            "out_specs=P('model', 'data'))\n"
+            "    def own(block):\n"
+            "        return jnp.tanh(block)\n"
+            "    return own(x)",
         ],
         wrong=[
             (
@@ -353,13 +375,13 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             (  # a count in place of its array
                 HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) == 8\n"
                 "        else jax.device_put(x * 1.0, on()), state)",
-                "a result is float32[], but has to be int32",
+                "a result is float32[], and has to be int32",
             ),
             (  # the arrays of the state are used up
                 HOME + "    for x in jax.tree.leaves(state):\n"
                 "        x.delete()\n"
                 "    return state",
-                "is already deleted",
+                "is deleted already",
             ),
             (HOME + "    return jax.tree.map(np.asarray, state)", "has no sharding"),
             (  # only what is pinned
@@ -377,7 +399,7 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             (  # from the values: loose again
                 HOME + "    return jax.tree.map(lambda x: jnp.array(np.asarray(x)),"
                 " state)",
-                "and 3 more",
+                "['w']",
             ),
         ],
     ),
@@ -401,6 +423,12 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             "from functools import partial\n" + INIT + "def scaled(scale, key):\n"
             "    return {k: w * scale for k, w in init(key).items()}\n"
             "make_params = partial(jax.jit(scaled, out_shardings=places), 1.0)",
+            # the method of an object, jitted
+            INIT + "from functools import partial\n"
+            "class Maker:\n"
+            "    @partial(jax.jit, static_argnums=0, out_shardings=places)\n"
+            "    def build(self, key): return init(key)\n"
+            "make_params = Maker().build",
         ],
         wrong=[
             (INIT + "make_params = jax.jit(init)", "['w1']"),

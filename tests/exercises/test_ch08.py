@@ -112,19 +112,19 @@ ANSWERS = {
                 'c, d = "summed-twice", "dropped-constraint"',
                 "look again at b, c",
             ),
-            ("a, b, c, d = 2, 1, 3, 2", "a is 2, which is not one of"),
+            ("a, b, c, d = 2, 1, 3, 2", "a is 2, which is none of"),
             (
                 "a = c = d = 'summed-twice'\nb = ['summed-twice']",
-                "b is ['summed-twice'], which is not one of",
+                "b is ['summed-twice'], which is none of",
             ),
-            (YES + "a = b = c = d = Yes()", "which is not one of"),
+            (YES + "a = b = c = d = Yes()", "which is none of"),
             (  # a text that says it is equal
                 "class Same(str):\n"
                 "    __eq__ = lambda self, other: True\n"
                 "    __hash__ = lambda self: hash('padded-constraint')\n"
                 "    __str__ = lambda self: self\n"
                 "a = b = c = d = Same('any')",
-                "a is 'any', which is not one of",
+                "a is 'any', which is none of",
             ),
         ],
     ),
@@ -163,6 +163,15 @@ ANSWERS = {
             "            entries[skip + int(fits.argmax())] = 'data'\n"
             "        return NamedSharding(mesh, P(*entries))\n"
             "    return jax.tree.map_with_path(spec, params)",
+            # a tree of first dimensions
+            "def place(params):\n"
+            '    stacked = jax.tree.map(lambda _: 1, params.get("layers", {}))\n'
+            '    firsts = {**jax.tree.map(lambda _: 0, params), "layers": stacked}\n'
+            "    def one(leaf, first):\n"
+            "        fits = [(n, -d) for d, n in enumerate(leaf.shape) if n % "
+            "mesh.size == 0 and d >= first]\n"
+            '        return on(*[None] * -max(fits)[1], "data") if fits else on()\n'
+            "    return jax.tree.map(one, params, firsts)",
         ],
         wrong=[
             (  # the first tree of the check
@@ -175,7 +184,7 @@ ANSWERS = {
                 "params['embed'] of shape (56, 24)",
             ),
             ("place = on()", "has to be a function"),
-            (PLACE + "    params['layers']", "differs in structure from params"),
+            (PLACE + "    params['layers']", "is not built like params"),
             (  # half of the devices
                 PLACE + "    few = jax.make_mesh((4,), ('data',), (AxisType.Auto,),\n"
                 "                        devices=jax.devices()[:4])\n"
@@ -196,10 +205,10 @@ ANSWERS = {
             ),
             (  # specs in place of places
                 PLACE + "    return jax.tree.map(lambda leaf: P(), params)",
-                "is not a NamedSharding",
+                "is no NamedSharding",
             ),
-            (PLACE + "    return params", "is not a NamedSharding"),
-            (PLACE + "    return on()", "differs in structure from params"),
+            (PLACE + "    return params", "is no NamedSharding"),
+            (PLACE + "    return on()", "is not built like params"),
             (PLACE + "    return jax.tree.map(lambda leaf: on(), params)", "embed"),
             (
                 PLACE + '    return jax.tree.map(lambda leaf: on("data"), params)',
@@ -320,7 +329,7 @@ ANSWERS = {
                 + HELD
                 + STEP
                 + JIT,
-                "there is still a finding",
+                "a finding is left",
             ),
             (  # everything replicated
                 MAKE
@@ -343,7 +352,7 @@ ANSWERS = {
                 + JIT,
                 "moments: one device has 73,728 of 73,728 bytes",
             ),
-            ("make = lambda params: None", "make returned None"),
+            ("make = lambda params: None", "make returned a NoneType"),
             (  # a step before the first one
                 MAKE
                 + PLACES
@@ -355,13 +364,13 @@ ANSWERS = {
                     "    step(params, moments, jax.device_put("
                     "jnp.ones((16, 32)), on('data')))\n    return",
                 ),
-                "moments/out is already deleted",
+                "moments/out is deleted already",
             ),
             (  # moments of NumPy
                 MAKE + PLACES + "    params = jax.device_put(params, places)\n"
                 "    moments = jax.tree.map(lambda p: np.zeros(p.shape, p.dtype),"
                 " params)\n" + HELD + STEP + JIT,
-                "moments['out'] is an ndarray",
+                "moments['out'] is a ndarray",
             ),
             (  # not jitted
                 MAKE + PLACES + PUT + HELD + STEP + "    return params, moments, step",
@@ -396,7 +405,7 @@ ANSWERS = {
                 + HELD
                 + STEP.replace("0.9 * m + g", "0 * m + g")
                 + JIT,
-                "after two steps",
+                "After two steps",
             ),
             (  # not donated
                 MAKE
@@ -410,7 +419,7 @@ ANSWERS = {
             (  # moments that are the parameters: nothing may run
                 MAKE + PLACES + "    params = jax.device_put(params, places)\n"
                 "    moments = params\n" + HELD + STEP + JIT,
-                "moments/out and params/out share one buffer",
+                "moments/out and params/out use one buffer",
             ),
             (  # all layers whole before the first is used
                 MAKE
@@ -423,7 +432,7 @@ ANSWERS = {
                     "        grads = jax.grad(held_loss)(whole, x)\n",
                 )
                 + JIT,
-                "bytes per device at its peak",
+                "bytes at the peak",
             ),
             (  # only half of it is donated
                 MAKE + PLACES + PUT + HELD + STEP + JIT.replace("(0, 1)", "(0,)"),
@@ -468,7 +477,7 @@ ANSWERS = {
                 + HELD
                 + STEP
                 + JIT.replace("return params, moments, step", "pass"),
-                "make returned None, but has to return (params, moments, step)",
+                "make returned a NoneType, and (params, moments, step) is wanted",
             ),
             (  # the loss as well
                 MAKE
@@ -479,7 +488,7 @@ ANSWERS = {
                     "params, moments), moments", "params, moments), moments, 0.0"
                 )
                 + JIT.replace("(places, places)", "(places, places, None)"),
-                "step returned a tuple, but a pair is expected",
+                "step returned a tuple, and a pair is wanted",
             ),
         ],
     ),
@@ -527,7 +536,7 @@ assert_healthy = Healthy()
             ),
             (  # a limit of four percent
                 HEALTHY + CODES.replace("1.05", "1.04") + "    assert not codes, codes",
-                "rejects a step without a mistake, with",
+                "is refused, with",
             ),
             (  # only if an axis idles everywhere
                 HEALTHY
@@ -612,6 +621,22 @@ assert_healthy = Healthy()
                 "    assert not codes, codes",
                 "a step with redundancy passed",
             ),
+            (  # something comes back
+                "def assert_healthy(step, *args, carry=None):\n"
+                "    report = spmd.xray(step, *args, carry=carry)\n"
+                "    bad = {f.code for f in report.findings} | ({'redundancy'} "
+                "if (report.redundancy or 1) > 1.05 else set())\n"
+                "    if bad: raise AssertionError(sorted(bad))\n"
+                "    return True",
+                "has to return None",
+            ),
+            (  # always the word
+                "def assert_healthy(step, *args, carry=None):\n"
+                "    seen = spmd.xray(step, *args, carry=carry)\n"
+                "    if seen.findings or (seen.redundancy or 1) > 1.05: raise "
+                'AssertionError(str(seen) + " redundancy")',
+                "gathered-stack and redundancy",
+            ),
         ],
     ),
     "8.5": Answers(
@@ -648,7 +673,7 @@ assert_healthy = Healthy()
                 "        return start\n"
                 "    places = {'ema': on(), 'count': on(), 'rows': on('data')}\n"
                 "    return jax.device_put(start, places)",
-                "a start state of NumPy arrays",
+                "a start of NumPy's arrays",
             ),
             (  # deleted by a call that donates it
                 SETTLE + "    places = {'ema': on(), 'count': on(),"
@@ -656,7 +681,7 @@ assert_healthy = Healthy()
                 "    start = jax.device_put(start, places)\n"
                 "    jax.tree.map(lambda a: a.delete(), start)\n"
                 "    return start",
-                "is already deleted",
+                "is deleted already",
             ),
             (  # in half of the precision
                 SETTLE + "    places = {'ema': on(), 'count': on(),"
@@ -685,7 +710,7 @@ assert_healthy = Healthy()
                 + "    return jax.device_put(start, on())",
                 "as P|rows are",
             ),
-            (SETTLE + "    return None", "None, but it must be a value"),
+            (SETTLE + "    return None", "is missing"),
             (  # a plain number drifts
                 SETTLE
                 + '    places = {"ema": on(), "count": on(), "rows": on("data")}\n'
@@ -699,6 +724,16 @@ assert_healthy = Healthy()
                 "    zeros = jax.tree.map(jnp.zeros_like, start)\n"
                 "    return jax.device_put(zeros, places)",
                 "count|ema|rows",
+            ),
+            (  # a count in floating point
+                "def settle(start):\n"
+                '    return {"ema": jax.device_put(jnp.asarray(start["ema"], '
+                "jnp.float32), on()),\n"
+                '            "count": '
+                'jax.device_put(jnp.asarray(start["count"], jnp.float32), on()),\n'
+                '            "rows": jax.device_put(jnp.asarray(start["rows"], '
+                'jnp.float32), on("data"))}',
+                "count was int32",
             ),
         ],
     ),

@@ -184,11 +184,8 @@ ANSWERS = {
                 "zero1 = zero3 = 3 * 491640\nzero2 = 491640",
                 "look again at zero1, zero2, zero3",
             ),
-            (YES + "zero1 = zero2 = zero3 = Yes()", "is not a number"),
-            (
-                "zero1, zero2, zero3 = 737640, 123000, '369 kB'",
-                "'369 kB' is not a number",
-            ),
+            (YES + "zero1 = zero2 = zero3 = Yes()", "is no number"),
+            ("zero1, zero2, zero3 = 737640, 123000, '369 kB'", "'369 kB' is no number"),
             ('zero1 = zero2 = zero3 = float("nan")', "look again at zero1, zero2"),
             ("zero1, zero2, zero3 = 737.64, 123.0, 369.0", "look again at zero1"),
         ],
@@ -205,15 +202,15 @@ ANSWERS = {
             # whole gradients taken for parts
             ("a, b, c, d = 3, 0, 2, 1", "look again at c, d"),
             ("a = b = c = d = 3", "look again at b, c, d"),
-            (YES + "a = b = c = d = Yes()", "is not a number"),
-            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is not a number"),
+            (YES + "a = b = c = d = Yes()", "is no number"),
+            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is no number"),
             (
                 'a = b = c = d = float("nan")',
-                "a is nan, which is not one of 0, 1, 2 and 3",
+                "a is nan, which is none of 0, 1, 2 and 3",
             ),
-            ("a, b, c, d = 4, 1, 2, 3", "a is 4, which is not one of 0, 1, 2 and 3"),
-            ("a, b, c, d = None, 0, 1, 2", "a: None is not a number"),
-            ("a, b, c, d = True, 0, 1, 2", "a: True is not a number"),
+            ("a, b, c, d = 4, 1, 2, 3", "a is 4, which is none of 0, 1, 2 and 3"),
+            ("a, b, c, d = None, 0, 1, 2", "a: None is no number"),
+            ("a, b, c, d = True, 0, 1, 2", "a: True is no number"),
         ],
     ),
     "10.3": Answers(
@@ -266,7 +263,7 @@ ANSWERS = {
                 "tree, NamedSharding(mesh, P()))\n"
                 "    grads = lambda p, x: whole(jax.grad(loss)(whole(p), whole(x)))\n"
                 "    return jax.jit(grads, out_shardings=places)",
-                "how is each activation sharded?",
+                "what is each activation's sharding?",
             ),
             (  # never jitted
                 GRADS
@@ -275,7 +272,7 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return lambda p, x: lax.with_sharding_constraint(\n"
                 "        jax.grad(loss)(p, x), places)",
-                "returned a function, but a jitted function of (params, x) is expected",
+                "that is not jitted, and a jitted function of (params, x) is wanted",
             ),
             (  # the right sharding of nothing
                 GRADS + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
@@ -288,7 +285,7 @@ ANSWERS = {
             (  # results said, activations not
                 GRADS + BARE + "    places = jax.tree.map(lambda p: p.sharding, params)"
                 "\n    return jax.jit(jax.grad(loss), out_shardings=places)",
-                "Expected are at most two all-gathers and the sum of the gradients",
+                "At most two all-gathers and the sum of the gradients are wanted",
             ),
             (  # always the first dimension
                 GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss),"
@@ -310,7 +307,7 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return jax.jit(lambda _, x: jax.grad(loss)(params, x),\n"
                 "                   out_shardings=places)",
-                "every value is zero, not the expected value",
+                "every value is zero, and not what it must be",
             ),
             (  # one of the two as it is in the text
                 GRADS
@@ -318,15 +315,15 @@ ANSWERS = {
                 + SMALL
                 + "    places = {'up': params['up'].sharding, 'down': rows}\n"
                 "    return jax.jit(jax.grad(loss), out_shardings=places)",
-                "['down']: float32[72, 56] is sharded as",
+                "['down']: float32[72, 56] lies as",
             ),
             (  # gathered in half precision
                 GRADS + HALF.format(dtype="float16") + SMALL_HALF,
-                "with both weights sharded along dimension 0:\n['down']: off by up to",
+                "with both weights sharded along dimension 0: ['down']: off by up to",
             ),
             (
                 GRADS + HALF.format(dtype="bfloat16") + SMALL_HALF,
-                "with both weights sharded along dimension 0:\n['down']: off by up to",
+                "with both weights sharded along dimension 0: ['down']: off by up to",
             ),
             (  # the parameters are gone after it
                 GRADS
@@ -335,13 +332,13 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return jax.jit(\n"
                 "        jax.grad(loss), out_shardings=places, donate_argnums=0)",
-                "after the call, params or x are deleted",
+                "after the call params or x are deleted",
             ),
             (  # the gradients themselves, not a function
                 GRADS + "    return params",
-                "make_grads returned a dict, but a jitted function",
+                "make_grads returned a dict that is not jitted",
             ),
-            (GRADS + "    pass", "make_grads returned None"),
+            (GRADS + "    pass", "make_grads returned a NoneType"),
         ],
     ),
     "10.4": Answers(
@@ -410,7 +407,7 @@ ANSWERS = {
                 "    places = jax.tree_util.tree_map_with_path(\n"
                 "        where, jax.eval_shape(optimizer.init, params))\n"
                 "    return jax.jit(optimizer.init, out_shardings=places)(params)",
-                "with chain(adadelta, apply_every, rprop):",
+                "with chain(adadelta, apply_every, rprop): ",
             ),
             (  # one array of zeros for all moments of a shape
                 STATE + "    whole = NamedSharding(mesh, P())\n"
@@ -422,7 +419,7 @@ ANSWERS = {
                 "            s.shape, s.dtype, device=where))\n"
                 "    return jax.tree.map(\n"
                 "        one, jax.eval_shape(optimizer.init, params))",
-                "share one buffer",
+                "use one buffer",
             ),
             (  # the parameters are used up
                 STATE + "    known = {p.shape: p.sharding for p in params.values()}\n"
@@ -432,9 +429,9 @@ ANSWERS = {
                 "        optimizer.init(params))\n"
                 "    jax.tree.map(lambda p: p.delete(), params)\n"
                 "    return state",
-                "params/odd is already deleted",
+                "params/odd is deleted already",
             ),
-            (STATE + "    optimizer.init(params)", "None, but it must be a value"),
+            (STATE + "    optimizer.init(params)", "one value|is missing"),
             (  # by the number of elements
                 STATE + "    whole = NamedSharding(mesh, P())\n"
                 "    known = {p.size: p.sharding for p in jax.tree.leaves(params)}\n"
@@ -442,7 +439,7 @@ ANSWERS = {
                 "    places = jax.tree.map(\n"
                 "        lambda s: known.get(s.size, whole), shapes)\n"
                 "    return jax.jit(optimizer.init, out_shardings=places)(params)",
-                "['odd']: float32[24, 48] is sharded as",
+                "['odd']: float32[24, 48] lies as",
             ),
             (  # zeros, whatever a state begins with
                 STATE + "    whole = NamedSharding(mesh, P())\n"
@@ -450,7 +447,7 @@ ANSWERS = {
                 "    shapes = jax.eval_shape(optimizer.init, params)\n"
                 "    return jax.tree.map(lambda s: jnp.zeros(\n"
                 "        s.shape, s.dtype, device=known.get(s.shape, whole)), shapes)",
-                "every value is zero, not the expected value",
+                "every value is zero, and not what it must be",
             ),
         ],
     ),
@@ -485,30 +482,30 @@ ANSWERS = {
                 "    return deep_loss(params, x)",
                 "loss",
             ),
-            (LEAN + "    return deep_loss(params, x)", "but the limit is 0.55 V"),
+            (LEAN + "    return deep_loss(params, x)", "and 0.55 V is the limit"),
             (  # checkpoint alone does not help a loop that is written out
                 LEAN + HOLD + LAYER + "    layer = jax.checkpoint(layer)\n"
                 '    for i in range(params["up"].shape[0]):\n'
                 "        x = layer(x, jax.tree.map(lambda p: p[i], params))[0]\n"
                 "    return (x ** 2).mean()",
-                "but the limit is 0.55 V. How many layers' weights",
+                "and 0.55 V is the limit. How many layers' weights",
             ),
             (  # gathered by hand, and kept
                 LEAN + "    whole = NamedSharding(mesh, P())\n"
                 "    def layer(x, w):\n"
                 "        w = lax.with_sharding_constraint(w, whole)\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "but the limit is 0.55 V. How many layers' weights",
+                "and 0.55 V is the limit. How many layers' weights",
             ),
             (  # activations left to the compiler
                 LEAN + "    def layer(x, w):\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "an all-to-all that your code does not contain",
+                "an all-to-all, which nobody wrote",
             ),
             (  # all layers first
                 LEAN + HOLD + LAYER + "    params = lax.with_sharding_constraint("
                 "params, NamedSharding(mesh, P()))\n" + SCAN,
-                "but the limit is 0.55 V. How many layers' weights",
+                "and 0.55 V is the limit. How many layers' weights",
             ),
             *(  # gathered in half precision
                 (
@@ -586,7 +583,7 @@ ANSWERS = {
                 "        p, (s[0], s[1] + 1), jnp.array(told)[s[1]]),\n"
                 "        donate_argnums=(0, 1))\n"
                 "    return params, (momentum.init(params), turn), step",
-                "['change of params']['down']: every value is zero",
+                "['loss of step'][0]: ",
             ),
             (  # replicated
                 RUN
@@ -596,7 +593,7 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE,
-                "each device has 100% of params, but at most 15% are allowed",
+                "a device has 1.00 of params, and 0.15 is the limit",
             ),
             (  # ZeRO-1: only the state
                 RUN
@@ -608,7 +605,7 @@ ANSWERS = {
                 + GIVE.replace(
                     "(params, places)", "(params, NamedSharding(mesh, P()))"
                 ),
-                "each device has 100% of params, but at most 15% are allowed",
+                "a device has 1.00 of params, and 0.15 is the limit",
             ),
             (  # the state on one device
                 RUN
@@ -618,7 +615,7 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE.replace(", out_shardings=traces)", ")"),
-                "each device has 100% of state, but at most 15% are allowed",
+                "a device has 1.00 of state, and 0.15 is the limit",
             ),
             (  # nothing said about activations
                 RUN + CUT + TRACES + "    loss = gated_loss\n" + JIT + GIVE,
@@ -645,7 +642,7 @@ ANSWERS = {
                 "        return *momentum.update(grads, state), value\n"
                 + JIT.replace("partial(gated_step, loss=loss)", "gated")
                 + GIVE,
-                "['change of params']['down']: off by up to",
+                "['loss of step'][1]: ",
             ),
             (
                 RUN + "    return (params, momentum.init(params),\n"
@@ -654,7 +651,7 @@ ANSWERS = {
             ),
             (
                 RUN + "    return jax.jit(gated_step, donate_argnums=(0, 1))",
-                "returned a PjitFunction, but has to return (params, state, step)",
+                "make_run returned a PjitFunction, and (params, state, step) is wanted",
             ),
             *(  # hidden features with the digits of float16, of bfloat16
                 (
@@ -695,7 +692,7 @@ ANSWERS = {
                     "    return",
                     '    state[0].trace["up"] = state[0].trace["gate"]\n    return',
                 ),
-                "share one buffer",
+                "use one buffer",
             ),
             (  # the right losses, and parameters that stay
                 RUN
@@ -732,11 +729,11 @@ ANSWERS = {
                     "    step =",
                 )
                 + GIVE,
-                "['change of params']['down']: off by up to",
+                "['loss of step'][1]: ",
             ),
             (
                 RUN + "    pass",
-                "make_run returned None, but has to return (params, state, step)",
+                "make_run returned a NoneType, and (params, state, step)",
             ),
             (  # without the loss
                 RUN + CUT + TRACES + HOLD + GATED + "    step = jax.jit(\n"
