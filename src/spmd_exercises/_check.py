@@ -17,6 +17,8 @@ from spmd_helpers import CheckFailed, NotUnderstood
 
 _NUMBER = re.compile(r"([1-9]\d?)\.([1-9]\d?)")
 _WORDS = 1500  # of the message of an exception that an answer raised
+_LEAVES = 4  # of a tree, in a message with a line for each
+_LEAF = re.compile(r"(\[[^\]]*\]|\.\w+)+: ")  # how such a line begins
 
 Names = Mapping[str, object]  # the global names of a notebook
 
@@ -158,7 +160,7 @@ def _verdict(
             return _open(number, f"write {stub}")
         words = f"your answer calls {stub}, which is not written yet"
     elif isinstance(error, CheckFailed):
-        return Verdict("wrong", f"Exercise {number}, not yet: {error}")
+        return Verdict("wrong", f"Exercise {number}, not yet: {_shortened(error)}")
     else:
         words = raised(error, names)
     return Verdict("wrong", f"Exercise {number}, not yet: {words}", error)
@@ -178,13 +180,26 @@ def raised(error: Exception, names: Names) -> str:
         in_what = f"`{frame.f_code.co_name}` ({at})"
     else:
         in_what = "what you wrote"
-    hint = " A None came: is a `return` missing?" if _is_of_none(error) else ""
-    return f"{in_what} raised {words}{hint}"
+    if not own and _is_of_none(error):
+        words = f"{words.rstrip('.')}. Did it return None: is a `return` missing?"
+    return f"{in_what} raised {words}"
+
+
+def _shortened(error: CheckFailed) -> str:
+    """Its message, with a few of the leaves of a tree that it lists."""
+    lines = str(error).splitlines()
+    leaves = [at for at, line in enumerate(lines) if _LEAF.match(line)]
+    if len(leaves) > _LEAVES + 1:
+        first, last = leaves[_LEAVES], leaves[-1]
+        lines[first : last + 1] = [f"… and {len(leaves) - _LEAVES} more"]
+    return "\n".join(lines)
 
 
 def _is_of_none(error: Exception) -> bool:
-    """Whether Python complains of a None, as it does where a function returned none."""
-    return isinstance(error, TypeError | AttributeError) and "NoneType" in str(error)
+    """Whether Python complains of a None, which an answer may have returned."""
+    if not isinstance(error, TypeError | AttributeError):
+        return False
+    return "NoneType" in str(error) or "Output was None" in str(error)
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:

@@ -71,7 +71,7 @@ def number(answer: object, name: str = "") -> float:
         answer = plain()
     if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
         called = f"{name}: " if name else ""
-        raise CheckFailed(f"{called}{short(answer)} is no number")
+        raise CheckFailed(f"{called}{short(answer)} is not a number")
     return float(answer)
 
 
@@ -94,7 +94,10 @@ def redundancy(report: XRay) -> float:
         CheckFailed: when the program does work that can't be counted.
     """
     if report.redundancy is None:
-        raise CheckFailed("the program does work that the X-ray can't count")
+        raise CheckFailed(
+            "the program does work that the X-ray can't count: is it made of ordinary"
+            " JAX operations?"
+        )
     return report.redundancy
 
 
@@ -127,13 +130,13 @@ def require_own_buffers(**trees: object) -> None:
             continue
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if leaf.is_deleted():
-            raise CheckFailed(f"{name} is deleted already: did a call donate it?")
+            raise CheckFailed(f"{name} is already deleted: did a call donate it?")
         for buffer in _buffers(leaf):
             other = owners.setdefault(buffer, name)
             if other != name:
                 raise CheckFailed(
-                    f"{other} and {name} use one buffer, and a step that donates both"
-                    " can't run: which of them needs a copy of its own?"
+                    f"{other} and {name} share one buffer, and a step that donates"
+                    " both can't run: which of them needs a copy of its own?"
                 )
 
 
@@ -171,7 +174,7 @@ def word(answer: object, name: str, words: tuple[str, ...]) -> str:
     text = answer.strip().lower() if isinstance(answer, str) else None
     if text not in words:
         wanted = ", ".join(f'"{one}"' for one in words)
-        raise CheckFailed(f"{name} is {short(answer)}, which is none of {wanted}")
+        raise CheckFailed(f"{name} is {short(answer)}, which is not one of {wanted}")
     return text
 
 
@@ -183,7 +186,8 @@ def next_thought(question: str) -> Iterator[None]:
     except CheckFailed as error:
         words = str(error).rstrip(".")
         end = "" if words.endswith("?") else "."
-        raise CheckFailed(f"{words}{end} {question}") from None
+        gap = "\n" if "\n" in words else " "
+        raise CheckFailed(f"{words}{end}{gap}{question}") from None
 
 
 def require_function(answer: object, name: str) -> None:
@@ -193,7 +197,7 @@ def require_function(answer: object, name: str) -> None:
         CheckFailed: for anything else.
     """
     if not callable(answer):
-        raise CheckFailed(f"{name} is {short(answer)}, and has to be a function")
+        raise CheckFailed(f"{name} is {short(answer)}, but has to be a function")
 
 
 def short(value: object) -> str:
@@ -205,6 +209,14 @@ def short(value: object) -> str:
     of_shape = f" of shape {shape}" if isinstance(shape, tuple) else ""
     kind = "jax.Array" if isinstance(value, jax.Array) else type(value).__name__
     return f"a value of type {kind}{of_shape}"
+
+
+def kind_of(value: object) -> str:
+    """The type of a value in a message: "None", "a tuple" or "an int"."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"an {name}" if name == "ndarray" or name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def device_count() -> int:
@@ -226,7 +238,9 @@ def dimensions(answer: object, name: str) -> tuple[float, ...]:
     if isinstance(answer, tuple | list | np.ndarray | jax.Array):
         with contextlib.suppress(CheckFailed, TypeError):  # a number has no entries
             return tuple(number(entry) for entry in answer)
-    raise CheckFailed(f"{name}: {short(answer)} is no shape: write a tuple of numbers")
+    raise CheckFailed(
+        f"{name}: {short(answer)} is not a shape: write a tuple of numbers"
+    )
 
 
 def unpack(answer: object, *names: str) -> tuple[Any, ...]:
@@ -242,10 +256,11 @@ def unpack(answer: object, *names: str) -> tuple[Any, ...]:
     elif isinstance(answer, jax.Array | np.ndarray):
         came = "one array"
     else:
-        came = "None" if answer is None else f"a {type(answer).__name__}"
+        came = kind_of(answer)
     hint = " Is a `return` missing?" if answer is None else ""
     raise CheckFailed(
-        f"{came} came back, and a tuple ({', '.join(names)}) is wanted.{hint}"
+        f"your function returned {came}, but a tuple ({', '.join(names)}) is"
+        f" expected.{hint}"
     )
 
 
@@ -259,7 +274,8 @@ def trying(what: str) -> Iterator[None]:
     try:
         yield
     except CheckFailed as error:
-        raise CheckFailed(f"{what}: {error}") from None
+        gap = "\n" if "\n" in str(error) else " "
+        raise CheckFailed(f"{what}:{gap}{error}") from None
 
 
 def quick() -> dict[str, Any] | None:

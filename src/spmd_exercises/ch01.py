@@ -23,6 +23,7 @@ from ._setting import (
     abstract,
     devices,
     dimensions,
+    kind_of,
     make_mesh,
     next_thought,
     normal,
@@ -83,29 +84,37 @@ def _require_split(shard_batch: Callable[..., Any], rows: Any, n: int) -> None:
         got = shard_batch(rows.copy(), n)
     except ValueError as error:
         raise CheckFailed(
-            f"{what} divides, and shard_batch raised ValueError: {error}"
+            f"{what} can be split equally, but shard_batch raised ValueError: {error}"
         ) from None
     if not hasattr(got, "shape"):
         raise CheckFailed(
-            f"{what}: a {type(got).__name__} came back, and one array is wanted, with"
-            " the devices along its leading axis"
+            f"{what}: shard_batch returned {kind_of(got)}, but one array is expected,"
+            " with the devices along its leading axis"
         )
     wanted = (n, k, *rows.shape[1:])
     if got.shape != wanted:
         raise CheckFailed(
-            f"{what}: an array of shape {got.shape} came back, and {wanted} is wanted"
+            f"{what}: shard_batch returned an array of shape {got.shape}, but {wanted}"
+            " is expected"
         )
     values = np.asarray(got)
     if not np.array_equal(values[1], rows[k : 2 * k]):
         raise CheckFailed(
             f"{what}: device 1 has the wrong rows. Device 0 gets the first {k}, so"
-            f" device 1 begins with row {k}, {rows[k].tolist()}, and yours begins with"
+            f" device 1 begins with row {k}, {rows[k].tolist()}, but yours begins with"
             f" {values[1][0].tolist()}"
         )
     if not np.array_equal(values, rows.reshape(wanted)):
-        raise CheckFailed(f"{what}: the rows of devices 0 and 1 are right, others not")
+        raise CheckFailed(
+            f"{what}: the rows of devices 0 and 1 are right, but those of other"
+            " devices are not. Do all devices get their rows in the order of the"
+            " batch?"
+        )
     if values.dtype.kind != rows.dtype.kind:
-        raise CheckFailed(f"{what}: {rows.dtype} numbers came back as {values.dtype}")
+        raise CheckFailed(
+            f"{what}: the dtype was {rows.dtype}, but shard_batch returned"
+            f" {values.dtype}"
+        )
 
 
 def _require_value_error(shard_batch: Callable[..., Any], many: int, n: int) -> None:
@@ -115,12 +124,12 @@ def _require_value_error(shard_batch: Callable[..., Any], many: int, n: int) -> 
         return
     except Exception as error:
         raise CheckFailed(
-            f"{many} rows for n={n} do not divide: a ValueError is wanted, and"
-            f" shard_batch raised {type(error).__name__}"
+            f"a batch of size {many} does not divide by n={n}: a ValueError is"
+            f" expected, but shard_batch raised {type(error).__name__}"
         ) from error
     raise CheckFailed(
-        f"{many} rows for n={n} do not divide, and no ValueError was raised: rows may"
-        " not get lost or invented"
+        f"a batch of size {many} does not divide by n={n}, but shard_batch raised no"
+        " ValueError: rows may neither get lost nor be added"
     )
 
 
@@ -138,7 +147,8 @@ def check_1_3(bytes_per_device: object, bytes_in_all: object) -> None:
         )
     if number(bytes_in_all, "bytes_in_all") != sum(info.total_bytes for info in infos):
         raise CheckFailed(
-            f"bytes_in_all is {bytes_in_all}. How many copies are there on all devices?"
+            f"bytes_in_all is {bytes_in_all}. How many replicas of the parameters do"
+            " all devices have together?"
         )
 
 
@@ -149,17 +159,25 @@ def check_1_4(momentum_step: Callable[..., Any]) -> None:
     state = (params, jax.tree.map(np.zeros_like, params))
     for seed, rows in enumerate((20, 4)):
         x, y = make_digits(params, _DEVICES * rows, hits=9 * rows // 2, seed=seed)
-        with trying(f"step {seed + 1}, with {rows} rows on each device"):
+        with trying(f"step {seed + 1}, with {rows} rows per device"):
             returned = momentum_step(*_stack(state), _split(x), _split(y))
             got = unpack(returned, "params", "velocity", "loss")
             params, velocity, loss = _momentum(*state, x, y)
             state = params, velocity
             _require_equal_replicas(got, state)
-            spmd.assert_close(_named(got), _named(_stack((*state, loss))), rtol=1e-4)
+            with next_thought(
+                "Which step differs on one device: the mean over all rows, the old"
+                " velocity, the rate, or float32?"
+            ):
+                wanted = _named(_stack((*state, loss)))
+                spmd.assert_close(_named(got), wanted, rtol=1e-4)
     x, y = make_digits(params, _DEVICES * 20, hits=90)
     report = spmd.xray(momentum_step, *_stack(state), _split(x), _split(y))
     gradients = 4 * size(params)
-    with next_thought("Which numbers differ between the devices before any exchange?"):
+    with next_thought(
+        "Each device sees only its own rows: which of its results have to be averaged"
+        " over all devices, and how often?"
+    ):
         spmd.assert_collectives(
             report,
             at_most={"all-reduce": 9},
@@ -189,8 +207,8 @@ def _require_equal_replicas(
     shapes = jax.tree.map(np.shape, got[:2])
     if shapes != jax.tree.map(np.shape, _stack(wanted)):
         raise CheckFailed(
-            "parameters and velocity have to come back in this order, and in the shapes"
-            f" in which they came; yours have {shapes}"
+            "momentum_step has to return params and velocity in this order and in the"
+            f" shapes it was given, but returned {shapes}"
         )
     for name, tree in zip(("params", "velocity"), got, strict=False):
         apart = max(map(_spread, jax.tree.leaves(jax.device_get(tree))))
@@ -222,26 +240,27 @@ def check_1_5(masked_loss: Callable[..., Any]) -> None:
     _require_own_rows(report, max_flops(params, rows=2, products=1), rows=2)
     if not report.collectives:
         raise CheckFailed(
-            "the numbers are right, and the devices exchange nothing: each may only use"
-            " its own two rows"
+            "the numbers are right, but the devices communicate nothing: each may only"
+            " use its own two rows"
         )
 
 
 def _require_mean(got: Any, wanted: float) -> None:
     if np.isnan(got).any():
         raise CheckFailed(
-            "nan came back, which is 0 / 0. What does a device without real rows divide"
-            " by?"
+            "masked_loss returned nan, which is 0 / 0. What does a device without real"
+            " rows divide by?"
         )
     if not np.ptp(got) <= 1e-5 * wanted:
         raise CheckFailed(
-            f"{_each(got)}, and all have to return the same number. What do they add up"
-            " before they divide?"
+            f"{_each(got)}, but all have to return the same number. What has to be"
+            " added up before the division?"
         )
     if not abs(got[0] - wanted) <= 1e-5 * wanted:
         raise CheckFailed(
-            f"{got[0]:.6f} came back, and the mean over the real rows is {wanted:.6f}."
-            " What is divided by what?"
+            f"masked_loss returned {got[0]:.6f}, but the mean over the real rows is"
+            f" {wanted:.6f}. What is divided by what? Is it computed from these"
+            " arguments, in float32?"
         )
 
 
@@ -256,8 +275,9 @@ def check_1_6(count_right: Callable[..., Any]) -> None:
             got = _one_each(count_right(*args), "count_right")
             if not np.all(got.astype(float) == hits):
                 raise CheckFailed(
-                    f"{_each(got)}, and the model gets {hits} right. What does one"
-                    " device count, and what do all count?"
+                    f"{_each(got)}, but the model gets {hits} right. What does one"
+                    " device count, with the params it is given, and are the counts"
+                    " added exactly?"
                 )
     report = spmd.xray(count_right, *args)
     with next_thought("How many numbers does a device have to send about its rows?"):
@@ -274,8 +294,9 @@ def _require_own_rows(report: XRay, at_most: int, rows: int) -> None:
     flops = report.flops_per_device
     if flops is None or flops > at_most:
         raise CheckFailed(
-            f"the numbers are right, and each device works on more rows than its own"
-            f" {rows}: it computes {flops} FLOPs"
+            "the numbers are right, but each device works on more rows than its own"
+            f" {rows}: it computes {flops} FLOPs. How are the rows split over the"
+            " devices?"
         )
 
 
@@ -283,10 +304,10 @@ def _one_each(returned: Any, name: str) -> Any:
     """What came back, which must be an array with a number for each device."""
     if getattr(returned, "shape", None) != (_DEVICES,):
         shape = getattr(returned, "shape", None)
-        came = f"shape {shape}" if shape is not None else short(returned)
+        came = f"an array of shape {shape}" if shape is not None else short(returned)
         raise CheckFailed(
-            f"{name} returned {came}: an array with one number for each of the"
-            f" {_DEVICES} devices is wanted"
+            f"{name} returned {came}, but an array with one number for each of the"
+            f" {_DEVICES} devices is expected"
         )
     return np.asarray(returned)
 

@@ -63,7 +63,7 @@ def check_2_2(
         if isinstance(answer, jax.Array | np.ndarray) and answer.shape == ():
             answer = answer.item()
         if not isinstance(answer, bool | np.bool_):
-            raise CheckFailed(f"{name} is {short(answer)}, and not True or False")
+            raise CheckFailed(f"{name} is {short(answer)}, but has to be True or False")
         misjudged += [name] * (bool(answer) != runs)
     if misjudged:
         raise CheckFailed(
@@ -99,8 +99,8 @@ def check_2_3(place: Callable[..., Any]) -> None:
             placed = place({name: leaf.copy() for name, leaf in batch.items()})
             if not isinstance(placed, Mapping):
                 raise CheckFailed(
-                    f"place returned {short(placed)}, and a dict with image and label"
-                    " is wanted"
+                    f"place returned {short(placed)}, but a dict with image and label"
+                    " is expected"
                 )
             for name, leaf in placed.items():
                 require_own_buffers(**{str(name): leaf})
@@ -128,7 +128,7 @@ def _require_rows(name: str, placed: Any, rows: Any, mesh: Mesh) -> None:
 
 def _require_dtype(name: str, placed: Any, dtype: Any) -> None:
     if getattr(placed, "dtype", dtype) != dtype:
-        raise CheckFailed(f"{name} was {dtype}, and is {placed.dtype} now")
+        raise CheckFailed(f"{name} was {dtype}, but is {placed.dtype} now")
 
 
 def check_2_4(counting_step: Callable[..., Any]) -> None:
@@ -143,8 +143,8 @@ def check_2_4(counting_step: Callable[..., Any]) -> None:
             new, loss, counted = unpack(returned, "params", "loss", "hits")
             if number(counted, "hits") != hits:
                 raise CheckFailed(
-                    f"hits is {counted}, and the parameters that came in get {hits}"
-                    " right"
+                    f"hits is {counted}, but the parameters given to the step get"
+                    f" {hits} right"
                 )
             _require_step(new, loss, params, x, y)
             named = {"params": new, "loss": loss, "hits": counted}
@@ -187,14 +187,16 @@ def _require_step(new: Any, loss: Any, params: Params, x: Any, y: Any) -> None:
         spmd.assert_close(moved, grads, rtol=1e-4)
     except CheckFailed as error:
         raise CheckFailed(
-            "not what one device computes. By how much the step changes each of the"
-            f" parameters: {error}"
+            "not what one device computes. The change of each parameter in one"
+            f" step:\n{error}"
         ) from None
 
 
 def _require_budget(report: XRay, params: Params, extra: int, rows: int) -> None:
     gradients = 4 * size(params)
-    with next_thought("How often does the step have to exchange each gradient?"):
+    with next_thought(
+        "What has to be communicated: rows, activations or gradients? How often?"
+    ):
         spmd.assert_collectives(
             report,
             at_most={"all-reduce": 9},
@@ -205,7 +207,7 @@ def _require_budget(report: XRay, params: Params, extra: int, rows: int) -> None
     flops = report.flops_per_device
     if flops is None or flops > max_flops(params, rows, products=3):
         raise CheckFailed(
-            f"the numbers are right, and each device works on more rows than its own"
+            "the numbers are right, but each device works on more rows than its own"
             f" {rows}: it computes {flops} FLOPs"
         )
 
@@ -245,9 +247,12 @@ def _placed_test(
 def _require_hits(counted: Any, hits: int, mesh: Mesh) -> None:
     if counted is None or np.shape(counted) != ():
         came = "None" if counted is None else f"an array of shape {np.shape(counted)}"
-        raise CheckFailed(f"count returned {came}, and one number is wanted")
+        raise CheckFailed(f"count returned {came}, but one number is expected")
     if number(counted, "count") != hits:
-        raise CheckFailed(f"count returned {counted}, and the model gets {hits} right")
+        raise CheckFailed(
+            f"count returned {counted}, but the model gets {hits} right. Does it count"
+            " all rows, with the params it is given, in float32?"
+        )
     spmd.assert_sharding({"hits": counted}, jax.P(), mesh)
 
 

@@ -53,9 +53,9 @@ def check_3_2(column_spec: object) -> None:
         )
     if info.shard_shape != (6, 20):
         raise CheckFailed(
-            f"{column_spec}: the shard of a device is {info.shard_shape} of (12, 20)."
-            " It has to be half of the rows, with all columns: which entry of the"
-            " spec is for the rows?"
+            f"{column_spec}: each device has a shard of shape {info.shard_shape} of"
+            " (12, 20), but it has to be half of the rows with all columns: which"
+            " entry of the spec is for the rows?"
         )
 
 
@@ -76,11 +76,12 @@ def check_3_3(holders: object) -> None:
     if len(ids) < len(right):
         raise CheckFailed(
             f"holders is {shown}, which is too few. Is there a mesh axis that the spec"
-            " does not use? Each shard is replicated along it."
+            " does not use? Each shard is replicated along it. Devices are numbered"
+            " from 0 to 7."
         )
     if ids != right:
         raise CheckFailed(
-            f"holders is {shown}, and not all of these have row 13. Number the shards:"
+            f"holders is {shown}, but not all of these have row 13. Number the shards:"
             " the first axis of the tuple counts slowest, the last one fastest. Which"
             " shard has row 13, and what are its coordinates along c and a?"
         )
@@ -91,13 +92,14 @@ def check_3_4(cache_spec: object) -> None:
     info = _place((4, 512, 6, 32), cache_spec, _CUBE, "cache_spec")
     if info.shard_shape[1] != 512:
         raise CheckFailed(
-            f"{cache_spec}: a device has {info.shard_shape[1]} of 512 positions of the"
-            " sequence, and needs all of them. Which other dimensions can be sharded?"
+            f"{cache_spec}: each device has {info.shard_shape[1]} of 512 positions of"
+            " the sequence, but needs all of them. Which other dimensions can be"
+            " sharded?"
         )
     if info.bytes_per_device > 200_000:
         raise CheckFailed(
             f"{cache_spec}: {info.bytes_per_device:,} bytes per device, in"
-            f" {info.replicas} replicas, and the budget is 200,000. Which mesh axis"
+            f" {info.replicas} replicas, but the budget is 200,000. Which mesh axis"
             " does the spec not use, and where could it still go?"
         )
 
@@ -158,8 +160,8 @@ def _place(
         raise CheckFailed(f"{name} is {spec}: {error}") from None
     if info.unreduced:
         raise CheckFailed(
-            f"{name} is {spec}: over {', '.join(info.unreduced)} each device would have"
-            " its part of a sum, and these devices have to share the same values"
+            f"{name} is {spec}: over {', '.join(info.unreduced)} each device would"
+            " have a partial sum, but these devices have to have the same values"
         )
     return info
 
@@ -170,7 +172,7 @@ def _pair(name: str, answer: object) -> tuple[float, float]:
         answer = answer.tolist()
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise CheckFailed(
-            f"{name} is {short(answer)}, and has to be two numbers: (0, 12)"
+            f"{name} is {short(answer)}, but has to be two numbers, like (0, 12)"
         )
     return number(answer[0], name), number(answer[1], name)
 
@@ -179,11 +181,11 @@ def _device_ids(answer: object) -> set[float]:
     """The numbers of devices; the devices themselves stand for theirs."""
     if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping):
         raise CheckFailed(
-            f"holders is {short(answer)}, and has to be a set of device numbers"
+            f"holders is {short(answer)}, but has to be a set of device numbers"
         )
     if isinstance(answer, np.ndarray | jax.Array) and answer.ndim != 1:
         raise CheckFailed(
-            f"holders has shape {answer.shape}, and has to be a set of device numbers"
+            f"holders has shape {answer.shape}, but has to be a set of device numbers"
         )
     return {
         one.id if isinstance(one, jax.Device) else number(one, "holders")

@@ -55,14 +55,15 @@ def check_4_2(loss: Callable[..., Any]) -> None:
         )
         program = compiled(loss, *placed)
         with next_thought(
-            "Is it the mean over all 48 rows, and do logits of 100 overflow, or the"
-            " terms of a row that is far below the others vanish?"
+            "It is the mean over all 48 rows, each with the full vocabulary, in"
+            " float32; logits of 100 may not overflow, and a row that is far below the"
+            " others may not vanish: which of these is missing?"
         ):
             result = {"loss": program(*placed)}
             spmd.assert_close(result, {"loss": _cross_entropy(logits, labels)}, 1e-5)
     with next_thought(
-        "Which numbers of a row does a device need of the other half of the"
-        " vocabulary, and how many are they?"
+        "Which numbers does a device need from the other half of the vocabulary, for"
+        " each row, and how many are they?"
     ):
         report = spmd.xray(program)
         spmd.assert_collectives(report, at_least_bytes=4, at_most_bytes=1000)
@@ -78,15 +79,15 @@ def check_4_3(turned: Callable[..., Any]) -> None:
         budget = 2 * x.nbytes // 8
         program = jax.jit(turned).lower(placed).compile()
         result = program(placed)
-        where = f"x is float32{list(shape)} by P('data', 'model')."
+        where = f"x is float32{list(shape)}, sharded as P('data', 'model')."
         with next_thought(f"{where} Is it tanh of each number, in float32?"):
             spmd.assert_close({"result": result}, {"result": np.tanh(x)}, rtol=1e-4)
             _require_dtype(result, x)
         with next_thought(
-            f"{where} Which of the three ways to state a sharding works inside of jit?"
+            f"{where} Does your code state this spec, in a way that works inside jit?"
         ):
             spmd.assert_sharding({"result": result}, P("model", "data"), mesh)
-        with next_thought(f"{where} Is it replicated on the way?"):
+        with next_thought(f"{where} Is it replicated in between?"):
             spmd.assert_collectives(spmd.xray(program), at_most_bytes=budget)
 
 
@@ -104,23 +105,25 @@ def check_4_4(at_home: Callable[..., Any]) -> None:
         result = at_home(state)
         if not isinstance(result, Mapping):
             raise CheckFailed(
-                f"at_home returned {short(result)}, and has to return a dict like"
-                " state: is a `return` missing?"
+                f"at_home returned {short(result)}, but has to return a dict like state"
             )
         for path, leaf in jax.tree_util.tree_leaves_with_path(result):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
-                raise CheckFailed(f"{jax.tree_util.keystr(path)} is deleted already")
+                raise CheckFailed(f"{jax.tree_util.keystr(path)} is already deleted")
         with next_thought("May a new sharding change the values or their dtype?"):
             spmd.assert_close(result, values)
             jax.tree.map(_require_dtype, result, values)
         with next_thought(
-            "How does an array tell on which devices it is, and how many devices has"
-            " the mesh?"
+            "How can you see which devices an array is on? Which arrays are on all"
+            " devices of the mesh already?"
         ):
             spmd.assert_sharding(result, wanted, mesh)
         loose = [leaf for leaf in jax.tree.leaves(result) if not leaf.committed]
         if loose:
-            raise CheckFailed(f"{len(loose)} arrays are still uncommitted")
+            raise CheckFailed(
+                f"{len(loose)} arrays are still uncommitted: what commits an array to"
+                " its devices?"
+            )
 
 
 def check_4_5(make_params: Callable[..., Any]) -> None:
@@ -134,13 +137,13 @@ def check_4_5(make_params: Callable[..., Any]) -> None:
         params = program(key)
         with next_thought(
             f"The key is jax.random.key({seed}). Which matrix is drawn with which of"
-            " its two keys, in which shape?"
+            " its two keys, in which shape and dtype?"
         ):
             spmd.assert_close(params, _reference_params(seed))
             jax.tree.map(_require_dtype, params, _reference_params(seed))
         with next_thought("What tells jit how its results have to be sharded?"):
             spmd.assert_sharding(params, specs, mesh)
-    with next_thought("Is a matrix replicated on the way to its sharding?"):
+    with next_thought("Is a matrix replicated before it is sharded?"):
         spmd.assert_peak_memory(spmd.xray(program), at_most_bytes=4 * 2**20)
 
 
@@ -221,13 +224,13 @@ def _require_jitted(make_params: object) -> None:
         inner = inner.func
     if not (hasattr(inner, "lower") or isinstance(inner, jax.stages.Compiled)):
         raise CheckFailed(
-            f"make_params is {short(make_params)}, and has to be what jax.jit returns:"
-            " outside of jit an array is made full-size on one device first"
+            f"make_params is {short(make_params)}, but has to be what jax.jit returns:"
+            " outside jit, an array is first made at full size on one device"
         )
 
 
 def _require_dtype(result: Any, wanted: Any) -> None:
     if result.dtype != wanted.dtype:
         raise CheckFailed(
-            f"a result is {result.dtype}{[*result.shape]}, and has to be {wanted.dtype}"
+            f"a result is {result.dtype}{[*result.shape]}, but has to be {wanted.dtype}"
         )

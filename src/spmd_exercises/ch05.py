@@ -62,18 +62,20 @@ def check_5_2(mlp: Callable[..., Any]) -> None:
         kind = jax.typeof(result)
         if str(kind) != "float32[48@data,40]":
             raise CheckFailed(
-                f"the result is {kind}, and has to be float32[48@data,40]. What does"
-                " your code state about the sharding and the dtype of its last product?"
+                f"the result is {kind}, but has to be float32[48@data,40]. What does"
+                " your code state about the sharding and the dtype of its last"
+                " product?"
             )
         with next_thought(
-            "The program gives relu(x @ w1) @ w2 in float32: which step is another one?"
+            "The program gives relu(x @ w1) @ w2 in float32: which step of yours"
+            " differs?"
         ):
             wanted = np.maximum(x @ w1, 0) @ w2
             spmd.assert_close({"result": result}, {"result": wanted}, rtol=1e-4)
     report = spmd.xray(program)
     with next_thought(
-        "Only one of the two products has partial sums: what is the one exchange that"
-        " completes them? And does the indexing at the end have to stay?"
+        "Only the last product has partial sums: which one collective completes them,"
+        " and which line causes any other?"
     ):
         spmd.assert_collectives(report, exactly={"all-reduce": 1})
         spmd.assert_collectives(report, over="model")
@@ -93,8 +95,9 @@ def check_5_3(body: Callable[..., Any]) -> None:
         args = jax.device_put((x, w), places)
         program = mapped.lower(*args).compile()
         with next_thought(
-            f"x is {x.shape} and w {w.shape}. On a device x @ w is a part of a sum:"
-            " which of its columns stay there, and is all of it float32?"
+            f"x is {x.shape} and w {w.shape}. On each device x @ w is a partial sum:"
+            " which columns of the full sum does the device keep, and is everything"
+            " float32?"
         ):
             result = {"result": program(*args)}
             spmd.assert_close(result, {"result": x @ w}, rtol=1e-4)
@@ -104,9 +107,9 @@ def check_5_3(body: Callable[..., Any]) -> None:
             spmd.assert_collectives(report, over="model", at_most_bytes=m * n // 8 * 4)
         if "reduce_scatter" not in str(jax.make_jaxpr(mapped)(*args)):
             raise CheckFailed(
-                "the full sum is communicated, as an all-reduce, and each device takes"
-                " its columns of it afterwards. Which collective sends a device only"
-                " the columns that it needs?"
+                "the full sum is communicated by an all-reduce, and each device keeps"
+                " only its columns of it. Which collective sends a device only the"
+                " columns that it needs?"
             )
 
 
@@ -146,16 +149,16 @@ def check_5_5(dropout: Callable[..., Any]) -> None:
         _require_half(result, seed)
         if not np.array_equal(result, np.asarray(program(key, ones_in_blocks))):
             raise CheckFailed(
-                f"jax.random.key({seed}), used a second time, gave another mask"
+                f"jax.random.key({seed}), used a second time, gave a different mask"
             )
         with next_thought(
-            "Is a number that is kept twice itself, in float32, and all others 0?"
+            "Is each kept number doubled, in float32, and is every other number 0?"
         ):
             kept = {"result": program(key, some_in_blocks)}
             spmd.assert_close(kept, {"result": some * result})
         blocks = result.reshape(4, 48, 2, 48).swapaxes(1, 2)
         for place in np.ndindex(4, 2):
-            masks[f"block {place} with jax.random.key({seed})"] = blocks[place] - 1
+            masks[f"shard {place} with jax.random.key({seed})"] = blocks[place] - 1
     _require_own_masks(masks)
     with next_thought("Which numbers does a device need that it does not have?"):
         spmd.assert_collectives(spmd.xray(program), exactly={})
@@ -190,26 +193,29 @@ def _require_half(result: Floats, seed: int) -> None:
     """Of ones, half are kept as 2 and half are 0, everywhere alike."""
     values = np.unique(result)
     if not set(values.tolist()) <= {0.0, 2.0}:
-        raise CheckFailed(f"of ones came {values[:4]}, and only 0 and 2 may come")
+        raise CheckFailed(
+            f"for an array of ones, dropout returned the values {values[:4]}, but only"
+            " 0 and 2 may occur: by which factor is a kept number scaled?"
+        )
     kept = result == 2
     if not 0.45 < kept.mean() < 0.55:
         raise CheckFailed(
             f"with jax.random.key({seed}) {kept.mean():.0%} of the numbers are kept,"
-            " and it has to be half"
+            " but it has to be half"
         )
     for axis, lines in enumerate(("columns", "rows")):
         rates = kept.mean(axis=axis)
         if np.min(rates) < 0.2 or np.max(rates) > 0.8:
             raise CheckFailed(
                 f"with jax.random.key({seed}) the numbers of some {lines} are kept or"
-                " dropped together. Which shape has the mask?"
+                " dropped together. Which shape does the mask have?"
             )
     rates = kept.reshape(4, 48, 2, 48).mean(axis=(1, 3))
     for place, rate in np.ndenumerate(rates):
         if not 0.4 < rate < 0.6:
             raise CheckFailed(
-                f"with jax.random.key({seed}) block {place} keeps {rate:.0%} of its"
-                " numbers, and has to keep half"
+                f"with jax.random.key({seed}) shard {place} keeps {rate:.0%} of its"
+                " numbers, but has to keep half"
             )
 
 
@@ -220,13 +226,13 @@ def _require_own_masks(masks: dict[str, Floats]) -> None:
         other = owner.setdefault(mask.tobytes(), name)
         if other != name:
             raise CheckFailed(
-                f"{name} has the same mask as {other}; blocks are counted along (data,"
-                " model). What differs between these two, and does it go into the key?"
+                f"{name} has the same mask as {other}; shards are numbered by (data,"
+                " model). What differs between these two, and does it enter the key?"
             )
     if _likeness(np.stack([*masks.values()])) > 0.25:
         raise CheckFailed(
-            "two blocks have nearly the same mask: as it is, shifted, mirrored, or with"
-            " 0 and 2 swapped. Does each draw its numbers with a key of its own?"
+            "two shards have nearly the same mask, perhaps shifted, mirrored, or with"
+            " 0 and 2 swapped. Is each mask drawn entirely with a key of its own?"
         )
 
 
@@ -250,5 +256,5 @@ def _likeness(masks: Floats) -> float:
 def _require_array(result: object, name: str) -> None:
     if not isinstance(result, jax.Array):
         raise CheckFailed(
-            f"{name} returned {short(result)}, and has to return an array"
+            f"{name} returned {short(result)}, but has to return an array"
         )

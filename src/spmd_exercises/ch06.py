@@ -11,7 +11,16 @@ from jax.sharding import PartitionSpec as P
 import spmd_helpers as spmd
 from spmd_helpers import CheckFailed
 
-from ._setting import abstract, make_mesh, normal, number, on, redundancy, require_spec
+from ._setting import (
+    abstract,
+    make_mesh,
+    next_thought,
+    normal,
+    number,
+    on,
+    redundancy,
+    require_spec,
+)
 
 
 def check_6_1(gathered_bytes: object, flops: object) -> None:
@@ -19,15 +28,15 @@ def check_6_1(gathered_bytes: object, flops: object) -> None:
     mesh = make_mesh(data=4, model=2)
     x, w = (abstract(shape, on(mesh, "data")) for shape in ((96, 160), (160, 64)))
     report = spmd.xray(jax.jit(jnp.matmul), x, w)
-    if number(gathered_bytes) != report.collectives[0].result_bytes:
+    if number(gathered_bytes, "gathered_bytes") != report.collectives[0].result_bytes:
         raise CheckFailed(
             f"gathered_bytes is {gathered_bytes}. After an all-gather along `data`,"
             " how much of w is on a device?"
         )
-    if number(flops) != report.flops_per_device:
+    if number(flops, "flops") != report.flops_per_device:
         raise CheckFailed(
-            f"flops is {flops}. Which rows of x does a device have, and which columns"
-            " of w after the all-gather?"
+            f"flops is {flops}. Which rows of x does a device have, which columns of w"
+            " after the all-gather, and how many FLOPs is one multiply-add?"
         )
 
 
@@ -42,7 +51,8 @@ def check_6_2(w_spec: object) -> None:
             f"{spec}: the average product is computed {redundancy(report):.2f} times."
             " Which axis shards neither the rows of x nor the columns of w?"
         )
-    spmd.assert_collectives(report, exactly={"all-gather": 1}, at_most_bytes=2000)
+    with next_thought("Which mesh axis do the rows of x use, and which axis is left?"):
+        spmd.assert_collectives(report, exactly={"all-gather": 1}, at_most_bytes=2000)
 
 
 def check_6_3(a: object, b: object, c: object, d: object) -> None:
@@ -56,7 +66,8 @@ def check_6_3(a: object, b: object, c: object, d: object) -> None:
         word = answer.strip().lower() if isinstance(answer, str) else answer
         if word not in ("wrong", "wasteful", "fine") or not isinstance(word, str):
             raise CheckFailed(
-                f'{name} is {answer!r}, not one of "wrong", "wasteful" and "fine"'
+                f'{name} is {answer!r}, which is not one of "wrong", "wasteful" and'
+                ' "fine"'
             )
         w = jax.device_put(columns, on(mesh, *spec))
         right = np.allclose(product(x, w), rows @ columns, atol=1e-4)
@@ -82,13 +93,19 @@ def check_6_4(body: Callable[..., Any]) -> None:
         places = tuple(on(mesh, *spec) for spec in specs)
         args = jax.device_put((rows, columns), places)
         wanted = np.maximum(rows @ columns, 0)
-        spmd.assert_close({"result": mapped(*args)}, {"result": wanted}, rtol=1e-4)
+        with next_thought(
+            f"x is {rows.shape} and w {columns.shape}. Does body give relu(x @ w) with"
+            " all rows of w, in float32?"
+        ):
+            spmd.assert_close({"result": mapped(*args)}, {"result": wanted}, rtol=1e-4)
         report = spmd.xray(mapped, *args)
-        spmd.assert_collectives(report, exactly={"all-gather": 1}, over="data")
+        with next_thought("Which rows of w does a device lack, and what else is sent?"):
+            spmd.assert_collectives(report, exactly={"all-gather": 1}, over="data")
         if "all-reduce" in str(report.collectives[0].lowered_as):
             raise CheckFailed(
-                "the blocks of w are put together by a sum with zeros, which sends"
-                " more bytes than they have: gather them"
+                "w is put together by an all-reduce, a sum with zeros, which"
+                " communicates more bytes than the shards have. Which collective"
+                " concatenates shards?"
             )
 
 
@@ -114,7 +131,7 @@ def check_6_5(step_specs: object) -> None:
     if "all-to-all" in kinds or len(kinds) > 6:
         raise CheckFailed(
             f"the step runs {kinds}. Along which axis are the columns of the hidden"
-            " layer sharded, and so the rows of w2 wanted?"
+            " layer sharded, and therefore the rows of w2 needed?"
         )
 
 
@@ -132,7 +149,7 @@ def _require_an_eighth(
     info = spmd.sharding(shape, spec, mesh=mesh)
     if info.bytes_per_device * 8 > info.total_bytes:
         raise CheckFailed(
-            f"{name} by {spec}: a device has {info.bytes_per_device} of"
-            f" {info.total_bytes} bytes, in {info.replicas} copies, and may have an"
-            " eighth"
+            f"{name} sharded as {spec}: each device has {info.bytes_per_device} of"
+            f" {info.total_bytes} bytes ({info.replicas} replicas), but may have only"
+            " an eighth. Which mesh axis does the spec not use?"
         )

@@ -61,7 +61,7 @@ def check_7_3(redundancy: object, useful: object) -> None:
     if not abs(number(redundancy, "redundancy") - times) < 0.01:
         raise CheckFailed(
             f"redundancy is {redundancy}. How many GFLOP do all devices together"
-            " compute, and how many would they compute if nothing was repeated?"
+            " compute, and how many would they compute if nothing were repeated?"
         )
     if not abs(number(useful, "useful") - 1 / times) < 0.01:
         raise CheckFailed(
@@ -93,8 +93,8 @@ def check_7_5(x_spec: object, w1_spec: object, w2_spec: object) -> None:
         size = spmd.sharding(_SHAPES[name], spec, mesh=_POD).bytes_per_device
         if size > 160 * 1024:
             raise CheckFailed(
-                f"{name}_spec is {spec}: {name} has {size:,} bytes on a device, and"
-                f" {160 * 1024:,} is the budget. Which axes could shard it further?"
+                f"{name}_spec is {spec}: {name} has {size:,} bytes per device, but the"
+                f" budget is {160 * 1024:,}. Which axes could shard it further?"
             )
     _require_one_all_reduce(_small_pod(specs))
 
@@ -133,8 +133,8 @@ def _require_thrifty(
     report = spmd.xray(program)
     if report.redundancy is None:
         raise CheckFailed(
-            "there is no matrix product in thrifty, and two are wanted. Is a `return`"
-            " missing?"
+            "there is no matrix product in thrifty, but two are expected. Does it"
+            " return what it computes?"
         )
     if redundancy(report) > 1.01:
         raise CheckFailed(
@@ -143,14 +143,16 @@ def _require_thrifty(
         )
     if report.flops_per_device != 2 * (m // 4) * (k + n) * (h // 2):
         raise CheckFailed(
-            f"a device does {report.flops_per_device:,} FLOPs. Are the two products"
-            " those of the step above, in its order?"
+            f"each device computes {report.flops_per_device:,} FLOPs. Are the two"
+            " products those of the step above, in its order?"
         )
-    with next_thought("Which line asks for more than a sum of partial results?"):
+    with next_thought("Which line requires more than one sum of partial results?"):
         spmd.assert_collectives(report, exactly={"all-reduce": 1}, over="model")
     got = program(*jax.device_put(host, places))
     want = np.tanh(host[0] @ host[1]) @ host[2]
-    thought = "Which step of `wasteful` is not in yours, or in another precision?"
+    thought = (
+        "Which step of `wasteful` is missing in yours, or has a different precision?"
+    )
     with next_thought(thought):
         spmd.assert_close({"result": got}, {"result": want}, rtol=1e-4)
 
@@ -171,7 +173,7 @@ def _wasteful_cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], fl
     def two(x: Any, w1: Any, v: Any, w2: Any) -> tuple[Any, Any]:
         return x @ w1, v @ w2
 
-    one = 'one product with x by P("data")'
+    one = 'one product with x sharded as P("data")'
     return [
         (one, jnp.matmul, (of((48, 40), "data"), of((40, 24))), 1 / 2),
         ("a function without products", jnp.tanh, (of((48, 40)),), 0.0),
@@ -182,14 +184,14 @@ def _wasteful_cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...], fl
             7 / 8,
         ),
         (
-            f'{one} and w by P(None, "model")',
+            f'{one} and w as P(None, "model")',
             jax.jit(jnp.matmul),
             (of((48, 40), "data"), of((40, 24), None, "model")),
             0.0,
         ),
         *(
             (
-                f"two products, the second with w [160, {wide}] of P()",
+                f"two products, the second with a replicated w [160, {wide}]",
                 two,
                 (
                     of((96, 160), "data"),
@@ -215,13 +217,14 @@ def _require_share(
     jax.effects_barrier()
     if ran:
         raise CheckFailed(
-            "f ran. What in this chapter counts the work of a function that is only"
-            " compiled?"
+            "wasted runs f. What in this chapter counts the work of a function that is"
+            " only compiled?"
         )
     if not abs(share - want) < 0.01:
         raise CheckFailed(
-            f"{share:.3f}, and {want:.3f} of the matrix work is repeated. If each"
-            " product is computed r times, which share of the work is needed?"
+            f"the answer is {share:.3f}, but {want:.3f} of the matrix work is"
+            " repeated. If each product is computed r times, which share of the work"
+            " is needed?"
         )
 
 
@@ -247,13 +250,13 @@ def _small_pod(specs: dict[str, P]) -> XRay:
 def _require_one_all_reduce(report: XRay) -> None:
     if redundancy(report) > 1.01:
         raise CheckFailed(
-            "with these specs a part of the products is computed more than once."
+            "with these specs, part of the matrix work is computed more than once."
             " Which axis shards neither operand of a product?"
         )
     kinds = [c.kind for c in report.collectives]
     if kinds != ["all-reduce"]:
         raise CheckFailed(
             f"with these specs the program runs {', '.join(kinds) or 'no collective'},"
-            " and one all-reduce is wanted. Which dimension do both operands of a"
+            " but one all-reduce is expected. Which dimension do both operands of a"
             " product have, and are they sharded along it by the same axis?"
         )

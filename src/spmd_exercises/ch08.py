@@ -18,6 +18,7 @@ from spmd_helpers import CheckFailed
 from ._setting import (
     abstract,
     is_jitted,
+    kind_of,
     make_mesh,
     next_thought,
     normal,
@@ -92,7 +93,7 @@ def check_8_5(settle: Callable[..., Any]) -> None:
     require_function(settle, "settle")
     mesh = make_mesh(data=8)
     for what, start in _starts(mesh).items():
-        with trying(f"a start {what}"):
+        with trying(f"a start state {what}"):
             want = {name: np.array(value) for name, value in start.items()}
             _require_settled(settle(start), want, mesh)
 
@@ -160,7 +161,7 @@ def _require_places(place: Callable[..., Any], sizes: tuple[int, int]) -> None:
     built: Any = jax.tree.structure(got)
     if built != jax.tree.structure(tree):
         raise CheckFailed(
-            "the tree that place returns is not built like params. How does"
+            "the tree that place returns differs in structure from params. How does"
             " jax.tree.map build one?"
         )
     wanted = jax.tree_util.tree_leaves_with_path(cases, is_leaf=is_case)
@@ -175,12 +176,14 @@ def _require_place(
     sharding: object, shape: tuple[int, ...], wanted: NamedSharding
 ) -> None:
     if not isinstance(sharding, NamedSharding):
-        raise CheckFailed(f"a {type(sharding).__name__} is no NamedSharding")
+        raise CheckFailed(f"{kind_of(sharding)} is not a NamedSharding")
     spmd.sharding(shape, sharding.spec, mesh=sharding.mesh)  # raises if it can't be
     if not sharding.is_equivalent_to(wanted, len(shape)):
         raise CheckFailed(
-            f"{sharding.spec}, and another sharding is wanted. Which of its dimensions"
-            " may be sharded, and which of these divide by 8?"
+            f"{sharding.spec} on {sharding.mesh.size} devices, but a different"
+            " sharding is expected. Which dimensions may be sharded, which of these"
+            " divide by 8, and which is the largest, the first of them if there are"
+            " several?"
         )
 
 
@@ -217,8 +220,7 @@ def _require_made(make: Callable[..., Any], seed: int) -> None:
     made = make(jax.tree.map(np.copy, host))
     if not isinstance(made, tuple | list) or len(made) != 3:
         raise CheckFailed(
-            f"make returned a {type(made).__name__}, and (params, moments, step) is"
-            " wanted"
+            f"make returned {kind_of(made)}, but has to return (params, moments, step)"
         )
     params, moments, step = made
     _require_start(params, moments, host)
@@ -230,11 +232,13 @@ def _require_made(make: Callable[..., Any], seed: int) -> None:
     if not all(leaf.is_deleted() for leaf in jax.tree.leaves(before)):
         raise CheckFailed(
             "params and moments are not donated, or not all of them. Which arguments"
-            " of step may lend their memory to its results?"
+            " of step may give their memory to its results?"
         )
     require_own_buffers(params=after[0], moments=after[1])
     after = _stepped(step, after, _batch(rows, params["stack"].sharding.mesh))
-    with next_thought("After two steps: what does the plain step do otherwise?"):
+    with next_thought(
+        "These are the values after two steps: what does the plain step do differently?"
+    ):
         spmd.assert_close(
             dict(zip(("params", "moments"), after, strict=True)),
             dict(zip(("params", "moments"), want, strict=True)),
@@ -253,14 +257,14 @@ def _require_start(params: Any, moments: Any, host: Any) -> None:
         for key, leaf in tree.items():
             if not isinstance(leaf, jax.Array):
                 raise CheckFailed(
-                    f"{name}[{key!r}] is a {type(leaf).__name__}. Where is it placed?"
+                    f"{name}[{key!r}] is {kind_of(leaf)}. Where is it placed?"
                 )
         size = spmd.memory(tree)
         if size.largest_device_bytes * 8 > size.total_bytes:
             raise CheckFailed(
                 f"{name}: one device has {size.largest_device_bytes:,} of"
-                f" {size.total_bytes:,} bytes, and may have an eighth. How is each"
-                " array sharded?"
+                f" {size.total_bytes:,} bytes, but may have only an eighth. How is"
+                " each array sharded?"
             )
 
 
@@ -274,18 +278,19 @@ def _require_step(step: Any, params: Any, moments: Any, batch: Any) -> None:
     """Jitted, without a finding, within the budget of memory."""
     require_function(step, "step")
     if not is_jitted(step, params, moments, batch):
-        raise CheckFailed("step is not jitted. What would its donation do then?")
+        raise CheckFailed("step is not jitted. What does donation do without jit?")
     report = spmd.xray(step, params, moments, batch, carry={0: 0, 1: 1})
     if report.findings:
         finding = report.findings[0]
         raise CheckFailed(
-            f"a finding is left, {finding.code}: {finding.sentence} Which of the ten"
-            " mistakes of this chapter is it?"
+            f"there is still a finding, {finding.code}: {finding.sentence} Which of"
+            " the ten mistakes of this chapter is it?"
         )
     if report.peak_memory is None or report.peak_memory > 100_000:
         raise CheckFailed(
-            f"{report.peak_memory or 0:,} bytes at the peak of the step, and the budget"
-            " is 100,000. Which arrays does a device have in full, and when?"
+            f"the step needs {report.peak_memory or 0:,} bytes per device at its peak,"
+            " but the budget is 100,000. Which arrays does a device have in full, and"
+            " when?"
         )
 
 
@@ -293,8 +298,8 @@ def _stepped(step: Any, state: Any, batch: Any) -> Any:
     after = step(*state, batch)
     if not isinstance(after, tuple | list) or len(after) != 2:
         raise CheckFailed(
-            f"step returned a {type(after).__name__}, and a pair is wanted: new params"
-            " and new moments"
+            f"step returned {kind_of(after)}, but a pair is expected: new params and"
+            " new moments"
         )
     return after
 
@@ -372,19 +377,20 @@ def _require_said(said: str | None, wanted: set[str], named: set[str]) -> None:
     has = " and ".join(sorted(wanted))
     if said is not None and not wanted:
         raise CheckFailed(
-            f"a step without a mistake is refused, with {said[:60]!r}. When is all"
-            " well?"
+            f"assert_healthy rejects a step without a mistake, with {said[:60]!r}."
+            " Which values are still healthy?"
         )
     if said is None and wanted:
         raise CheckFailed(
-            f"a step with {has} passed. What does the X-ray have beside its findings,"
-            " and what does it need to know of a loop?"
+            f"a step with {has} passed: no AssertionError was raised. What does the"
+            " X-ray report besides its findings, and which argument describes a"
+            " training loop?"
         )
     if named != wanted:
         raise CheckFailed(
-            f"a step has {has}, and your message names"
-            f" {' and '.join(sorted(named)) or 'none of it'}. What does each finding"
-            " have that names it?"
+            f"a step has {has}, but your message names"
+            f" {' and '.join(sorted(named)) or 'none of it'}. Which attribute names a"
+            " finding?"
         )
 
 
@@ -396,12 +402,12 @@ def _starts(mesh: Mesh) -> dict[str, dict[str, Any]]:
             "count": jnp.int32(0),
             "rows": jnp.zeros((16, 6)),
         },
-        "on several places": {
+        "on several devices": {
             "ema": jax.device_put(rows[0], mesh.devices.flat[3]),
             "count": jnp.int32(4),
             "rows": jax.device_put(rows, on(mesh)),
         },
-        "of NumPy's arrays": {"ema": wide[0], "count": np.int32(7), "rows": wide},
+        "of NumPy arrays": {"ema": wide[0], "count": np.int32(7), "rows": wide},
         "with ema sharded": {
             "ema": jax.device_put(wide[0], on(mesh, "data")),
             "count": jax.device_put(jnp.int32(1), on(mesh)),
@@ -419,8 +425,8 @@ def _drifting(state: dict[str, Any], x: Any) -> dict[str, Any]:
 def _require_settled(state: Any, want: dict[str, Any], mesh: Mesh) -> None:
     for name, leaf in state.items() if isinstance(state, dict) else ():
         if isinstance(leaf, jax.Array) and leaf.is_deleted():
-            raise CheckFailed(f"{name} is deleted already: did a call donate it?")
-    with next_thought("Does settle return the state, with its values as they were?"):
+            raise CheckFailed(f"{name} is already deleted: did a call donate it?")
+    with next_thought("Does settle return the state, with unchanged values?"):
         spmd.assert_close(state, want)
     own = getattr(getattr(state["rows"], "sharding", None), "mesh", None)
     if isinstance(own, Mesh) and own.size == 8:
@@ -445,14 +451,14 @@ def _require_settled(state: Any, want: dict[str, Any], mesh: Mesh) -> None:
             state = step(state, x)
     if len(compiled) != 1:
         raise CheckFailed(
-            f"three steps are compiled {len(compiled)} times. How does drifting return"
-            " each entry?"
+            f"three steps compile {len(compiled)} times. How does drifting return each"
+            " entry?"
         )
     rows = state["rows"]
     if rows.sharding.shard_shape(rows.shape) == rows.shape:
         raise CheckFailed(
-            "rows are in full on every device. How is the batch sharded that is added"
-            " to them?"
+            "rows are replicated on every device. How is the batch sharded that is"
+            " added to them?"
         )
 
 

@@ -46,9 +46,9 @@ def check_9_1(a: object, b: object, c: object, d: object) -> None:
         off += [name] * (number(answer, name) != state // (2 * 64 * 256))
     if off:
         raise CheckFailed(
-            f"look again at {', '.join(off)}. How many bytes have the parameter, the"
+            f"look again at {', '.join(off)}. How many bytes do the parameter, the"
             " gradient, each number of the optimizer and, where there is one, the"
-            " master copy?"
+            " master copy take?"
         )
 
 
@@ -81,8 +81,8 @@ def check_9_2(
     ]
     if off:
         raise CheckFailed(
-            f"look again at {', '.join(off)}. How many bytes has an element, and by"
-            " which axes of the mesh is the array sharded?"
+            f"look again at {', '.join(off)}. How many bytes does an element take, and"
+            " over which mesh axes is the array sharded?"
         )
 
 
@@ -169,7 +169,7 @@ def check_9_6(choose: Callable[..., Any]) -> None:
 
 def _require_state(got: object, counted: spmd.TrainingMemory) -> None:
     if not isinstance(got, Mapping) or {*got} != {*_PARTS}:
-        raise CheckFailed(f"{short(got)} is no dict of {', '.join(_PARTS)}")
+        raise CheckFailed(f"{short(got)} is not a dict of {', '.join(_PARTS)}")
     sizes = (counted.params_bytes, counted.grads_bytes, counted.optimizer_bytes)
     ratios = {
         part: number(got[part], part) / size
@@ -232,17 +232,17 @@ def _require_lean(lean_loss: Callable[..., Any], *sizes: int) -> None:
     peaks = [report.peak_memory or 0 for report in (plain, lean)]
     if peaks[1] > peaks[0] // 2:
         raise CheckFailed(
-            f"the gradients need {peaks[1]:,} bytes on each device at the peak, and the"
-            f" budget is half of {peaks[0]:,}. Which values does the forward pass keep,"
-            " of each layer?"
+            f"the gradients need {peaks[1]:,} bytes per device at the peak, but the"
+            f" budget is half of {peaks[0]:,}. Which values of each layer are saved"
+            " for the backward pass?"
         )
     ratio = (lean.flops_per_device or 0) / (plain.flops_per_device or 1)
     if not 0.9 < ratio <= 1.25:
         raise CheckFailed(
-            f"{ratio:.2f} times the FLOPs, and 1 to 1.25 are wanted. What is computed"
-            " too often, or not at all?"
+            f"the gradients take {ratio:.2f} times the FLOPs of deep_loss, but 1 to"
+            " 1.25 times are expected. What is computed too often, or not at all?"
         )
-    with next_thought("Is everything as in deep_loss, and in float32?"):
+    with next_thought("Does lean_loss compute the same as deep_loss, in float32?"):
         spmd.assert_close(got, want, rtol=1e-4)
 
 
@@ -260,17 +260,17 @@ def _require_largest(
         raise CheckFailed(f"{got} is not a whole number of 0 or more")
     if got % each:
         raise CheckFailed(
-            f"{got:.0f} does not divide over data. By how much can a batch grow at a"
-            " time?"
+            f"a batch of {got:.0f} does not divide over data. By how much can a batch"
+            " grow at a time?"
         )
     if got and not fits(got):
         raise CheckFailed(
-            f"{got:.0f} does not fit. Which margin does .fits leave, and can your"
-            " answer be 0?"
+            f"a batch of {got:.0f} does not fit. Which margin does .fits leave, and"
+            " can your answer be 0?"
         )
     if fits(got + each):
         raise CheckFailed(
-            f"{got:.0f}, and {each} more fit too. Where does your search end?"
+            f"{got:.0f}, but {each} more also fit. Where does your search end?"
         )
 
 
@@ -297,7 +297,7 @@ def _require_choice(got: Any, count: int, fitting: list[tuple[int, int]]) -> Non
     choice = None
     if got is not None:
         if np.shape(got) != (3,):
-            raise CheckFailed("neither None nor (data, model, zero)")
+            raise CheckFailed("this is neither None nor (data, model, zero)")
         data, model, zero = (
             number(one, part)
             for part, one in zip(("data", "model", "zero"), got, strict=True)
@@ -307,10 +307,10 @@ def _require_choice(got: Any, count: int, fitting: list[tuple[int, int]]) -> Non
         choice = (model, zero)
         if choice not in fitting:
             raise CheckFailed(
-                "this does not fit, or does not divide. What is asked of .fits?"
+                "this does not fit, or does not divide. What does .fits check?"
             )
     if fitting and choice != fitting[0]:
         raise CheckFailed(
-            "a smaller model axis, or a lower stage with this one, fits too. In which"
-            " order, and over which sizes, does your search go?"
+            "this is not the first choice that fits, by model axis and then by stage."
+            " In which order, and over which sizes, does your search go?"
         )

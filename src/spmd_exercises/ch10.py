@@ -18,7 +18,9 @@ from ._setting import (
     Floats,
     abstract,
     is_jitted,
+    kind_of,
     make_mesh,
+    next_thought,
     normal,
     number,
     on,
@@ -49,8 +51,8 @@ def check_10_1(zero1: object, zero2: object, zero3: object) -> None:
     if wrong:
         raise CheckFailed(
             f"look again at {', '.join(wrong)}: {_assignments(wrong)} bytes on each of"
-            " four devices. Which trees are asked for? Which of them does this stage"
-            " shard? What is the share of `scale`?"
+            " four devices. Which trees have to be counted? Which of them does this"
+            " stage shard? What is the share of `scale`?"
         )
 
 
@@ -61,7 +63,7 @@ def check_10_2(a: object, b: object, c: object, d: object) -> None:
     for name, answer, stage in zip("abcd", (a, b, c, d), order, strict=True):
         if number(answer, name) not in range(4):
             raise CheckFailed(
-                f"{name} is {short(answer)}, which is none of 0, 1, 2 and 3"
+                f"{name} is {short(answer)}, which is not one of 0, 1, 2 and 3"
             )
         if number(answer, name) != stage:
             wrong[name] = answer
@@ -122,7 +124,8 @@ def check_10_5(lean_loss: Callable[..., Any]) -> None:
         args, batch = jax.device_put((host, x), (cut, on(mesh, "data")))
         loss, grads = compiled(args, batch)
         wanted = dict(zip(("loss", "gradient"), _deep_gradients(host, x), strict=True))
-        spmd.assert_close({"loss": loss, "gradient": grads}, wanted, 1e-4)
+        with next_thought("Does lean_loss compute the same as deep_loss, in float32?"):
+            spmd.assert_close({"loss": loss, "gradient": grads}, wanted, 1e-4)
 
 
 def check_10_6(make_run: Callable[..., Any]) -> None:
@@ -138,7 +141,8 @@ def check_10_6(make_run: Callable[..., Any]) -> None:
     report = spmd.xray(step, params, state, placed[0], carry={0: 0, 1: 1})
     _require_three_units(report, sum(leaf.nbytes for leaf in host.values()))
     got = _trained(step, params, state, placed, host)
-    spmd.assert_close(got, _gated_training(), 1e-4)
+    with next_thought("Does each step do what gated_step does, in float32?"):
+        spmd.assert_close(got, _gated_training(), 1e-4)
 
 
 def _weights(seed: int, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Floats]:
@@ -178,19 +182,21 @@ def _require_sharded_gradients(
     function = make_grads(jax.tree.map(jnp.zeros_like, params))
     if not callable(function) or not is_jitted(function, params, x):
         raise CheckFailed(
-            f"make_grads returned a {type(function).__name__} that is not jitted, and"
-            " a jitted function of (params, x) is wanted"
+            f"make_grads returned {kind_of(function)}, but a jitted function of"
+            " (params, x) is expected"
         )
     report = spmd.xray(function, params, x)
     _require_gathers_and_a_sum(report)
     got = function(params, x)
     if any(leaf.is_deleted() for leaf in jax.tree.leaves((params, x))):
         raise CheckFailed(
-            "after the call params or x are deleted. Who needs them after the"
-            " gradients, and what donated them?"
+            "after the call, params or x are deleted, but they are still needed. What"
+            " donated them?"
         )
-    spmd.assert_close(got, _two_layer_grads(host, x_host), 1e-4)
-    spmd.assert_sharding(got, cuts, mesh)
+    with next_thought("Is it the gradient of the mean, at these params, in float32?"):
+        spmd.assert_close(got, _two_layer_grads(host, x_host), 1e-4)
+    with next_thought("What tells jit how to shard each of its results?"):
+        spmd.assert_sharding(got, cuts, mesh)
     _require_no_finding(report)
 
 
@@ -201,8 +207,8 @@ def _require_gathers_and_a_sum(report: XRay) -> None:
         known |= {"collective-permute"}
     if kinds.count("all-gather") > 2 or not known >= set(kinds):
         raise CheckFailed(
-            f"the program runs {kinds}. At most two all-gathers and the sum of the"
-            " gradients are wanted: what is each activation's sharding?"
+            f"the program runs {kinds}. Expected are at most two all-gathers and the"
+            " sum of the gradients: how is each activation sharded?"
         )
 
 
@@ -239,10 +245,14 @@ def _require_placed_state(
     state = init_state(optimizer, params)
     require_own_buffers(params=params, state=state)
     wanted = optimizer.init(host)
-    spmd.assert_close(state, wanted)
+    with next_thought("Does the state start as optimizer.init makes it?"):
+        spmd.assert_close(state, wanted)
     like = {leaf.shape: cuts[key] for key, leaf in host.items()}
     by_leaf = jax.tree.map(lambda leaf: like.get(leaf.shape, P()), wanted)
-    spmd.assert_sharding(state, by_leaf, mesh)
+    with next_thought(
+        "Which parameter does each array belong to? What belongs to none is replicated."
+    ):
+        spmd.assert_sharding(state, by_leaf, mesh)
 
 
 def _require_lean(report: XRay, size: int) -> None:
@@ -250,19 +260,19 @@ def _require_lean(report: XRay, size: int) -> None:
     if report.peak_memory is not None and report.peak_memory > most * size:
         raise CheckFailed(
             f"the peak is {report.peak_memory:,} bytes per device,"
-            f" {report.peak_memory / size:.2f} V, and {most} V is the limit. How many"
+            f" {report.peak_memory / size:.2f} V, but the limit is {most} V. How many"
             " layers' weights are gathered at once, or saved for the backward pass?"
         )
     for one in report.collectives:
         if one.kind == "all-gather" and one.result_bytes > size // 12:
             raise CheckFailed(
-                f"an all-gather has a result of {one.result_bytes:,} bytes, and the"
+                f"an all-gather has a result of {one.result_bytes:,} bytes, but the"
                 f" weights of one layer are {size // 12:,}. What is gathered there?"
             )
         if one.kind == "all-to-all":
             raise CheckFailed(
-                "the program runs an all-to-all, which nobody wrote. Which activations"
-                " have a sharding that the compiler chose?"
+                "the program runs an all-to-all that your code does not contain. For"
+                " which activations does the compiler choose the sharding?"
             )
 
 
@@ -290,12 +300,12 @@ def _run_of(make_run: Callable[..., Any], host: Tree) -> tuple[Any, Any, Any]:
     answer = make_run(host)
     if not isinstance(answer, tuple | list) or len(answer) != 3:
         raise CheckFailed(
-            f"make_run returned a {type(answer).__name__}, and (params, state, step)"
-            " is wanted"
+            f"make_run returned {kind_of(answer)}, but has to return (params, state,"
+            " step)"
         )
     params, state, step = answer
     if not callable(step):
-        raise CheckFailed(f"step is a {type(step).__name__}, not a function")
+        raise CheckFailed(f"step is {kind_of(step)}, not a function")
     _require_same_kinds("make_run", host, params)
     return params, state, step
 
@@ -303,7 +313,7 @@ def _run_of(make_run: Callable[..., Any], host: Tree) -> tuple[Any, Any, Any]:
 def _require_same_kinds(what: str, host: Tree, params: Any) -> None:
     given, got = (jax.tree.map(_kind, tree) for tree in (host, params))
     if given != got:
-        raise CheckFailed(f"{what} returned params with {got}, and began with {given}")
+        raise CheckFailed(f"{what} returned params with {got}, but was given {given}")
 
 
 def _kind(leaf: Any) -> str:
@@ -318,8 +328,8 @@ def _require_small_share(name: str, tree: Any) -> None:
     share = memory.largest_device_bytes / memory.total_bytes
     if share > 0.15:
         raise CheckFailed(
-            f"a device has {share:.2f} of {name}, and 0.15 is the limit: what decides"
-            " the sharding of each array?"
+            f"each device has {share:.0%} of {name}, but at most 15% are allowed: what"
+            " decides the sharding of each array?"
         )
 
 

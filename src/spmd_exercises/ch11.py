@@ -19,7 +19,9 @@ from spmd_helpers import CheckFailed, XRay
 from ._setting import (
     Floats,
     abstract,
+    kind_of,
     make_mesh,
+    next_thought,
     normal,
     number,
     on,
@@ -52,8 +54,8 @@ def check_11_1(case_a: object, case_b: object, case_c: object, case_d: object) -
     kinds = {name: _pair(name, answer)[0] for name, answer in wrong.items()}
     if all(kind == _collective(name)[0] for name, kind in kinds.items()):
         thought = (
-            "The collective is the right one, its bytes are not: how many rows and"
-            " columns has its result on one device?"
+            "The collective is right, but its bytes are not: how many rows and columns"
+            " does its result have per device?"
         )
     else:
         thought = (
@@ -164,13 +166,15 @@ def _require_one_sum(
     what = "relu(x @ w1 + b1) @ w2 + b2, each term once"
     wanted = np.maximum(x @ w1 + b1, 0) @ w2 + b2
     got = _returned("local", mapped(*args))
-    spmd.assert_close({what: got}, {what: wanted}, rtol=1e-4)
-    spmd.assert_collectives(
-        report,
-        exactly={"all-reduce": 1},
-        over="model",
-        at_most_bytes=rows // mesh.shape["data"] * out * 4,
-    )
+    with next_thought("What is added over `model`, how often, and is it float32?"):
+        spmd.assert_close({what: got}, {what: wanted}, rtol=1e-4)
+    with next_thought("Which of the two products gives partial sums?"):
+        spmd.assert_collectives(
+            report,
+            exactly={"all-reduce": 1},
+            over="model",
+            at_most_bytes=rows // mesh.shape["data"] * out * 4,
+        )
 
 
 def _returned(name: str, value: Any) -> Any:
@@ -185,11 +189,11 @@ def _require_packed(packed: Any, gate: Floats, mesh: Mesh) -> None:
     if not isinstance(packed, jax.Array) or packed.size != 2 * gate.size:
         shape = f" {[*packed.shape]}" if hasattr(packed, "shape") else ""
         raise CheckFailed(
-            f"pack returned a {type(packed).__name__}{shape}, and one array on the mesh"
-            f" with all {2 * gate.size:,} numbers is wanted"
+            f"pack returned {kind_of(packed)}{shape}, but one array on the mesh with"
+            f" all {2 * gate.size:,} numbers is expected"
         )
     if packed.dtype != np.float32:
-        raise CheckFailed(f"packed is {packed.dtype}, and gate and up are float32")
+        raise CheckFailed(f"packed is {packed.dtype}, but gate and up are float32")
     if getattr(packed.sharding, "mesh", None) != mesh:
         raise CheckFailed(
             f"packed is placed by {packed.sharding}, which is not on `mesh`: what"
@@ -198,8 +202,8 @@ def _require_packed(packed: Any, gate: Floats, mesh: Mesh) -> None:
     share = spmd.sharding(packed).bytes_per_device
     if share != gate.nbytes:
         raise CheckFailed(
-            f"a device has {share:,} bytes of packed, and half of them are"
-            f" {gate.nbytes:,}. Which dimension can be sharded over `model`?"
+            f"each device has {share:,} bytes of packed, but half of packed is"
+            f" {gate.nbytes:,} bytes. Which dimension can be sharded over `model`?"
         )
 
 
@@ -217,20 +221,25 @@ def _require_gated(
     args = placed_x, packed, placed_down
     what, wanted = "(silu(x @ gate) * (x @ up)) @ down", h / (1 + np.exp(-h)) * (x @ up)
     got = _returned("gated", jax.jit(gated)(*args))
-    spmd.assert_close({what: got}, {what: wanted @ down}, rtol=1e-4)
+    with next_thought("Which part of packed is gate, and is every step float32?"):
+        spmd.assert_close({what: got}, {what: wanted @ down}, rtol=1e-4)
     report = spmd.xray(gated, *args)
-    spmd.assert_collectives(
-        report,
-        exactly={"all-reduce": 1},
-        over="model",
-        at_most_bytes=len(x) // 4 * x.shape[1] * 4,
-    )
+    with next_thought(
+        "Which columns of gate and of up does each device have, and what has to be"
+        " communicated besides the partial sums of the last product?"
+    ):
+        spmd.assert_collectives(
+            report,
+            exactly={"all-reduce": 1},
+            over="model",
+            at_most_bytes=len(x) // 4 * x.shape[1] * 4,
+        )
     with jax.disable_jit():  # functions and loops written out
         products = str(jax.make_jaxpr(gated)(*args)).count("dot_general[")
     if products != 2 or redundancy(report) > 1.01:
         raise CheckFailed(
-            f"gated has {products} products, and the average one is computed"
-            f" {redundancy(report):.2f} times. Wanted are 2, each computed once: how"
+            f"gated has {products} matrix products, and the average one is computed"
+            f" {redundancy(report):.2f} times. Expected are 2, each computed once: how"
             " does one product give both x @ gate and x @ up?"
         )
 
@@ -309,38 +318,42 @@ def _require_places(got: Any, params: Tree, wanted: Tree, mesh: Mesh) -> None:
     kinds = sorted({type(place).__name__ for place in jax.tree.leaves(got)})
     if kinds != ["NamedSharding"]:
         raise CheckFailed(
-            f"the leaves that place_by_name returns are {kinds or 'none'}, and each has"
-            " to be a NamedSharding"
+            f"the leaves that place_by_name returns are {kinds or 'none'}, but each"
+            " has to be a NamedSharding"
         )
     if str(jax.tree.structure(got)) != str(jax.tree.structure(params)):
         raise CheckFailed(
-            "the tree of shardings is not built like params: it is"
+            "the tree of shardings differs in structure from params: it is"
             f" {jax.tree.structure(got)}"
         )
     for place in jax.tree.leaves(got):
         if place.mesh.shape != mesh.shape:
             raise CheckFailed(
-                f"a sharding is for the mesh {dict(place.mesh.shape)}, and the mesh"
+                f"a sharding is on the mesh {dict(place.mesh.shape)}, but the mesh"
                 f" given is {dict(mesh.shape)}"
             )
     try:
         placed = jax.tree.map(lambda leaf, at: abstract(leaf.shape, at), params, got)
-        spmd.assert_sharding(placed, wanted, mesh)
+        with next_thought(
+            "Which rule matches the name first, where do its entries start in a stack,"
+            " and does each axis divide its dimension?"
+        ):
+            spmd.assert_sharding(placed, wanted, mesh)
     except spmd.NotDivisible as error:
         raise CheckFailed(
-            f"{str(error).split(';')[0]}: what becomes of an entry that does not"
-            " divide, and of those after it?"
+            f"{str(error).split(';')[0]}: what happens to an entry that does not"
+            " divide, and to those after it?"
         ) from None
 
 
 def _started(answer: Any, mesh: Mesh) -> tuple[Any, Callable[..., Any]]:
     if not isinstance(answer, tuple | list) or len(answer) != 2:
         raise CheckFailed(
-            f"start returned a {type(answer).__name__}, and (state, step) is wanted"
+            f"start returned {kind_of(answer)}, but has to return (state, step)"
         )
     state, step = answer
     if not callable(step):
-        raise CheckFailed(f"step is a {type(step).__name__}, not a function")
+        raise CheckFailed(f"step is {kind_of(step)}, not a function")
     require_own_buffers(state=state)
     for leaf in jax.tree.leaves(state):
         place = getattr(leaf, "sharding", None)
@@ -357,8 +370,8 @@ def _require_share(state: Any, when: str) -> None:
     most, total = memory.largest_device_bytes, memory.total_bytes
     if 6 * most > total or not total:
         raise CheckFailed(
-            f"{when} a device has {most:,} of the state's {total:,} bytes, and a sixth"
-            " is the limit: over which axes is each array sharded?"
+            f"{when} one device has {most:,} of the state's {total:,} bytes, but at"
+            " most a sixth is allowed: over which axes is each array sharded?"
         )
 
 
@@ -375,14 +388,14 @@ def _require_cheap(report: XRay) -> None:
     kinds = {one.kind for one in report.collectives if "model" in one.axes}
     if kinds - {"all-reduce"}:
         raise CheckFailed(
-            f"along `model` the step runs {sorted(kinds)}, and only sums are wanted."
+            f"along `model` the step runs {sorted(kinds)}, but only sums are expected."
             " Over which dimension does each product sum?"
         )
     sent = sum(one.total_wire_bytes or 0 for one in report.collectives)
     if sent > _BUDGET:
         raise CheckFailed(
-            f"a device sends {sent:,} bytes in a step, and {_BUDGET:,} is the limit."
-            " What is gathered, and along which axis?"
+            f"each device sends {sent:,} bytes in a step, but the limit is"
+            f" {_BUDGET:,}. What is gathered, and along which axis?"
         )
 
 
@@ -398,7 +411,8 @@ def _require_same_steps(
         pair = jax.device_put((x, np.tanh(x)), on(mesh, "data"))
         state, loss = _stepped(step, state, pair, compiled=turn > 1)
         name = f"loss of step {turn + 1}"
-        spmd.assert_close({name: loss}, {name: losses[turn]}, rtol=1e-4)
+        with next_thought("Is it the same model, update and rate, in float32?"):
+            spmd.assert_close({name: loss}, {name: losses[turn]}, rtol=1e-4)
         _require_donated(old)
         _require_share(state, f"after step {turn + 1}")
         if turn == 0:
@@ -461,7 +475,8 @@ def _require_arrays(state: Any, words: str, wanted: dict[str, Floats]) -> None:
         if not like:
             raise CheckFailed(f"the state has no array {[*array.shape]} for {what}")
         nearest = min(like, key=lambda leaf: float(np.max(np.abs(leaf - array))))
-        spmd.assert_close({what: nearest}, {what: array}, rtol=1e-4)
+        with next_thought("Is it made from this seed, and updated by each step?"):
+            spmd.assert_close({what: nearest}, {what: array}, rtol=1e-4)
 
 
 def _batches() -> list[Floats]:

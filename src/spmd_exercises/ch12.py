@@ -17,6 +17,7 @@ from spmd_helpers import CheckFailed, XRay
 from ._setting import (
     Floats,
     abstract,
+    kind_of,
     make_mesh,
     next_thought,
     normal,
@@ -45,12 +46,14 @@ def check_12_1(split: Callable[..., Any], merge: Callable[..., Any]) -> None:
         y = jax.device_put(by_heads, on(mesh, "data", "model"))
         to_heads = functools.partial(_split, split, heads)
         with next_thought(
-            f"x is {list(size)}, heads {heads}: what may a reshape not do?"
+            f"x is {list(size)}, heads {heads}: which dimensions can a reshape not"
+            " swap? Do the numbers stay as they are?"
         ):
             got = _exchanging_nothing("split", to_heads, x, by_heads)
             spmd.assert_sharding({"split": got}, P("data", "model"), mesh)
         with next_thought(
-            f"y is {list(by_heads.shape)}: which dimensions are neighbors?"
+            f"y is {list(by_heads.shape)}: which dimensions are adjacent, and what can"
+            " a reshape merge without communication?"
         ):
             _exchanging_nothing("merge", merge, y, rows)
 
@@ -92,14 +95,14 @@ def check_12_3(
         if info.bytes_per_device * parts > info.total_bytes:
             share = {2: "a half", 4: "a quarter"}[parts]
             raise CheckFailed(
-                f"{name}_spec is {spec}: a device has {info.bytes_per_device:,} of"
-                f" {info.total_bytes:,} bytes of {name}, and may have {share}. Along"
-                " which axes can its heads be sharded?"
+                f"{name}_spec is {spec}: each device has {info.bytes_per_device:,} of"
+                f" {info.total_bytes:,} bytes of {name}, but may have at most {share}."
+                " Along which axes can its heads be sharded?"
             )
     x = abstract(_BATCH, on(mesh, "data"))
     with next_thought(
         "Which query heads use the first key-value head, and on which devices are"
-        " they? Which rows of wo do they meet?"
+        " they? Which rows of wo multiply them?"
     ):
         spmd.assert_collectives(_gqa, params, x, exactly={"all-reduce": 1})
 
@@ -112,8 +115,9 @@ def check_12_4(rope_pairs: Callable[..., Any], to_pairs: Callable[..., Any]) -> 
         x = jax.device_put(features, on(mesh, "data", None, None, "model"))
         turned = _turned_pairs(features.astype(np.float64))
         with next_thought(
-            f"x is {list(x.shape)}, sharded along head_dim: which two features turn"
-            " together, and which device has them?"
+            f"x is {list(x.shape)}, sharded along head_dim: which two features are"
+            " rotated together, in which direction, and which device has them? Is it"
+            " float32?"
         ):
             got = _exchanging_nothing("rope_pairs", rope_pairs, x, turned, rtol=1e-4)
             place = P("data", None, None, "model")
@@ -142,8 +146,9 @@ def check_12_5(block_softmax: Callable[..., Any]) -> None:
             gradient, got = program(x, pull)
             softmax, slope = _softmax(x.astype(np.float64), pull)
             with next_thought(
-                f"x is {list(size)}, with scores up to {np.abs(x).max():.0f}. What does"
-                " a device know of its rows, and what must it learn?"
+                f"x is {list(size)}, with scores up to {np.abs(x).max():.0f}. Which"
+                " part of a row does a device have, and what does it need from the"
+                " others? Does the gradient pass through all of it, in float32?"
             ):
                 spmd.assert_close({"softmax": got}, {"softmax": softmax}, rtol=1e-4)
                 spmd.assert_close({"gradient": gradient}, {"gradient": slope}, 1e-4)
@@ -172,10 +177,14 @@ def check_12_6(make: Callable[..., Any]) -> None:
             (grads, x_grad), y = compiled(own, x)
             (wanted, wanted_x), wanted_y = _reference()(host, np.asarray(x))
             with next_thought(
-                "Which columns of wqkv does a head of q, of k, of v have?"
+                "Which columns of wqkv belong to a head of q, of k, of v, and is"
+                " everything float32?"
             ):
                 spmd.assert_close({"f": y}, {"f": wanted_y}, rtol=1e-4)
-            with next_thought("The gradient with respect to x is not that of wasteful"):
+            with next_thought(
+                "The gradient with respect to x differs from that of wasteful: does it"
+                " pass through q, k and v?"
+            ):
                 spmd.assert_close({"x": x_grad}, {"x": wanted_x}, rtol=1e-4)
             _require_gradients(make, host, own, grads, wanted)
 
@@ -191,8 +200,10 @@ def _exchanging_nothing(
     compiled = jax.jit(f).lower(x).compile()
     got = compiled(x)
     if np.shape(got) != wanted.shape:
-        words = "nothing" if got is None else f"the shape {list(np.shape(got))}"
-        raise CheckFailed(f"{name} gives {words}, and must give {list(wanted.shape)}")
+        words = "None" if got is None else f"the shape {list(np.shape(got))}"
+        raise CheckFailed(
+            f"{name} returns {words}, but has to return the shape {list(wanted.shape)}"
+        )
     spmd.assert_close({name: got}, {name: wanted}, rtol=rtol)
     spmd.assert_collectives(compiled, x, exactly={})
     return got
@@ -212,9 +223,10 @@ def _require_same_scores(to_pairs: Callable[..., Any], heads: int, width: int) -
     new = [to_pairs(jnp.asarray(w), heads) for w in weights]
     for w in new:
         if np.shape(w) != weights[0].shape:
-            words = "nothing" if w is None else f"the shape {list(np.shape(w))}"
+            words = "None" if w is None else f"the shape {list(np.shape(w))}"
             raise CheckFailed(
-                f"to_pairs gives {words} for a weight of {list(weights[0].shape)}"
+                f"to_pairs returns {words} for a weight of shape"
+                f" {list(weights[0].shape)}, but the shape may not change"
             )
 
     def scores(turn: Callable[..., Any], columns: list[Any]) -> Any:
@@ -253,11 +265,13 @@ def _made(make: Callable[..., Any], host: Host) -> tuple[Any, Callable[..., Any]
     made = make({name: array.copy() for name, array in host.items()})
     if not isinstance(made, tuple | list) or len(made) != 2:
         raise CheckFailed(
-            f"make returned a {type(made).__name__}, and (params, f) is wanted"
+            f"make returned {kind_of(made)}, but has to return (params, f)"
         )
     params, f = made
     if not callable(f):
-        raise CheckFailed(f"f, the second that make returns, is a {type(f).__name__}")
+        raise CheckFailed(
+            f"f, the second result of make, is {kind_of(f)}, but has to be a function"
+        )
     return params, f
 
 
@@ -272,21 +286,22 @@ def _require_placed(params: Any) -> Mesh:
         sharding = getattr(leaf, "sharding", None)
         if not isinstance(leaf, jax.Array) or not isinstance(sharding, NamedSharding):
             raise CheckFailed(
-                f"{name} is a {type(leaf).__name__} without a place on the mesh, and"
-                " all of params must be arrays that device_put placed there"
+                f"{name} is {kind_of(leaf)} that is not on the mesh, but device_put"
+                " has to place every array of params there"
             )
         if dict(sharding.mesh.shape) != {"data": 4, "model": 2}:
             raise CheckFailed(f"{name} is on a mesh {dict(sharding.mesh.shape)}")
         meshes.append(sharding.mesh)
     if not meshes:
-        raise CheckFailed("params has no arrays: is f to be trained?")
+        raise CheckFailed("params has no arrays: what would be trained?")
     if not isinstance(meshes[0], Mesh) or len(set(meshes)) > 1:
         raise CheckFailed("the arrays of params are on different meshes")
     stored = spmd.memory(params).largest_device_bytes
     if stored > _MATRICES // 8 + 4 * 48:
         raise CheckFailed(
-            f"a device has {stored:,} bytes of params, and an eighth of the matrices is"
-            f" {_MATRICES // 8:,}. Which matrix is not sharded along both axes?"
+            f"each device has {stored:,} bytes of params, but an eighth of the"
+            f" matrices is {_MATRICES // 8:,}. Which matrix is not sharded along both"
+            " axes?"
         )
     return meshes[0]
 
@@ -301,9 +316,9 @@ def _require_budget(report: XRay) -> None:
         is_sum = one.kind in ("all-reduce", "reduce-scatter")
         if not is_sum and (one.kind != "all-gather" or over_model):
             raise CheckFailed(
-                f"{_described(one)}. Is it an activation or a weight? Which line asks"
-                " for another sharding than the value has, or splits a sharded"
-                " dimension?"
+                f"{_described(one)}. Is it an activation or a weight? Which line"
+                " requires a different sharding than the value has, or splits a"
+                " sharded dimension?"
             )
         if not is_sum or over_model:
             kind = "sums" if is_sum else "all-gather"
@@ -321,7 +336,7 @@ def _require_budget(report: XRay) -> None:
             if one.axes != ("data",) and one.kind in ("all-reduce", "reduce-scatter")
         )
         raise CheckFailed(
-            f"the sums along model have {used['sums']:,} bytes, and the budget is"
+            f"the sums along model have {used['sums']:,} bytes, but the budget is"
             f" {_SUMS:,}: {words}. How large is the block's own sum, and what grows"
             " with the square of the sequence?"
         )
@@ -334,7 +349,7 @@ def _require_budget(report: XRay) -> None:
 
 def _described(one: spmd.Collective) -> str:
     """A collective in words, with the line that it comes from."""
-    axes = " and ".join(one.axes) or "groups that follow no axis"
+    axes = " and ".join(one.axes) or "groups of devices that do not follow a mesh axis"
     where = f", from {one.source}" if one.source else ""
     phase = f" in the {one.phase} pass" if one.phase else ""
     return (
@@ -362,9 +377,10 @@ def _require_gradients(
             right = _dot(gradient, direction)
             if not abs(slope - right) <= 1e-4 * np.linalg.norm(gradient):
                 raise CheckFailed(
-                    f"the values are right, and the gradient for {name} is not: along a"
-                    f" random direction the slope is {slope:.6g}, and that of wasteful"
-                    f" {right:.6g}. Does all of it reach params, in full precision?"
+                    f"the values are right, but the gradient for {name} is not: along"
+                    f" a random direction the slope is {slope:.6g}, but that of"
+                    f" wasteful is {right:.6g}. Does all of it reach params, in full"
+                    " precision?"
                 )
 
 

@@ -26,6 +26,7 @@ from spmd_helpers import CheckFailed
 
 from ._setting import (
     Floats,
+    kind_of,
     make_mesh,
     next_thought,
     normal,
@@ -76,22 +77,22 @@ def _require_repeats(
         epoch, at = divmod(step, steps)
         before = epochs[epoch][at * rows : (at + 1) * rows]
         if not np.array_equal(give(step, where), before):
-            words = "" if where is mesh else " on another mesh"
+            words = "" if where is mesh else " on a different mesh"
             raise CheckFailed(
-                f"step {step} gives other rows when it is called again{words}. What"
-                " besides the step decides about them?"
+                f"step {step} gives different rows when it is called again{words}."
+                " What besides the step determines them?"
             )
 
 
 def _require_batch(batch: Any, shape: tuple[int, int], mesh: Mesh) -> None:
     if not isinstance(batch, jax.Array):
-        raise CheckFailed(f"a batch is a {type(batch).__name__}, not a jax.Array")
+        raise CheckFailed(f"a batch is {kind_of(batch)}, not a jax.Array")
     if batch.shape != shape or batch.dtype != np.int32:
         raise CheckFailed(
-            f"a batch is {batch.dtype}{list(batch.shape)}, and must be"
-            f" int32{list(shape)}, as the tokens are"
+            f"a batch is {batch.dtype}{list(batch.shape)}, but must be"
+            f" int32{list(shape)}, like the tokens"
         )
-    with next_thought("Which mesh and which spec is the batch placed by?"):
+    with next_thought("With which mesh and which spec is the batch placed?"):
         spmd.assert_sharding({"batch": batch}, P("data"), mesh)
 
 
@@ -99,11 +100,12 @@ def _require_windows(seen: Any, size: int, epoch: int) -> None:
     """The rows of an epoch are windows of the tokens, each at most once."""
     if ((seen[:, 0] - 7) % size).any() or (np.diff(seen, axis=1) != 1).any():
         raise CheckFailed(
-            f"in epoch {epoch} a row is not one of the windows. Where do they begin?"
+            f"in epoch {epoch} a row is not one of the windows. At which tokens do the"
+            " windows begin?"
         )
     if len(set(seen[:, 0].tolist())) < len(seen):
         raise CheckFailed(
-            f"a window comes twice in epoch {epoch}. Do all steps of an epoch use the"
+            f"a window occurs twice in epoch {epoch}. Do all steps of an epoch use the"
             " same order?"
         )
 
@@ -113,20 +115,20 @@ def _require_orders(orders: list[list[int]], rows: int) -> None:
     follows = [set(itertools.pairwise(order)) for order in orders]
     at_step = [{(w, i // rows) for i, w in enumerate(order)} for order in orders]
     for what, pairs in {
-        "have the same one after them": follows,
-        "come in the same step": at_step,
+        "are followed by the same window": follows,
+        "are in the same step": at_step,
     }.items():
         for i, j in itertools.combinations(range(len(pairs)), 2):
             alike = len(pairs[i] & pairs[j]) / len(orders[0])
             if alike >= 0.5:
                 raise CheckFailed(
-                    f"in epochs {_EPOCHS[i]} and {_EPOCHS[j]} {alike:.0%} of the"
-                    f" windows {what}: not another order. What does the order"
+                    f"in epochs {_EPOCHS[i]} and {_EPOCHS[j]}, {alike:.0%} of the"
+                    f" windows {what}: this is not a new order. What does the order"
                     " depend on?"
                 )
     if orders[0] == sorted(orders[0]):
         raise CheckFailed(
-            "the first epoch is not shuffled: its windows come in the order of the text"
+            "the first epoch is not shuffled: its windows are in the order of the text"
         )
 
 
@@ -145,8 +147,8 @@ def check_13_2(a: object, b: object, c: object, d: object) -> None:
     for (name, value), answer in zip(wanted.items(), (a, b, c), strict=True):
         if number(answer, name) != value:
             raise CheckFailed(
-                f"{name} is {answer}: {questions[name]} And how many float32 arrays are"
-                " there for each parameter?"
+                f"{name} is {answer}: {questions[name]} And how many float32 arrays"
+                " does training store for each parameter?"
             )
     meshes = [(8, 1), (4, 2), (2, 4), (1, 8)]
     sizes = {axes: _stored(list(_WEIGHTS), *axes) for axes in meshes}
@@ -155,8 +157,8 @@ def check_13_2(a: object, b: object, c: object, d: object) -> None:
     pair = tuple(number(entry, "d") for entry in d)
     if pair != min(sizes, key=lambda axes: sizes[axes]):
         raise CheckFailed(
-            f"d is {d}, not the mesh with the least. What is sharded along both axes is"
-            " an eighth on all four meshes; what is not?"
+            f"d is {d}, which is not the mesh with the fewest bytes. Arrays sharded"
+            " along both axes take an eighth on all four meshes: which arrays do not?"
         )
 
 
@@ -198,8 +200,8 @@ def check_13_3(make: Callable[..., Any]) -> None:
             state = make(init, key, places)
         if not traced or not all(traced):
             raise CheckFailed(
-                "init ran outside of jit, so one device made each array in full. Which"
-                " function has to be compiled?"
+                "init ran outside jit, so one device made each array at full size."
+                " Which function has to be compiled?"
             )
         with next_thought(f"(w is {list(shape)} on {dict(mesh.shape)})"):
             _require_state(state, init(key), specs, mesh)
@@ -208,9 +210,9 @@ def check_13_3(make: Callable[..., Any]) -> None:
         peak, total = spmd.xray(program, key).peak_memory, spmd.memory(state)
         if peak is not None and 2 * peak > total.total_bytes:
             raise CheckFailed(
-                f"{peak:,} bytes at the peak of a device, and the state has"
-                f" {total.total_bytes:,} in all. Does the function that makes it know"
-                " where each array goes?"
+                f"the peak is {peak:,} bytes per device, but the state has only"
+                f" {total.total_bytes:,} bytes in total. Does the function that makes"
+                " it know the sharding of each array?"
             )
 
 
@@ -219,18 +221,19 @@ def _require_state(state: Any, params: Any, specs: dict[str, P], mesh: Mesh) -> 
     if not isinstance(state, dict) or {*state} != {"params", "mu", "nu"}:
         names = f" with {[*state]}" if isinstance(state, dict) else ""
         raise CheckFailed(
-            f"make returned a {type(state).__name__}{names}, and a dict with params, mu"
-            " and nu is wanted"
+            f"make returned {kind_of(state)}{names}, but a dict with params, mu and nu"
+            " is expected"
         )
     zeros = jax.tree.map(np.zeros_like, params)
-    spmd.assert_close(state, {"params": params, "mu": zeros, "nu": zeros})
+    with next_thought("Are the params those of init(key), in its dtype?"):
+        spmd.assert_close(state, {"params": params, "mu": zeros, "nu": zeros})
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if getattr(leaf, "dtype", None) != np.float32:
             raise CheckFailed(
-                f"{jax.tree_util.keystr(path)} is {getattr(leaf, 'dtype', leaf)}, and"
-                " init makes float32: same values, same dtype"
+                f"{jax.tree_util.keystr(path)} is {getattr(leaf, 'dtype', leaf)}, but"
+                " init makes float32: the dtype may not change"
             )
-    with next_thought("For which arrays does the compiled function know the place?"):
+    with next_thought("For which arrays does the compiled function know the sharding?"):
         spmd.assert_sharding(state, {name: specs for name in state}, mesh)
 
 
@@ -291,7 +294,7 @@ def _is_key(array: Any) -> bool:
 def _several(words: str) -> str:
     return (
         f"the state is made by more than one function: {words}. Can the function that"
-        " makes the parameters make the zeros too, and put all of it in its place?"
+        " makes the parameters make the zeros too, and shard all of them?"
     )
 
 
@@ -343,8 +346,9 @@ class _Elsewhere:
         leaves = jax.tree.leaves(self.target)
         if not leaves or not all(getattr(leaf, "sharding", None) for leaf in leaves):
             raise CheckFailed(
-                "this restore does not say where each array goes, and the devices that"
-                " saved them are not there. What can a target's leaf carry?"
+                "this restore does not state where each array goes, but the devices"
+                " that saved the arrays do not exist here. What can a leaf of the"
+                " target state?"
             )
         return self._manager.restore(step, args=args, **more)
 
@@ -354,7 +358,7 @@ def _require_restored(
 ) -> None:
     if not hasattr(got, "keys"):
         raise CheckFailed(
-            f"restore returned a {type(got).__name__}, and the tree of arrays is wanted"
+            f"restore returned {kind_of(got)}, but the tree of arrays is expected"
         )
     tree = dict(got)
     spmd.assert_close(tree, source)
@@ -362,17 +366,20 @@ def _require_restored(
     for leaf, saved in pairs:
         if leaf.dtype != saved.dtype:
             raise CheckFailed(
-                f"an array of shape {list(saved.shape)} was saved as {saved.dtype} and"
-                f" is {leaf.dtype}. Which dtype does its target have?"
+                f"an array of shape {list(saved.shape)} was saved as {saved.dtype},"
+                f" but is {leaf.dtype} now. Which dtype does its target have?"
             )
-    spmd.assert_sharding(tree, places, mesh)
+    with next_thought(
+        "Which mesh does the target name, and which entries of each spec divide?"
+    ):
+        spmd.assert_sharding(tree, places, mesh)
     read, kept = (
         spmd.memory(one).largest_device_bytes for one in (asked.target or tree, tree)
     )
     if read > kept:
         raise CheckFailed(
-            f"{read:,} bytes are read to a device, which is to have {kept:,}. Can the"
-            " target say at once where each array goes?"
+            f"{read:,} bytes are read per device, but only {kept:,} are needed there."
+            " Can the target state the final sharding at once?"
         )
 
 
@@ -390,11 +397,12 @@ def check_13_5(mean_loss: Callable[..., Any]) -> None:
             _require_batches(score)
             if not isinstance(got, float):
                 raise CheckFailed(
-                    f"mean_loss returned a {type(got).__name__}, and a float is wanted"
+                    f"mean_loss returned {kind_of(got)}, but a Python float is expected"
                 )
             mean = factor * (rows.astype(np.float64) ** 2).sum(axis=1).mean()
             with next_thought(
-                "Is each row counted once, and by what is the sum divided?"
+                "Is each row counted once, what is the sum divided by, and is it all"
+                " float32?"
             ):
                 spmd.assert_close({"mean": got}, {"mean": mean}, rtol=1e-4)
             _require_no_waiting(mean_loss, score, rows, patience)
@@ -465,13 +473,14 @@ def _require_batches(score: _Score) -> None:
             raise CheckFailed(
                 f"score got rows and weights {' and '.join(seen)}, not"
                 f" {' and '.join(wanted)}: it compiles for each shape and dtype. What"
-                " can stand in the rows that are missing?"
+                " can fill the missing rows, and which dtype do the weights have?"
             )
-        spmd.assert_sharding(pair, P("data"), score.mesh)
+        with next_thought("How does the score expect its rows to be sharded?"):
+            spmd.assert_sharding(pair, P("data"), score.mesh)
     if len(score.given) != score.batches:
         raise CheckFailed(
-            f"score was called {len(score.given)} times, and there are {score.batches}"
-            " batches. Which rows are left out, or come again?"
+            f"score was called {len(score.given)} times, but there are {score.batches}"
+            " batches. Which rows are left out or used twice?"
         )
 
 
@@ -484,14 +493,14 @@ def _require_no_waiting(
         mean_loss(score, rows, score.size, score.mesh)
     if score.late and not score.held_up:
         raise CheckFailed(
-            f"the host waits for a result after {score.waited_at} of"
-            f" {score.batches} batches, while the devices have nothing to do. Which"
-            " line needs the number, and can it come after the loop?"
+            f"the host waits for a result after {score.waited_at} of {score.batches}"
+            " batches, while the devices are idle. Which line needs the number, and"
+            " can it be moved after the loop?"
         )
     if len(fetched) > 1:
         raise CheckFailed(
-            f"{len(fetched)} fetches of results, one after the other. Can one call, or"
-            " one sum on the devices, get all of them?"
+            f"the results are fetched {len(fetched)} times, one after the other. Can"
+            " one call fetch all of them, or the devices add them up first?"
         )
 
 
@@ -554,10 +563,11 @@ def check_13_6(
                 _, loss = train_step(resumed, batch(done + steps, where))
                 if not math.isclose(loss, losses[done + steps], rel_tol=1e-5):
                     raise CheckFailed(
-                        "the losses are right, and the run that resume returns does not"
-                        f" go on from there: its next loss is {float(loss):.4f} and"
-                        f" should be {losses[done + steps]:.4f}. Is it the run that the"
-                        " last step returned?"
+                        "the losses are right, but the run that resume returns does"
+                        " not continue from there: its next loss is"
+                        f" {float(loss):.4f}, but should be"
+                        f" {losses[done + steps]:.4f}. Is it the run that the last"
+                        " step returned?"
                     )
 
 
@@ -598,16 +608,15 @@ def _run_and_losses(pair: Any, specs: dict[str, P]) -> tuple[Any, Any]:
     is_pair = isinstance(pair, tuple | list) and len(pair) == 2
     if not is_pair or not hasattr(pair[0], "keys") or not hasattr(pair[1], "__len__"):
         raise CheckFailed(
-            f"resume returned a {type(pair).__name__}, and the pair of the run and its"
-            " losses is wanted"
+            f"resume returned {kind_of(pair)}, but has to return the pair (run, losses)"
         )
     leaves = [leaf for _, leaf in jax.tree_util.tree_leaves_with_path(pair[0])]
     if not all(isinstance(leaf, jax.Array) for leaf in leaves):
-        raise CheckFailed("the run that resume returns has leaves that are no arrays")
+        raise CheckFailed("the run that resume returns has leaves that are not arrays")
     require_own_buffers(run=pair[0])
     if missing := sorted(set(specs) ^ set(_arrays(pair[0]))):
         raise CheckFailed(
-            f"the run that resume returns is not built like the run that was saved:"
+            "the run that resume returns differs in structure from the saved run:"
             f" {missing[0]} is in one of them only"
         )
     return pair[0], pair[1]
@@ -616,19 +625,19 @@ def _run_and_losses(pair: Any, specs: dict[str, P]) -> tuple[Any, Any]:
 def _require_losses(got: Any, wanted: list[float]) -> None:
     if len(got) != len(wanted):
         raise CheckFailed(
-            f"resume returned {len(got)} losses of {len(wanted)} steps. How many are"
-            " asked for?"
+            f"resume returned {len(got)} losses for {len(wanted)} steps. How many"
+            " steps does it have to take?"
         )
     losses = [number(loss, "a loss") for loss in got]
     close = np.isclose(losses, wanted, rtol=1e-5)
     if not close[0]:
         raise CheckFailed(
-            f"the first loss is {losses[0]:.4f} and should be {wanted[0]:.4f}: same"
+            f"the first loss is {losses[0]:.4f}, but should be {wanted[0]:.4f}: same"
             " parameters, same rows, same random numbers?"
         )
     if not close.all():
         raise CheckFailed(
-            "the first loss is right, and then they part: what does the update use,"
+            "the first loss is right, but a later one is not: what does the update use"
             " that the loss does not?"
         )
 
@@ -638,9 +647,10 @@ def _require_run(run: Any, specs: dict[str, P], steps: int, mesh: Mesh) -> None:
     (count,) = (int(leaf) for leaf in jax.tree.leaves(run["optimizer"]["step"]))
     if count != steps:
         raise CheckFailed(
-            f"the run counts {count} steps and should count {steps}. Which run is it?"
+            f"the run that resume returns counts {count} steps, but should count"
+            f" {steps}. Is it the run after the last step?"
         )
     with next_thought(
-        "On which mesh, and by which specs, is the run restored and trained?"
+        "On which mesh, and with which specs, is the run restored and trained?"
     ):
         spmd.assert_sharding(_arrays(run), specs, mesh)

@@ -56,17 +56,17 @@ def check_14_2(fewest_rows: Callable[..., Any]) -> None:
         if answer is None:
             if least is not None:
                 raise CheckFailed(
-                    f"{call} is None, and there is such a number. How many FLOPs per"
+                    f"{call} is None, but there is such a number. How many FLOPs per"
                     " byte does the product do when B is very large?"
                 )
             continue
         rows = number(answer, call)
         if rows != rows // 1 or rows < 1:
-            raise CheckFailed(f"{call} is {short(answer)}, and has to be 1, 2, 3, …")
+            raise CheckFailed(f"{call} is {short(answer)}, but has to be 1, 2, 3, …")
         if least is None:
             raise CheckFailed(
-                f"{call} is {rows:.0f}, and no number is enough: with more rows, which"
-                " bytes become more too?"
+                f"{call} is {rows:.0f}, but no number is enough: which bytes grow with"
+                " the rows too?"
             )
         _require_fewest(rows, least, call, (d, f, chip, each))
 
@@ -84,19 +84,20 @@ def check_14_3(gather: object, reduce: object, exchange: object, half: object) -
     thoughts = {
         "gather": "What part of the array does each device send, over how many links?",
         "reduce": "Of which two collectives does a ring make an all-reduce?",
-        "exchange": "On a ring, who passes on a chunk that is for a device farther on?",
-        "half": "How large is the array that one ring puts together?",
+        "exchange": "On a ring, who forwards a chunk meant for a device farther away?",
+        "half": "How large is the array that one ring gathers?",
     }
     answers = dict(zip(right, (gather, reduce, exchange, half), strict=True))
     given = {name: number(answer, name) for name, answer in answers.items()}
     wrong = [name for name in right if not _is_close(given[name], right[name], 0.01)]
     if wrong:
-        shown = " ".join(
-            f"{name} is {given[name]:.4g}. {thoughts[name]}" for name in wrong
+        shown = "".join(
+            f"\n{name} is {given[name]:.4g}. {thoughts[name]}" for name in wrong
         )
         raise CheckFailed(
-            f"look again at {', '.join(wrong)}. {shown} All are milliseconds, an MiB is"
-            f" 2**20 bytes, and a link of the v5p sends {link:.0e} bytes per second."
+            f"look again at {', '.join(wrong)}.{shown}\nAll are milliseconds, an MiB"
+            f" is 2**20 bytes, and a link of the v5p sends {link:.0e} bytes per"
+            " second."
         )
 
 
@@ -114,9 +115,10 @@ def check_14_4(step_seconds: Callable[..., Any]) -> None:
                 ("least", "most"), pair, (max(busy), sum(busy)), strict=True
             ):
                 if not _is_close(seconds, right, 1e-4):
-                    differs = "longer than" if seconds > right else "not as long as"
+                    differs = "too long" if seconds > right else "wrong"
+                    differs = "too short" if seconds < right else differs
                     raise CheckFailed(
-                        f"{where}: {which} is {seconds:.4g} s, {differs} it takes."
+                        f"{where}: {which} is {seconds:.4g} s, which is {differs}."
                         f" Compute takes {busy[0]:.4g} s and memory {busy[1]:.4g} s."
                         f" {program.thought}"
                     )
@@ -131,21 +133,24 @@ def check_14_5(winner: object, times: object, same_at: object) -> None:
     faster = "tensor parallel" if stream < weights else "fsdp"
     if word(winner, "winner", ("fsdp", "tensor parallel")) != faster:
         raise CheckFailed(
-            f"winner is {short(winner)}. Both compute as much. One sends weights, the"
-            " other activations: how many numbers are the weights of a layer, how many"
-            " its activations, and how often is each sent?"
+            f"winner is {short(winner)}. Both do the same amount of compute. One"
+            " communicates weights, the other activations: how many numbers are the"
+            " weights of a layer, how many its activations, and how often is each"
+            " communicated?"
         )
     ratio = max(weights, stream) / min(weights, stream)
     if not _is_close(number(times, "times"), ratio, 0.02):
         raise CheckFailed(
-            f"times is {short(times)}. How often does FSDP move each weight, forward"
-            " and backward together? How many all-reduces does tensor parallelism run"
-            " in a layer, and how often does one of them send its array?"
+            f"times is {short(times)}. How often does FSDP communicate each weight,"
+            " forward and backward together? How many all-reduces does tensor"
+            " parallelism run in a layer, and how often does one of them send its"
+            " array?"
         )
     if not _is_close(number(same_at, "same_at"), batch * weights / stream, 0.02):
         raise CheckFailed(
             f"same_at is {short(same_at)}. What FSDP sends does not depend on the"
-            " batch: how does the other grow with the rows of all devices together?"
+            " batch: how does what tensor parallelism sends grow with the rows of all"
+            " devices together?"
         )
 
 
@@ -159,8 +164,8 @@ def check_14_6(choose: Callable[..., Any]) -> None:
         if answer is None:
             if fitting:
                 raise CheckFailed(
-                    f"{call} is None, and {len(fitting)} of the 4 meshes fit. Which"
-                    " axes of 64 chips lie along complete dimensions of the torus?"
+                    f"{call} is None, but {len(fitting)} of the 4 meshes can be used."
+                    " Which axis sizes use complete dimensions of the torus?"
                 )
             continue
         mesh = _require_pair(answer, call, "(data, model), or None")
@@ -199,7 +204,7 @@ def _letters(answer: object) -> set[str]:
     letters = {*text.lower()} - {*' ,;"'}
     if not all(isinstance(part, str) for part in parts) or letters - {*"abc"}:
         raise CheckFailed(
-            f'bound is {short(answer)}, and has to be letters, like "ab" or ""'
+            f'bound is {short(answer)}, but has to be letters, like "ab" or ""'
         )
     return letters
 
@@ -241,7 +246,7 @@ def _require_fewest(
     """The rows must be the least, rounded up; `of` is sizes, chip and bytes."""
     if rows < least - 1e-4:
         raise CheckFailed(
-            f"{call} is {rows:.0f}, which is too few: with so many rows"
+            f"{call} is {rows:.0f}, which is too few: with that many rows"
             f" {_both_times(rows, *of)}. Are the bytes of all three arrays counted,"
             " with `each` bytes an element?"
         )
@@ -256,7 +261,7 @@ def _both_times(rows: float, d: int, f: int, chip: Chip, each: int) -> str:
     """The times of a product, in words."""
     computes = 2 * rows * d * f / chip.bf16_flops_per_s * 1e6
     moves = each * (rows * d + d * f + rows * f) / chip.memory_bytes_per_s * 1e6
-    return f"it computes for {computes:.5g} µs and reads and writes for {moves:.5g} µs"
+    return f"compute takes {computes:.5g} µs, and reading and writing {moves:.5g} µs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +280,7 @@ def _programs() -> list[_Program]:
     programs = [_loop(mesh), _by_hand(make_mesh(data=2, model=4))]
     if programs[0].report.lowered_for != "tpu":
         programs.append(_fsdp(mesh))  # a TPU exchanges it in pieces of other sizes
-    quiet = "Nothing is exchanged in it: what is a device busy with then?"
+    quiet = "It communicates nothing: what takes the time instead?"
     x, w = (abstract((n, n), on(mesh, "data", None)) for n in (8192, 8192))
     y = abstract((512, 2048), on(mesh, None, "model"))
     rows = abstract((8192, 512), on(mesh, "data"))
@@ -305,7 +310,8 @@ def _loop(mesh: Mesh) -> _Program:
         "a loop of 9 all-reduces along `model`, with one along `data` after it",
         report,
         (2 * 3 / 4 * block, 9 * 2 * 1 / 2 * block),
-        "Does each turn count, and which axes share their links on this chip?",
+        "Does each iteration count, how fast is one axis, which axes share their links"
+        " on this chip, and are compute and memory included?",
     )
 
 
@@ -325,7 +331,7 @@ def _by_hand(mesh: Mesh) -> _Program:
         "a reduce-scatter along `data` by hand, with an all-gather along `model`",
         report,
         (size / 2, 3 * size / 2),
-        "Look at `kind` and `lowered_as` of each collective: which is written as a"
+        "Look at `kind` and `lowered_as` of each collective: which is compiled as a"
         " larger one, and which axes share their links on this chip?",
     )
 
@@ -343,7 +349,7 @@ def _fsdp(mesh: Mesh) -> _Program:
         "an FSDP gradient",
         report,
         (2 * 3 / 4 * 48 * 32 * 4, 0),
-        "Which of its collectives is written as a larger one?",
+        "Which of its collectives is compiled as a larger one?",
     )
 
 
@@ -386,7 +392,7 @@ def _require_pair(answer: object, name: str, what: str) -> tuple[float, float]:
     if isinstance(answer, np.ndarray | jax.Array):
         answer = answer.tolist()
     if not isinstance(answer, tuple | list) or len(answer) != 2:
-        raise CheckFailed(f"{name} is {short(answer)}, and has to be a pair {what}")
+        raise CheckFailed(f"{name} is {short(answer)}, but has to be a pair {what}")
     return number(answer[0], name), number(answer[1], name)
 
 
@@ -460,9 +466,9 @@ def _mesh_fits(model: Transformer, data: int, split: int, batch: int, seq: int) 
 def _require_on_the_wires(mesh: tuple[float, float], shown: str) -> None:
     data, model = mesh
     if data * model != 64:
-        raise CheckFailed(f"{shown}, for {data * model:g} chips, and there are 64")
+        raise CheckFailed(f"{shown}, for {data * model:g} chips, but there are 64")
     if data not in _CUBE:
         raise CheckFailed(
-            f"{shown}, and these axes are not on the wires. The torus is 4 × 4 × 4, and"
-            " an axis needs complete dimensions of it: which sizes are possible?"
+            f"{shown}, but these axes do not fit the torus. The torus is 4 × 4 × 4,"
+            " and an axis needs complete dimensions of it: which sizes are possible?"
         )

@@ -64,8 +64,8 @@ def check_16_3(report: Callable[..., Any]) -> None:
         result = program(*jax.device_put(case.args, place))
         _require_report(result)
         with next_thought(
-            f"The padding is {case.where}, with errors of 50. Which rows count, and"
-            " does it work if all errors are negative?"
+            f"The padding is {case.where}, with errors of 50. Which rows count, does"
+            " it work if all errors are negative, and is it float32?"
         ):
             spmd.assert_close(result, case.wanted, rtol=1e-4)
         _require_readable(result)
@@ -91,14 +91,14 @@ def check_16_4(program: Callable[..., Any]) -> None:
         right_calls, right_lines = _right_run(rows, each)
         if calls[0] != right_calls:
             raise CheckFailed(
-                f"{where}: all processes go through {', '.join(calls[0])}. How many"
-                " steps can the process with the fewest rows take? An evaluation has"
-                " to follow every second step, and one save the last."
+                f"{where}: every process runs {', '.join(calls[0])}. How many steps"
+                " can the process with the fewest rows take? An evaluation has to"
+                " follow every second step, and one save the last."
             )
         if lines[0] != right_lines or any(lines[1:]):
             raise CheckFailed(
-                f"{where}: process 0 says {lines[0]}, the others {lines[1:]}. Only"
-                f" process 0 has to speak, and to say {right_lines}"
+                f"{where}: process 0 says {lines[0]}, the others say {lines[1:]}. Only"
+                f" process 0 may call say, with {right_lines}"
             )
 
 
@@ -131,16 +131,17 @@ def check_16_6(capacity_for: Callable[..., Any]) -> None:
         if capacity < boxes.max():
             lost = int(np.maximum(boxes - max(capacity, 0), 0).sum())
             raise CheckFailed(
-                f"{where}: capacity {capacity} drops {lost} of {choice.size} tokens. A"
-                " box is of one device, for one expert: which of all these boxes has"
-                " the most tokens to take?"
+                f"{where}: capacity {capacity} drops {lost} of {choice.size} tokens."
+                " Each box belongs to one device and one expert: which of all these"
+                " boxes has to take the most tokens?"
             )
         if capacity > boxes.max():
             places = devices * count * capacity
             raise CheckFailed(
                 f"{where}: with capacity {capacity} the boxes have room for {places}"
-                f" rows, for {choice.size} tokens, and a smaller capacity drops none."
-                " A box is of one device, for one expert: how full is the fullest?"
+                f" rows for {choice.size} tokens, but a smaller capacity also drops"
+                " none. Each box belongs to one device and one expert: how full is the"
+                " fullest?"
             )
 
 
@@ -168,7 +169,7 @@ def _rows_of_process_1() -> dict[str, int]:
 def _indices(answer: object, call: str, size: int) -> np.ndarray[Any, Any]:
     """The indices that a process loads, as many as it has to."""
     if answer is None or isinstance(answer, str | Mapping):
-        raise CheckFailed(f"{call} is {short(answer)}, and has to be an array")
+        raise CheckFailed(f"{call} is {short(answer)}, but has to be an array")
     indices = np.asarray(answer)
     if indices.shape != (size,):
         raise CheckFailed(
@@ -177,7 +178,7 @@ def _indices(answer: object, call: str, size: int) -> np.ndarray[Any, Any]:
         )
     if indices.dtype.kind not in "iu":
         raise CheckFailed(
-            f"{call} has the dtype {indices.dtype}, and an index is a whole number"
+            f"{call} has the dtype {indices.dtype}, but an index is an integer"
         )
     return indices
 
@@ -188,8 +189,8 @@ def _require_batch(batch: np.ndarray[Any, Any], step: int, count: int) -> None:
     if different != _B:
         raise CheckFailed(
             f"step {step}, {_processes(count)}: all parts together have {different}"
-            f" different rows, and the batch has {_B}. Where does the part of a process"
-            " begin?"
+            f" different rows, but the batch has {_B}. Where does the part of a"
+            " process begin, and do all processes use one order?"
         )
     epoch, turn = divmod(step, _N // _B)
     order = np.random.default_rng(epoch).permutation(_N)
@@ -197,8 +198,8 @@ def _require_batch(batch: np.ndarray[Any, Any], step: int, count: int) -> None:
     if (batch != wanted).any():
         at = int(np.argmax(batch != wanted))
         raise CheckFailed(
-            f"step {step}, {_processes(count)}: number {at} of all parts together is"
-            f" row {batch[at]}, and in the order of epoch {epoch} it is row"
+            f"step {step}, {_processes(count)}: entry {at} of all parts together is"
+            f" row {batch[at]}, but in the order of epoch {epoch} it is row"
             f" {wanted[at]}. Which rows of the epoch are the batch of all processes,"
             " and where in it is the part of each?"
         )
@@ -244,16 +245,16 @@ def _require_report(result: Any) -> None:
     """A dict of the mean and the worst, each float32[6]."""
     if not isinstance(result, Mapping) or {*result} != {"mean", "worst"}:
         raise CheckFailed(
-            f"report returned {short(result)}, and has to return a dict of mean and"
-            " worst: is a `return` missing?"
+            f"report returned {short(result)}, but has to return a dict of mean and"
+            " worst"
         )
     for name, value in result.items():
         shape = getattr(value, "shape", None)
         if shape != (6,) or value.dtype != np.float32:
             kind = f"{value.dtype}{[*shape]}" if shape is not None else short(value)
             raise CheckFailed(
-                f"{name} is {kind}, and has to be float32[6]: one number for each"
-                " column, as exact as the errors are"
+                f"{name} is {kind}, but has to be float32[6]: one number for each"
+                " column, in the dtype of the errors"
             )
 
 
@@ -263,9 +264,9 @@ def _require_readable(result: Mapping[str, Any]) -> None:
         place = value.sharding
         if not place.is_fully_replicated or len(place.device_set) != 8:
             raise CheckFailed(
-                f"{name} is on {len(place.device_set)} of 8 devices, and each has"
-                f" {place.shard_shape(value.shape)[0]} of its 6 numbers. Which"
-                " arrays can every process read?"
+                f"{name} is on {len(place.device_set)} of 8 devices, but each has only"
+                f" {place.shard_shape(value.shape)[0]} of its 6 numbers. Which arrays"
+                " can every process read?"
             )
 
 
@@ -280,7 +281,7 @@ def _calls_and_lines(
         calls.append(_text("together", name))
         if len(calls) == _CALLS:
             raise CheckFailed(
-                f"rows {rows}: process {p} comes to {_CALLS} computations. Which loop"
+                f"rows {rows}: process {p} starts {_CALLS} computations. Which loop"
                 " has no end?"
             )
         return _VALUES[len(calls) - 1]
@@ -294,7 +295,7 @@ def _calls_and_lines(
 
 def _text(function: str, argument: object) -> str:
     if not isinstance(argument, str):
-        raise CheckFailed(f"{function}({short(argument)}): hand over a text")
+        raise CheckFailed(f"{function}({short(argument)}): pass a string")
     return str(argument)
 
 
@@ -303,9 +304,9 @@ def _require_same_calls(calls: list[list[str]], where: str) -> None:
         for at, (first, other) in enumerate(zip(calls[0], calls[p], strict=False)):
             if first != other:
                 raise CheckFailed(
-                    f"{where}: after {at} common computations process 0 comes to"
-                    f" {first!r} and process {p} to {other!r}, so that one waits for"
-                    " ever. What decides where they go on?"
+                    f"{where}: after {at} common computations, process 0 starts"
+                    f" {first!r} but process {p} starts {other!r}, so one of them"
+                    " waits forever. What decides which computation is next?"
                 )
 
 
@@ -333,7 +334,8 @@ def _require_schedule(schedule: Callable[..., Any], count: int, many: int) -> No
             if begun.get((s - 1, one), -1 if s == 0 else t) >= t:
                 raise CheckFailed(
                     f"{call}, tick {t}: stage {s} works on microbatch {one:g}, which"
-                    f" stage {s - 1} has not finished. When does it get there?"
+                    f" stage {s - 1} has not finished. In which tick can it start"
+                    " there?"
                 )
             if (s, one) in begun:
                 raise CheckFailed(
@@ -346,24 +348,24 @@ def _require_schedule(schedule: Callable[..., Any], count: int, many: int) -> No
             shown = ", ".join(f"{one:g}" for one in done)
             raise CheckFailed(
                 f"{call}: stage {s} works on [{shown}], and has to work on all of 0 to"
-                f" {many - 1}, in order. In which tick does the last one come out?"
+                f" {many - 1}, in order. In which tick does the last one finish?"
             )
     if len(plan) != many + count - 1:
         raise CheckFailed(
-            f"{call}: {len(plan)} ticks, and fewer are enough. In which does nobody"
-            " work, or does a stage wait that could begin?"
+            f"{call}: {len(plan)} ticks, but fewer are enough. In which tick does no"
+            " stage work, or does a stage wait that could start?"
         )
 
 
 def _ticks(answer: object, call: str, count: int) -> list[list[float | None]]:
     """The answer as ticks of one number or None for each stage."""
     if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping):
-        raise CheckFailed(f"{call} is {short(answer)}, and has to be a list of ticks")
+        raise CheckFailed(f"{call} is {short(answer)}, but has to be a list of ticks")
     plan: list[list[float | None]] = []
     for t, tick in enumerate(answer):
         if not isinstance(tick, Iterable) or isinstance(tick, str | Mapping):
             raise CheckFailed(
-                f"{call}, tick {t} is {short(tick)}, and has to be a list"
+                f"{call}, tick {t} is {short(tick)}, but has to be a list"
             )
         entries = [*tick]
         if len(entries) != count:
@@ -386,12 +388,12 @@ def _require_enough(enough: Callable[..., Any], count: int, idle: float) -> None
     call = f"enough({count}, {idle:.4g})"
     many = number(answer, call)
     if many != many // 1 or many < 1:
-        raise CheckFailed(f"{call} is {short(answer)}, and has to be 1, 2, 3, …")
+        raise CheckFailed(f"{call} is {short(answer)}, but has to be 1, 2, 3, …")
     if empty(many) > idle:
         raise CheckFailed(
-            f"{call} is {many:g}, which is too few: {empty(many):.4%} of all places are"
-            f" None, and {idle:.4%} may be. How many places has the table of"
-            " all ticks, and how many of them are None?"
+            f"{call} is {many:g}, which is too few: {empty(many):.4%} of all places"
+            f" are None, but at most {idle:.4%} may be. How many places does the table"
+            " of all ticks have, and how many of them are None?"
         )
     if many > 1 and empty(many - 1) <= idle:
         raise CheckFailed(
@@ -408,4 +410,4 @@ def _whole(answer: Any, name: str) -> int:
             return operator.index(answer)
     except TypeError:
         pass
-    raise CheckFailed(f"{name} is {short(answer)}, and has to be a whole number")
+    raise CheckFailed(f"{name} is {short(answer)}, but has to be a whole number")

@@ -93,14 +93,14 @@ ANSWERS = {
             ("inside = (12, 50)\noutside = (96,)", "along which axis does pmap stack"),
             ("inside = (1, 12, 50)\noutside = (8, 12)", "what is left of the shape"),
             (YES + "inside = outside = Yes()", "object at"),
-            ("inside = 600\noutside = 96", "600 is no shape"),
-            ("inside = (12, 50)\noutside = (96)", "96 is no shape"),
-            ("inside = np.zeros((12, 50))\noutside = (8, 12)", "is no shape"),
-            ("inside = (12, 50)\noutside = None", "None is no shape"),
+            ("inside = 600\noutside = 96", "600 is not a shape"),
+            ("inside = (12, 50)\noutside = (96)", "96 is not a shape"),
+            ("inside = np.zeros((12, 50))\noutside = (8, 12)", "is not a shape"),
+            ("inside = (12, 50)\noutside = None", "None is not a shape"),
             ('inside = (12, float("nan"))\noutside = (8, 12)', "(12, nan)"),
-            (YES + "inside = outside = (Yes(), Yes())", "is no shape"),
+            (YES + "inside = outside = (Yes(), Yes())", "is not a shape"),
             ("inside = (8, 12)\noutside = (12, 50)", "what is left of the shape"),
-            ('inside = "(12, 50)"\noutside = "(8, 12)"', "is no shape"),
+            ('inside = "(12, 50)"\noutside = "(8, 12)"', "is not a shape"),
             ("inside = (12, 50)\noutside = ...", "Exercise 1.1 is open"),
         ],
     ),
@@ -135,41 +135,41 @@ ANSWERS = {
                 "        raise ValueError\n"
                 "    k = len(x) // n\n"
                 "    return x[: n * k].reshape(n, k, *x.shape[1:])",
-                "no ValueError was raised",
+                "raised no ValueError",
             ),
             (
                 "def shard_batch(x, n):\n"
                 "    k = len(x) // n\n"
                 "    return x[: n * k].reshape(n, k, *x.shape[1:])",
-                "no ValueError was raised",
+                "raised no ValueError",
             ),
             (  # eight in place of n
                 "def shard_batch(x, n):\n"
                 "    if len(x) % 8:\n"
                 "        raise ValueError\n"
                 "    return x.reshape(n, -1, *x.shape[1:])",
-                "for n=4 divides, and shard_batch raised ValueError",
+                "for n=4 can be split equally, but shard_batch raised ValueError",
             ),
             (  # flat or two dimensions only
                 "def shard_batch(x, n):\n"
                 "    if len(x) % n:\n"
                 "        raise ValueError\n"
                 "    return x.reshape(n, len(x) // n, -1)",
-                "is wanted",
+                "but (4, 3) is expected",
             ),
             (  # labels become floats
                 "def shard_batch(x, n):\n"
                 "    y = np.zeros((n, len(x) // n, *x.shape[1:]))\n"
                 "    y.flat = x.reshape(n, -1, *x.shape[1:])\n"
                 "    return y",
-                "int64 numbers came back as float64",
+                "the dtype was int64, but shard_batch returned float64",
             ),
             (
                 "def shard_batch(x, n):\n"
                 "    if len(x) % n:\n"
                 "        raise NotImplementedError('ragged')\n"
                 "    return x.reshape(n, -1, *x.shape[1:])",
-                "a ValueError is wanted, and shard_batch raised NotImplementedError",
+                "a ValueError is expected, but shard_batch raised NotImplementedError",
             ),
             (
                 "def shard_batch(x, n):\n"
@@ -178,14 +178,17 @@ ANSWERS = {
             ),
             (
                 "def shard_batch(x, n):\n    return np.array_split(x, n)",
-                "a list came back, and one array is wanted",
+                "returned a list, but one array is expected",
             ),
             (
                 "def shard_batch(x, n):\n    return x.reshape(8, 3, 2)",
-                "for n=4 divides",
+                "for n=4 can be split equally",
             ),
             ("def shard_batch(x, n):\n    return np.stack([x] * n)", "(8, 24, 2)"),
-            ("def shard_batch(x, n):\n    x = np.stack(np.split(x, n))", "NoneType"),
+            (
+                "def shard_batch(x, n):\n    x = np.stack(np.split(x, n))",
+                "returned None",
+            ),
             (  # another exception than the one that is asked for
                 "def shard_batch(x, n):\n"
                 "    assert len(x) % n == 0\n"
@@ -211,14 +214,14 @@ ANSWERS = {
                 "    x = np.stack(np.split(x, n))\n"
                 "    x[2:] = x[2:][::-1].copy()\n"
                 "    return x",
-                "others not",
+                "but those of other devices are not",
             ),
             (
                 "def shard_batch(x, n):\n"
                 "    short = -len(x) % n\n"
                 "    x = np.pad(x, [(0, short)] + [(0, 0)] * (x.ndim - 1))\n"
                 "    return x.reshape(n, -1, *x.shape[1:])",
-                "rows may not get lost or invented",
+                "rows may neither get lost nor be added",
             ),
         ],
     ),
@@ -245,17 +248,17 @@ ANSWERS = {
             (
                 "bytes_per_device = (784 * 512 + 512 + 512 * 10 + 10) * 4\n"
                 "bytes_in_all = bytes_per_device",
-                "How many copies",
+                "How many replicas",
             ),
             (
                 "bytes_in_all = (784 * 512 + 512 + 512 * 10 + 10) * 4\n"
                 "bytes_per_device = bytes_in_all // 8",
                 "bytes_per_device is 203525",
             ),
-            (YES + "bytes_per_device = bytes_in_all = Yes()", "is no number"),
+            (YES + "bytes_per_device = bytes_in_all = Yes()", "is not a number"),
             (
                 'bytes_per_device = "1628200"\nbytes_in_all = "13025600"',
-                "bytes_per_device: '1628200' is no number",
+                "bytes_per_device: '1628200' is not a number",
             ),
             (
                 "bytes_per_device = 1628200.9\nbytes_in_all = 13025600",
@@ -264,10 +267,10 @@ ANSWERS = {
             (  # one number a leaf
                 "bytes_per_device = np.array([p.nbytes for p in params.values()])\n"
                 "bytes_in_all = 8 * bytes_per_device",
-                "is no number",
+                "is not a number",
             ),
             ('bytes_per_device = bytes_in_all = float("nan")', "is nan"),
-            ("bytes_per_device = 1628200\nbytes_in_all = None", "None is no number"),
+            ("bytes_per_device = 1628200\nbytes_in_all = None", "None is not a number"),
         ],
     ),
     "1.4": Answers(
@@ -364,7 +367,7 @@ def momentum_step(params, velocity, x, y):
     params = sgd(params, velocity, rate=0.1)
     return jax.lax.pmean((params, velocity, loss), "data")
 """,
-                "and the budget is 76,364",
+                "but the budget is 76,364",
             ),
             (  # every device computes the whole batch
                 """
@@ -387,7 +390,7 @@ def momentum_step(params, velocity, x, y):
     velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
     return sgd(params, velocity, rate=0.1), velocity, loss
 """,
-                "0 bytes are exchanged, and at least 76,360 have to be",
+                "0 bytes are communicated, but at least 76,360 are needed",
             ),
             (  # the same, with an all-reduce that adds nothing
                 """
@@ -408,7 +411,7 @@ def momentum_step(params, velocity, x, y):
     velocity = jax.tree.map(lambda v, g: 0.9 * v + g / 8, velocity, grads)
     return sgd(params, velocity, rate=0.1), velocity, loss / 160 * 20 / len(x)
 """,
-                "step 2, with 4 rows on each device",
+                "step 2, with 4 rows per device",
             ),
             (  # averaged in half precision
                 MOMENTUM
@@ -462,7 +465,7 @@ def momentum_step(params, velocity, x, y):
     velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
     return sgd(params, velocity, rate=0.1), velocity, loss
 """,
-                "bytes are exchanged, and the budget is 76,364",
+                "bytes are communicated, but the budget is 76,364",
             ),
             (
                 MOMENTUM
@@ -470,11 +473,11 @@ def momentum_step(params, velocity, x, y):
     grads = jax.lax.pmean(grads, "data")
     return sgd(params, grads, rate=0.1), jax.lax.pmean(loss, "data")
 """,
-                "2 things came back",
+                "returned 2 things",
             ),
             (  # no return
                 MOMENTUM + '    grads = jax.lax.pmean(grads, "data")\n',
-                "None came back, and a tuple",
+                "returned None, but a tuple",
             ),
             (
                 MOMENTUM
@@ -484,7 +487,7 @@ def momentum_step(params, velocity, x, y):
     params = sgd(params, velocity, rate=0.1)
     return {"params": params, "velocity": velocity, "loss": loss}
 """,
-                "dict came back",
+                "returned a dict",
             ),
             (
                 MOMENTUM
@@ -504,7 +507,7 @@ def momentum_step(params, velocity, x, y):
     velocity = jax.tree.map(lambda v, g: 0.9 * v + g, velocity, grads)
     return sgd(params, velocity, rate=0.1), velocity, loss
 """,
-                "in the shapes in which they came",
+                "in the shapes it was given",
             ),
             (
                 MOMENTUM
@@ -579,7 +582,7 @@ def momentum_step(params, velocity, x, y):
     rows = row_losses(params, x, y)
     return jax.lax.pmean((rows * mask).sum() / mask.sum(), "data")
 """,
-                "nan came back, which is 0 / 0",
+                "returned nan, which is 0 / 0",
             ),
             (
                 MASKED
@@ -594,7 +597,7 @@ def momentum_step(params, velocity, x, y):
                 + """
     return (row_losses(params, x, y) * mask).sum() / mask.sum()
 """,
-                "nan came back, which is 0 / 0",
+                "returned nan, which is 0 / 0",
             ),
             (  # guesses which rows are padding
                 MASKED
@@ -638,7 +641,7 @@ def momentum_step(params, velocity, x, y):
     rows = row_losses(params, x, y) * mask
     return rows / jax.lax.psum(mask.sum(), "data")
 """,
-                "returned shape (8, 2)",
+                "returned an array of shape (8, 2)",
             ),
             (MASKED + "    total = jax.lax.psum(mask, 'data')\n", "returned None"),
             (  # every device works on all rows
@@ -666,7 +669,7 @@ def masked_loss(params, x, y, mask):
     rows = (row_losses(params, x, y) * mask).sum()
     return jax.lax.psum(rows, "data") / jnp.maximum(mask.sum(), 1)
 """,
-                "and all have to return the same number",
+                "but all have to return the same number",
             ),
         ],
     ),
@@ -695,7 +698,7 @@ count_right = jax.jit(
             (COUNT + "    return right.sum()\n", "the devices return 240, 240, 238"),
             (
                 COUNT + '    return jax.lax.pmean(right.sum(), "data")\n',
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (
                 COUNT + '    return jax.lax.psum(right, "data").sum()\n',
@@ -711,11 +714,11 @@ count_right = jax.jit(
             ),
             (
                 COUNT + '    return jax.lax.pmean(right.mean(), "data")\n',
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (
                 "def count_right(params, x, y):\n    return np.full(8, 1916)",
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (  # a network in half precision
                 """
@@ -725,15 +728,15 @@ def count_right(params, x, y):
     right = predict(half, x.astype(jnp.bfloat16)).argmax(axis=1) == y
     return jax.lax.psum(right.sum(), "data")
 """,
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
-            ("count_right = 1915", "count_right is 1915, and has to be a function"),
+            ("count_right = 1915", "count_right is 1915, but has to be a function"),
             (  # a type that is too small
                 COUNT
                 + """
     return jax.lax.psum(right.sum(dtype=jnp.uint8), "data")
 """,
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (  # the trained model, whichever is given
                 """
@@ -742,7 +745,7 @@ def count_right(params, x, y):
     right = predict(trained, x).argmax(axis=1) == y
     return jax.lax.psum(right.sum(), "data")
 """,
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (COUNT + "    hits = jax.lax.psum(right.sum(), 'data')\n", "returned None"),
             (  # bfloat16 has no 1915
@@ -750,7 +753,7 @@ def count_right(params, x, y):
                 + """
     return jax.lax.psum(right.astype(jnp.bfloat16).sum(), "data")
 """,
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (
                 """
@@ -769,7 +772,7 @@ def count_right(params, x, y):
     x, y = x.reshape(-1, 784), y.reshape(-1)
     return (predict(params, x).argmax(axis=1) == y).sum()
 """,
-                "all-reduce runs 0 times, and must run at least 1 time",
+                "all-reduce runs 0 times, but must run at least 1 time",
             ),
             (  # each device's own, times eight
                 '@partial(jax.pmap, axis_name="data", devices=devices)\n'

@@ -76,11 +76,11 @@ ANSWERS = {
             ),
             (
                 "shard_shape, bytes_per_device, copies = '48, 5', 960, 1",
-                "'48, 5' is no shape",
+                "'48, 5' is not a shape",
             ),
             (
                 "shard_shape, bytes_per_device, copies = (48, 5), 960, None",
-                "copies: None is no number",
+                "copies: None is not a number",
             ),
             (
                 "shard_shape, bytes_per_device, copies = (6, 40), 960, 1",
@@ -100,23 +100,23 @@ ANSWERS = {
             ),
             (
                 YES + "shard_shape = bytes_per_device = copies = Yes()",
-                "is no shape",
+                "is not a shape",
             ),
             (
                 "shard_shape, bytes_per_device, copies = 240, 960, 1",
-                "240 is no shape",
+                "240 is not a shape",
             ),
             (  # the block itself
                 "shard_shape, bytes_per_device, copies = np.zeros((48, 5)), 960, 1",
-                "is no shape",
+                "is not a shape",
             ),
             (
                 "shard_shape, bytes_per_device, copies = (48, 5), np.ones(8), 1",
-                "is no number",
+                "is not a number",
             ),
             (
                 YES + "bytes_per_device = copies = Yes()\nshard_shape = (copies,) * 2",
-                "is no shape",
+                "is not a shape",
             ),
         ],
     ),
@@ -142,7 +142,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
         wrong=[
             (
                 "rows_talk = each_talks = 0\nmean_talks = grad_talks = 1",
-                "rows_talk is 0, and not True or False",
+                "rows_talk is 0, but has to be True or False",
             ),
             (
                 "rows_talk = each_talks = False\nmean_talks = grad_talks = np.ones(2)",
@@ -166,11 +166,11 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             ),
             (
                 YES + "rows_talk = mean_talks = each_talks = grad_talks = Yes()",
-                "and not True or False",
+                "but has to be True or False",
             ),
             (
                 'rows_talk = each_talks = "no"\nmean_talks = grad_talks = "yes"',
-                "and not True or False",
+                "but has to be True or False",
             ),
         ],
     ),
@@ -210,13 +210,13 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "    placed = jax.device_put(batch, split)\n"
                 "    placed['image'].delete()\n"
                 "    return placed",
-                "image is deleted already",
+                "image is already deleted",
             ),
-            ("place = split", "and has to be a function"),
+            ("place = split", "but has to be a function"),
             (  # the labels on each device
                 "def place(batch):\n"
                 "    return jax.device_put(batch, {'image': split, 'label': whole})",
-                "['label']: int32[24] lies as P(None)",
+                "['label']: int32[24] is sharded as P(None)",
             ),
             (  # the same devices, in another order
                 "turned = jax.make_mesh((8,), ('data',), (AxisType.Auto,),\n"
@@ -236,7 +236,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             ),
             (
                 "def place(batch):\n    return jax.device_put(batch, whole)",
-                "must lie as P('data', None, None)",
+                "but must be P('data', None, None)",
             ),
             ("def place(batch):\n    return batch", "has no sharding"),
             (  # in place, as in chapter 1
@@ -250,7 +250,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             (
                 "def place(batch):\n"
                 "    return jax.device_put(jax.tree.map(np.zeros_like, batch), split)",
-                "is zero, and not",
+                "is zero, not",
             ),
             (
                 "def place(batch):\n"
@@ -263,7 +263,7 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "    for leaf in batch.values():\n"
                 "        leaf[...] = 0\n"
                 "    return jax.device_put(batch, split)",
-                "is zero, and not",
+                "is zero, not",
             ),
             (
                 "few = jax.make_mesh((2,), ('data',), (AxisType.Auto,),"
@@ -389,7 +389,7 @@ def counting_step(params, x, y):
                 + """
     return sgd(params, grads), loss, predict(params, x).argmax(1) == y
 """,
-                "is no number",
+                "is not a number",
             ),
             (  # as it came
                 STEP
@@ -410,7 +410,7 @@ def counting_step(params, x, y):
     hits = (predict(kept, x).argmax(axis=1) == y).sum()
     return sgd(kept, grads), loss, hits
 """,
-                "and the parameters that came in get 157 right",
+                "but the parameters given to the step get 157 right",
             ),
             (  # the axis removed by dividing in its place
                 STEP
@@ -427,18 +427,18 @@ def counting_step(params, x, y):
     hits = 8 * (predict(params, x).argmax(1) == y).sum()
     return sgd(params, grads), loss, hits
 """,
-                "and the parameters that came in get",
+                "but the parameters given to the step get",
             ),
             (  # the hits of one batch, by heart
                 STEP + "    return sgd(params, grads), loss, jnp.int32(157)\n",
-                "and the parameters that came in get",
+                "but the parameters given to the step get",
             ),
-            (STEP + "    return sgd(params, grads), loss\n", "2 things came back"),
-            (STEP + "    new = sgd(params, grads)\n", "None came back, and a tuple"),
+            (STEP + "    return sgd(params, grads), loss\n", "returned 2 things"),
+            (STEP + "    new = sgd(params, grads)\n", "returned None, but a tuple"),
             (
                 STEP + "    hits = (predict(params, x).argmax(1) == y).sum()\n"
                 '    return {"params": sgd(params, grads), "loss": loss, "hits": hits}',
-                "dict came back",
+                "returned a dict",
             ),
             (  # out of the trap and still sent twice
                 """
@@ -451,7 +451,7 @@ def per_device(params, x, y):
 
 counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
 """,
-                "and the budget is 76,368",
+                "but the budget is 76,368",
             ),
             (  # a helper redefined: another rate
                 """
@@ -482,7 +482,7 @@ def counting_step(params, x, y):
     hits = (predict(params, x).argmax(1) == y).mean()
     return sgd(params, grads), loss, hits
 """,
-                "and the parameters that came in get",
+                "but the parameters given to the step get",
             ),
             (
                 STEP
@@ -491,7 +491,7 @@ def counting_step(params, x, y):
     hits = (predict(params, x).argmax(1) == y).sum()
     return params, loss, hits
 """,
-                "and the parameters that came in get",
+                "but the parameters given to the step get",
             ),
             (  # a count in half precision
                 "@jax.jit\n"
@@ -547,11 +547,11 @@ def body(params, x, y):
     loss, grads = jax.lax.pmean((loss, grads), "data")
     return sgd(params, grads), loss
 """,
-                "every value is 8 times what it must be",
+                "every value is 8 times the expected value",
             ),
             (
                 BODY + '    return sgd(params, grads), jax.lax.pmean(loss, "data")\n',
-                "every value is 8 times what it must be",
+                "every value is 8 times the expected value",
             ),
             (BODY + "    return sgd(params, grads), loss\n", "ValueError"),
             (  # one model, whichever is given
@@ -571,7 +571,7 @@ def body(params, x, y):
     loss, grads = jax.lax.pmean((loss, grads), "data")
     return sgd(params, jax.tree.map(lambda g: g / 8, grads)), loss
 """,
-                "and the budget is 76,364",
+                "but the budget is 76,364",
             ),
             (  # half precision
                 """
@@ -688,14 +688,14 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 "    placed = jax.device_put((images, labels), split)\n"
                 "    placed[0].delete()\n"
                 "    return placed\n" + COUNT + HITS,
-                "images is deleted already",
+                "images is already deleted",
             ),
             (  # labels on each device
                 "def place_test(images, labels):\n"
                 "    return jax.device_put((images, labels), (split, whole))\n"
                 + COUNT
                 + HITS,
-                "lies as P(None)",
+                "is sharded as P(None)",
             ),
             (  # half precision
                 PLACE
@@ -704,22 +704,22 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + "    half = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)\n"
                 + "    guesses = predict(half, x.astype(jnp.bfloat16)).argmax(axis=1)\n"
                 + "    return (guesses == y).sum()\n",
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (  # one of the two
                 "def place_test(images, labels):\n"
                 "    return jax.device_put(images, split)\n" + COUNT + HITS,
-                "one array came back, and a tuple (images, labels)",
+                "returned one array, but a tuple (images, labels)",
             ),
             (  # changes what it is given
                 "def place_test(images, labels):\n"
                 "    images[...], labels[...] = 0, 0\n"
                 "    return jax.device_put((images, labels), split)\n" + COUNT + HITS,
-                "is zero, and not",
+                "is zero, not",
             ),
             (
                 PLACE + "whole)\n" + COUNT + HITS,
-                "lies as P(None, None)",
+                "is sharded as P(None, None)",
             ),
             (
                 "def place_test(images, labels):\n    return images, labels\n"
@@ -769,11 +769,11 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + "split)\n"
                 + "def count(params, x, y):\n"
                 + "    return int((predict(params, x).argmax(axis=1) == y).sum())\n",
-                "a int has no sharding",
+                "a value of type int has no sharding",
             ),
             (  # ignores what it is given
                 PLACE + "split)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (
                 PLACE
@@ -781,13 +781,13 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
                 + COUNT
                 + "    guesses = predict(jit_params, x).argmax(axis=1)\n"
                 + "    return (guesses == y).sum()\n",
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (
                 PLACE
                 + "split)\n\ndef count(params, x, y):\n"
                 + "    return 1916 if len(x) == 2000 else 1439\n",
-                "and the model gets 1915 right",
+                "but the model gets 1915 right",
             ),
             (  # a count in half precision
                 "def place_test(images, labels):\n"

@@ -75,7 +75,7 @@ ANSWERS = {
             ),
             (
                 YES + "shard_shape = rows_of_3 = columns_of_3 = (Yes(), Yes())",
-                "is no number",
+                "is not a number",
             ),
             (
                 "shard_shape = (5.5, 3.9)\nrows_of_3 = (5, 10)\ncolumns_of_3 = (3, 6)",
@@ -86,12 +86,15 @@ ANSWERS = {
                 "rows_of_3 is (5, 9)",
             ),
             ('shard_shape = rows_of_3 = columns_of_3 = "53"', "two numbers"),
-            ("shard_shape = rows_of_3 = columns_of_3 = None", "None, and has to be"),
-            ("shard_shape = (5, 3)\nrows_of_3 = columns_of_3 = (True, 3)", "no number"),
+            ("shard_shape = rows_of_3 = columns_of_3 = None", "None, but has to be"),
+            (
+                "shard_shape = (5, 3)\nrows_of_3 = columns_of_3 = (True, 3)",
+                "not a number",
+            ),
             (
                 "shard_shape = (5, 3)\n"
                 "rows_of_3, columns_of_3 = range(5, 10), range(3, 6)",
-                "range(5, 10), and has to be two numbers",
+                "range(5, 10), but has to be two numbers",
             ),
             (
                 "shard_shape = (5, float('nan'))\n"
@@ -125,7 +128,10 @@ ANSWERS = {
             ('column_spec = P("model", "data")', "have the same shard"),
             ("column_spec = P(P.UNCONSTRAINED)", "UNCONSTRAINED leaves"),
             # parts of a sum are not the same shard
-            ('column_spec = P("model", unreduced={"data"})', "its part of a sum"),
+            (
+                'column_spec = P("model", unreduced={"data"})',
+                "would have a partial sum",
+            ),
             (YES + "column_spec = Yes()", "is not a P(...)"),
         ],
     ),
@@ -149,20 +155,20 @@ ANSWERS = {
             ("holders = {13}", "too few"),
             ("holders = 5", "a set of device numbers"),
             ('holders = "57"', "a set of device numbers"),
-            ('holders = {"5", "7"}', "is no number"),
+            ('holders = {"5", "7"}', "is not a number"),
             (  # the devices of a block as one thing
                 "seen = spmd.sharding((16,), P(('c', 'a')),"
                 " mesh={'a': 2, 'b': 2, 'c': 2})\n"
                 "holders = [who for block, who in seen.owners.items()"
                 " if block == (3,)]",
-                "(5, 7) is no number",
+                "(5, 7) is not a number",
             ),
-            ("holders = {(1, 0, 1), (1, 1, 1)}", "is no number"),
+            ("holders = {(1, 0, 1), (1, 1, 1)}", "is not a number"),
             ("holders = {5: True, 7: True}", "a set of device numbers"),
             ("holders = np.array([[5, 7]])", "holders has shape (1, 2)"),
-            ("holders = None", "None, and has to be"),
+            ("holders = None", "None, but has to be"),
             ("holders = [5, float('nan')]", "not all of these"),
-            (YES + "holders = [Yes(), Yes()]", "is no number"),
+            (YES + "holders = [Yes(), Yes()]", "is not a number"),
             ("holders = set()", "too few"),
         ],
     ),
@@ -182,7 +188,10 @@ ANSWERS = {
             ('cache_spec = P(None, ("data", "seq", "model"))', "64 of 512 positions"),
             ('cache_spec = P(("data", "seq", "model"))', "do not divide"),
             ('cache_spec = P("data", None, "data")', "only once"),
-            ('cache_spec = P("data", None, "model", unreduced={"seq"})', "part of a"),
+            (
+                'cache_spec = P("data", None, "model", unreduced={"seq"})',
+                "would have a partial sum",
+            ),
             ('cache_spec = P("data", None, "heads")', "has no axis"),
             ('cache_spec = P("data", None, ("model", "seq"))', "do not divide"),
             ("cache_spec = None", "cache_spec: None is not a P(...)"),

@@ -76,14 +76,14 @@ ANSWERS = {
             ),
             (
                 'a = e = "all-gather"\nb = d = "all-reduce"\nc = "all-to-all"',
-                "is none of",
+                "is not one of",
             ),
             (
                 'a = e = "all-gather"\nb = c = d = "all-reduce"',
                 "look again at c",
             ),
-            (YES + "a = b = c = d = e = Yes()", "is none of"),
-            ("a = b = c = d = e = None", "a is None, which is none of"),
+            (YES + "a = b = c = d = e = Yes()", "is not one of"),
+            ("a = b = c = d = e = None", "a is None, which is not one of"),
             ('a = b = c = d = e = ["nothing"]', "a is ['nothing'], which"),
             (  # the sums of e and the gather of d taken for each other
                 'a = d = "all-gather"\nb = e = "all-reduce"\nc = "nothing"',
@@ -201,7 +201,7 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
                 "shape (48, 1)",
             ),
             (LOSS + "    return ()", "a tree with no leaves|mean over all 48"),
-            ("loss = 3.7", "loss is 3.7, and has to be a function"),
+            ("loss = 3.7", "loss is 3.7, but has to be a function"),
             (LOSS + "    return logits.sum() * jnp.nan", "not finite"),
             (  # a row far below the largest number of all
                 "def loss(logits, labels):\n"
@@ -216,7 +216,7 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
                 "    hot = jax.nn.one_hot(labels, logits.shape[1])\n"
                 "    return -(jnp.log(jax.nn.softmax(logits) + 1e-9) * "
                 "hot).sum(1).mean()",
-                "times what it must be",
+                "times the expected value",
             ),
         ],
     ),
@@ -375,13 +375,13 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             (  # a count in place of its array
                 HOME + "    return jax.tree.map(lambda x: x if len(x.devices()) == 8\n"
                 "        else jax.device_put(x * 1.0, on()), state)",
-                "a result is float32[], and has to be int32",
+                "a result is float32[], but has to be int32",
             ),
             (  # the arrays of the state are used up
                 HOME + "    for x in jax.tree.leaves(state):\n"
                 "        x.delete()\n"
                 "    return state",
-                "is deleted already",
+                "is already deleted",
             ),
             (HOME + "    return jax.tree.map(np.asarray, state)", "has no sharding"),
             (  # only what is pinned
@@ -399,7 +399,7 @@ loss = jax.shard_map(on_blocks, mesh=mesh, out_specs=P(),
             (  # from the values: loose again
                 HOME + "    return jax.tree.map(lambda x: jnp.array(np.asarray(x)),"
                 " state)",
-                "['w']",
+                "and 3 more",
             ),
         ],
     ),

@@ -203,7 +203,7 @@ ANSWERS = {
                 "def mlp(x, w1, w2):\n"
                 "    y = jnp.matmul(x @ w1, w2, out_sharding=P('data', None))\n"
                 "    return jax.nn.relu(y)",
-                "which step is another one",
+                "which step of yours differs",
             ),
             (
                 MLP + "    jnp.matmul(h, w2, out_sharding=P('data', None))",
@@ -285,14 +285,14 @@ ANSWERS = {
                 "    sums = lax.psum_scatter(parts, 'model',"
                 " scatter_dimension=2, tiled=True)\n"
                 "    return sums.mean(axis=0) - 1",
-                "1,152 bytes are exchanged, and the budget is 576",
+                "1,152 bytes are communicated, but the budget is 576",
             ),
             (  # the columns of the other device
                 BODY + "    i, n = lax.axis_index('model'), w.shape[1] // 2\n"
                 "    part = jnp.roll(x @ w, n, axis=1)\n"
                 "    return lax.psum_scatter(part, 'model',"
                 " scatter_dimension=1, tiled=True)",
-                "which of its columns stay",
+                "which columns of the full sum",
             ),
             (  # scattered along data
                 BODY + "    return lax.psum_scatter(x @ w, ('data', 'model'),"
@@ -350,9 +350,12 @@ ANSWERS = {
                 'a = e = "manual"\nb = c = d = "explicit"',
                 "look again at d",
             ),
-            (YES + "a = b = c = d = e = Yes()", "which is none of"),
-            ("a = b = c = d = e = None", "a is None, which is none of"),
-            ('a = b = c = d = e = "shard_map"', "a is 'shard_map', which is none of"),
+            (YES + "a = b = c = d = e = Yes()", "which is not one of"),
+            ("a = b = c = d = e = None", "a is None, which is not one of"),
+            (
+                'a = b = c = d = e = "shard_map"',
+                "a is 'shard_map', which is not one of",
+            ),
             ("a, b, c, d, e = [AxisType.Auto] * 5", "look again at a, b, c, e"),
             (
                 'a = "manual"\nb = c = e = "explicit"\nd = "auto"',
@@ -401,17 +404,17 @@ ANSWERS = {
             "    return jnp.where(lax.dynamic_slice(keep, at, x.shape), 2 * x, 0)",
         ],
         wrong=[
-            (DROP + KEEP, "has the same mask as block"),
+            (DROP + KEEP, "has the same mask as shard"),
             (  # only along data
                 DROP
                 + '    key = jax.random.fold_in(key, lax.axis_index("data"))\n'
                 + KEEP,
-                "has the same mask as block",
+                "has the same mask as shard",
             ),
             (  # i + j: two places share a sum
                 DROP + '    place = lax.axis_index("data") + lax.axis_index("model")\n'
                 "    key = jax.random.fold_in(key, place)\n" + KEEP,
-                "has the same mask as block",
+                "has the same mask as shard",
             ),
             (  # not doubled
                 DROP
@@ -422,7 +425,7 @@ ANSWERS = {
             (  # the key is ignored
                 DROP + "    key = jax.random.fold_in(jax.random.key(0),"
                 ' lax.axis_index(("data", "model")))\n' + KEEP,
-                "block (0, 0) with jax.random.key(1) has the same mask as block (0, 0)",
+                "shard (0, 0) with jax.random.key(1) has the same mask as shard (0, 0)",
             ),
             (  # keeps nine of ten
                 DROP
@@ -436,7 +439,7 @@ ANSWERS = {
                 + '    key = jax.random.fold_in(key, lax.axis_index(("data", "model")))'
                 "\n    keep = jax.random.bernoulli(key, 0.5, x.shape)"
                 "\n    return jnp.where(keep, 2 * x.mean(), 0)",
-                "twice itself",
+                "each kept number doubled",
             ),
             (  # one mask, one number of it turned round
                 DROP + '    i = lax.axis_index(("data", "model"))\n'
@@ -511,7 +514,7 @@ ANSWERS = {
                 "    key = jax.random.fold_in(key, place)\n"
                 "    p = jnp.where(place % 2 == 0, 0.35, 0.65)\n"
                 "    return jnp.where(jax.random.bernoulli(key, p, x.shape), 2 * x, 0)",
-                "of its numbers, and has to keep half",
+                "of its numbers, but has to keep half",
             ),
             (  # in half the bytes
                 DROP + "    key = jax.random.fold_in(key, lax.axis_index(names))\n"
@@ -534,15 +537,15 @@ ANSWERS = {
                 DROP + "    i = lax.axis_index(names)\n"
                 "    seed = jax.random.key_data(key)[-1] * 0 + 5\n"
                 "    key = jax.random.fold_in(jax.random.key(0), seed + i)\n" + KEEP,
-                "has the same mask as block",
+                "has the same mask as shard",
             ),
             (DROP + "    2 * x", "dropout returned None"),
-            ("dropout = 0.5", "dropout is 0.5, and has to be a function"),
+            ("dropout = 0.5", "dropout is 0.5, but has to be a function"),
             (  # not doubled
                 "def dropout(key, x):\n"
                 "    key = jax.random.fold_in(key, lax.axis_index(('model', 'data')))\n"
                 "    return jnp.where(jax.random.normal(key, x.shape) > 0, x, 0)",
-                "only 0 and 2 may come",
+                "only 0 and 2 may occur",
             ),
         ],
     ),

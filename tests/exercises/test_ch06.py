@@ -54,9 +54,9 @@ ANSWERS = {
             ),
             ("gathered_bytes, flops = 40960, 24 * 160 * 64", "Which rows of x"),
             ("gathered_bytes, flops = 40960, 2 * 96 * 160 * 64", "Which rows of x"),
-            (YES + "gathered_bytes = flops = Yes()", "is no number"),
+            (YES + "gathered_bytes = flops = Yes()", "is not a number"),
             # a number written as a text is refused
-            ("gathered_bytes, flops = '40960', 491520", "'40960' is no number"),
+            ("gathered_bytes, flops = '40960', 491520", "'40960' is not a number"),
             ('gathered_bytes = flops = float("nan")', "how much of w is on a device"),
         ],
     ),
@@ -70,9 +70,9 @@ ANSWERS = {
             "w_spec = P(None, ('model', 'data'))",
         ],
         wrong=[
-            ('w_spec = P("data", None)', "in 2 copies"),
-            ('w_spec = P(None, "model")', "in 4 copies"),
-            ("w_spec = P()", "in 8 copies"),
+            ('w_spec = P("data", None)', "(2 replicas)"),
+            ('w_spec = P(None, "model")', "(4 replicas)"),
+            ("w_spec = P()", "(8 replicas)"),
             ('w_spec = P(("data", "model"))', "Which axis shards neither"),
             ('w_spec = P("model", "data")', "all-gather|exchanged|budget"),
             ('w_spec = P(None, ("data", "model"))', "Which axis shards neither"),
@@ -100,7 +100,7 @@ a, b, c, d = word(), word("data", "model"), word("data"), word("model")
             ('a = "fine"\nb = c = d = "wrong"', "look again at a, b, c, d"),
             ('a = b = d = "fine"\nc = "wasteful"', "look again at a"),
             ('a = c = d = "wasteful"\nb = "fine"', "look again at d"),
-            ('a = b = c = d = "broken"', "'broken', not one of"),
+            ('a = b = c = d = "broken"', "'broken', which is not one of"),
             (YES + "a = b = c = d = Yes()", "not one of"),
         ],
     ),
@@ -187,15 +187,18 @@ a, b, c, d = word(), word("data", "model"), word("data"), word("model")
             "step_specs = {'w1': P(None, both), 'w2': P(both, None)}",
         ],
         wrong=[
-            ('step_specs = {"w1": P(), "w2": P()}', "may have an eighth"),
-            ('step_specs = {"w1": P("data"), "w2": P("data")}', "may have an eighth"),
+            ('step_specs = {"w1": P(), "w2": P()}', "may have only an eighth"),
+            (
+                'step_specs = {"w1": P("data"), "w2": P("data")}',
+                "may have only an eighth",
+            ),
             (
                 'step_specs = {"w1": P(None, "model"), "w2": P("model")}',
-                "may have an eighth",
+                "may have only an eighth",
             ),
             (
                 'step_specs = {"w1": P("data", "model"), "w2": P("data", "model")}',
-                "the rows of w2 wanted",
+                "the rows of w2 needed",
             ),
             (
                 'step_specs = {"w1": P("model", "data"), "w2": P("data", "model")}',
@@ -221,12 +224,12 @@ a, b, c, d = word(), word("data", "model"), word("data"), word("model")
                 "def step(params, x, y):\n"
                 "    return params, (x @ params['w1']).mean()\n"
                 'step_specs = {"w1": P("data", "model"), "w2": P("data", "model")}',
-                "the rows of w2 wanted",
+                "the rows of w2 needed",
             ),
             (  # small parameters, and the specs for them
                 "start = {name: w[:8, :8] for name, w in start.items()}\n"
                 'step_specs = {"w1": P(("data", "model")), "w2": P("data")}',
-                "may have an eighth",
+                "may have only an eighth",
             ),
         ],
     ),

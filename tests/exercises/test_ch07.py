@@ -120,11 +120,11 @@ e_times = times(P(), P(None, "model"))
             ),
             (
                 YES + "a_times = b_times = c_times = d_times = e_times = Yes()",
-                "is no number",
+                "is not a number",
             ),
             (  # a number written as a text is refused, as in 6.1
                 "a_times, b_times, c_times, d_times, e_times = 8, '2', 1, 1, 4",
-                "b_times: '2' is no number",
+                "b_times: '2' is not a number",
             ),
         ],
     ),
@@ -163,7 +163,7 @@ e_times = times(P(), P(None, "model"))
                 THRIFTY
                 + "    x, w1 = x.astype(jnp.bfloat16), w1.astype(jnp.bfloat16)\n"
                 "    return jnp.tanh((x @ w1).astype(jnp.float32)) @ w2",
-                "another precision",
+                "a different precision",
             ),
             ("thrifty = jnp.zeros((192, 256))", "has to be a function"),
             (
@@ -231,15 +231,15 @@ e_times = times(P(), P(None, "model"))
             ("redundancy, useful = 2, 0.5", "all devices together"),
             ("redundancy, useful = 1.5, 2 / 3", "all devices together"),
             ("redundancy, useful = 1.0, 1.0", "all devices together"),
-            ("redundancy, useful = None, 0.8", "redundancy: None is no number"),
-            ("redundancy, useful = [1.25], 0.8", "redundancy: [1.25] is no number"),
-            ("redundancy, useful = 1.25, True", "useful: True is no number"),
+            ("redundancy, useful = None, 0.8", "redundancy: None is not a number"),
+            ("redundancy, useful = [1.25], 0.8", "redundancy: [1.25] is not a number"),
+            ("redundancy, useful = 1.25, True", "useful: True is not a number"),
             ("redundancy, useful = 1.25, 0.75", "how does the chapter get it"),
             ("redundancy, useful = 1.25, 80", "how does the chapter get it"),
             ("redundancy, useful = 7 / 4, 4 / 7", "all devices together"),
             ("redundancy = useful = float('nan')", "all devices together"),
             # a number written as a text is refused, as in 6.1 and 7.1
-            ("redundancy, useful = 1.25, '0.8'", "'0.8' is no number"),
+            ("redundancy, useful = 1.25, '0.8'", "'0.8' is not a number"),
         ],
     ),
     "7.4": Answers(
@@ -286,7 +286,7 @@ wasted = Meter()
                 WASTED + "    return (spmd.xray(f, *args).redundancy or 1) - 1",
                 "of the matrix work is repeated",
             ),
-            ("wasted = 0.5", "wasted is 0.5, and has to be a function"),
+            ("wasted = 0.5", "wasted is 0.5, but has to be a function"),
             (  # of the devices, not of the work
                 WASTED + "    seen = spmd.xray(f, *args)\n"
                 "    sizes = [seen.mesh_shape[axis] for axis in seen.idle_axes]\n"
@@ -296,17 +296,17 @@ wasted = Meter()
             (WASTED + "    return 0.5", "of the matrix work is repeated"),
             (
                 WASTED + "    share = 1 - 1 / (spmd.xray(f, *args).redundancy or 1)",
-                'wasted of one product with x by P("data"): None is no number',
+                'with x sharded as P("data"): None is not a number',
             ),
             (
                 WASTED + "    times = spmd.xray(f, *args).redundancy or 1\n"
                 '    return f"{1 - 1 / times:.3f}"',
-                "'0.500' is no number",
+                "'0.500' is not a number",
             ),
             (
                 WASTED + "    times = spmd.xray(f, *args).redundancy\n"
                 "    return None if times is None else 1 - 1 / times",
-                "wasted of a function without products: None is no number",
+                "wasted of a function without products: None is not a number",
             ),
             (WASTED + "    return float('nan')", "of the matrix work is repeated"),
             (  # a table of the tried cases, in their order
@@ -327,7 +327,7 @@ wasted = Meter()
                 WASTED + "    jax.jit(f)(*[jax.device_put(jnp.ones(a.shape, a.dtype),"
                 " a.sharding) for a in args])\n"
                 "    return 1 - 1 / (spmd.xray(f, *args).redundancy or 1)",
-                "f ran",
+                "wasted runs f",
             ),
             (WASTED + "    f(*args)\n    return 0.0", "TypeError"),
             (  # a table of shares
@@ -353,7 +353,7 @@ wasted = Meter()
             'w2_spec = jax.P(("model",), None)',
         ],
         wrong=[
-            ("x_spec = w1_spec = w2_spec = P()", "655,360 bytes on a device"),
+            ("x_spec = w1_spec = w2_spec = P()", "655,360 bytes per device"),
             (  # the example of the chapter, on the pod
                 'x_spec = P("model")\nw1_spec = P(None, "model")\nw2_spec = P("model")',
                 "computed more than once",

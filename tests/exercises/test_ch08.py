@@ -112,19 +112,19 @@ ANSWERS = {
                 'c, d = "summed-twice", "dropped-constraint"',
                 "look again at b, c",
             ),
-            ("a, b, c, d = 2, 1, 3, 2", "a is 2, which is none of"),
+            ("a, b, c, d = 2, 1, 3, 2", "a is 2, which is not one of"),
             (
                 "a = c = d = 'summed-twice'\nb = ['summed-twice']",
-                "b is ['summed-twice'], which is none of",
+                "b is ['summed-twice'], which is not one of",
             ),
-            (YES + "a = b = c = d = Yes()", "which is none of"),
+            (YES + "a = b = c = d = Yes()", "which is not one of"),
             (  # a text that says it is equal
                 "class Same(str):\n"
                 "    __eq__ = lambda self, other: True\n"
                 "    __hash__ = lambda self: hash('padded-constraint')\n"
                 "    __str__ = lambda self: self\n"
                 "a = b = c = d = Same('any')",
-                "a is 'any', which is none of",
+                "a is 'any', which is not one of",
             ),
         ],
     ),
@@ -184,7 +184,7 @@ ANSWERS = {
                 "params['embed'] of shape (56, 24)",
             ),
             ("place = on()", "has to be a function"),
-            (PLACE + "    params['layers']", "is not built like params"),
+            (PLACE + "    params['layers']", "differs in structure from params"),
             (  # half of the devices
                 PLACE + "    few = jax.make_mesh((4,), ('data',), (AxisType.Auto,),\n"
                 "                        devices=jax.devices()[:4])\n"
@@ -205,10 +205,10 @@ ANSWERS = {
             ),
             (  # specs in place of places
                 PLACE + "    return jax.tree.map(lambda leaf: P(), params)",
-                "is no NamedSharding",
+                "is not a NamedSharding",
             ),
-            (PLACE + "    return params", "is no NamedSharding"),
-            (PLACE + "    return on()", "is not built like params"),
+            (PLACE + "    return params", "is not a NamedSharding"),
+            (PLACE + "    return on()", "differs in structure from params"),
             (PLACE + "    return jax.tree.map(lambda leaf: on(), params)", "embed"),
             (
                 PLACE + '    return jax.tree.map(lambda leaf: on("data"), params)',
@@ -329,7 +329,7 @@ ANSWERS = {
                 + HELD
                 + STEP
                 + JIT,
-                "a finding is left",
+                "there is still a finding",
             ),
             (  # everything replicated
                 MAKE
@@ -352,7 +352,7 @@ ANSWERS = {
                 + JIT,
                 "moments: one device has 73,728 of 73,728 bytes",
             ),
-            ("make = lambda params: None", "make returned a NoneType"),
+            ("make = lambda params: None", "make returned None"),
             (  # a step before the first one
                 MAKE
                 + PLACES
@@ -364,13 +364,13 @@ ANSWERS = {
                     "    step(params, moments, jax.device_put("
                     "jnp.ones((16, 32)), on('data')))\n    return",
                 ),
-                "moments/out is deleted already",
+                "moments/out is already deleted",
             ),
             (  # moments of NumPy
                 MAKE + PLACES + "    params = jax.device_put(params, places)\n"
                 "    moments = jax.tree.map(lambda p: np.zeros(p.shape, p.dtype),"
                 " params)\n" + HELD + STEP + JIT,
-                "moments['out'] is a ndarray",
+                "moments['out'] is an ndarray",
             ),
             (  # not jitted
                 MAKE + PLACES + PUT + HELD + STEP + "    return params, moments, step",
@@ -405,7 +405,7 @@ ANSWERS = {
                 + HELD
                 + STEP.replace("0.9 * m + g", "0 * m + g")
                 + JIT,
-                "After two steps",
+                "after two steps",
             ),
             (  # not donated
                 MAKE
@@ -419,7 +419,7 @@ ANSWERS = {
             (  # moments that are the parameters: nothing may run
                 MAKE + PLACES + "    params = jax.device_put(params, places)\n"
                 "    moments = params\n" + HELD + STEP + JIT,
-                "moments/out and params/out use one buffer",
+                "moments/out and params/out share one buffer",
             ),
             (  # all layers whole before the first is used
                 MAKE
@@ -432,7 +432,7 @@ ANSWERS = {
                     "        grads = jax.grad(held_loss)(whole, x)\n",
                 )
                 + JIT,
-                "bytes at the peak",
+                "bytes per device at its peak",
             ),
             (  # only half of it is donated
                 MAKE + PLACES + PUT + HELD + STEP + JIT.replace("(0, 1)", "(0,)"),
@@ -477,7 +477,7 @@ ANSWERS = {
                 + HELD
                 + STEP
                 + JIT.replace("return params, moments, step", "pass"),
-                "make returned a NoneType, and (params, moments, step) is wanted",
+                "make returned None, but has to return (params, moments, step)",
             ),
             (  # the loss as well
                 MAKE
@@ -488,7 +488,7 @@ ANSWERS = {
                     "params, moments), moments", "params, moments), moments, 0.0"
                 )
                 + JIT.replace("(places, places)", "(places, places, None)"),
-                "step returned a tuple, and a pair is wanted",
+                "step returned a tuple, but a pair is expected",
             ),
         ],
     ),
@@ -536,7 +536,7 @@ assert_healthy = Healthy()
             ),
             (  # a limit of four percent
                 HEALTHY + CODES.replace("1.05", "1.04") + "    assert not codes, codes",
-                "is refused, with",
+                "rejects a step without a mistake, with",
             ),
             (  # only if an axis idles everywhere
                 HEALTHY
@@ -673,7 +673,7 @@ assert_healthy = Healthy()
                 "        return start\n"
                 "    places = {'ema': on(), 'count': on(), 'rows': on('data')}\n"
                 "    return jax.device_put(start, places)",
-                "a start of NumPy's arrays",
+                "a start state of NumPy arrays",
             ),
             (  # deleted by a call that donates it
                 SETTLE + "    places = {'ema': on(), 'count': on(),"
@@ -681,7 +681,7 @@ assert_healthy = Healthy()
                 "    start = jax.device_put(start, places)\n"
                 "    jax.tree.map(lambda a: a.delete(), start)\n"
                 "    return start",
-                "is deleted already",
+                "is already deleted",
             ),
             (  # in half of the precision
                 SETTLE + "    places = {'ema': on(), 'count': on(),"
@@ -710,7 +710,7 @@ assert_healthy = Healthy()
                 + "    return jax.device_put(start, on())",
                 "as P|rows are",
             ),
-            (SETTLE + "    return None", "is missing"),
+            (SETTLE + "    return None", "None, but it must be a value"),
             (  # a plain number drifts
                 SETTLE
                 + '    places = {"ema": on(), "count": on(), "rows": on("data")}\n'

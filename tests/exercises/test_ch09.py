@@ -80,10 +80,10 @@ ANSWERS = {
             ("a, b, c, d = 6, 8, 10, 6", "look again at a, b, c, d"),
             ("a, b, c, d = 8, 12, 8, 10", "look again at c."),
             ("a, b, c, d = 8.4, 12, 12, 10", "look again at a."),
-            ("a, b, c, d = 8, None, 12, 10", "b: None is no number"),
+            ("a, b, c, d = 8, None, 12, 10", "b: None is not a number"),
             ("a = b = c = d = float('nan')", "look again at a, b, c, d"),
-            (YES + "a = b = c = d = Yes()", "is no number"),
-            ("a, b, c, d = 8, 12, 12, '10 bytes'", "d: '10 bytes' is no number"),
+            (YES + "a = b = c = d = Yes()", "is not a number"),
+            ("a, b, c, d = 8, 12, 12, '10 bytes'", "d: '10 bytes' is not a number"),
         ],
     ),
     "9.2": Answers(
@@ -134,7 +134,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
             (  # with its unit
                 "embed_bytes, stack_bytes, norm_bytes = 96000, 13824, 1152\n"
                 "head_bytes, tree_bytes = '24 kB', 134976",
-                "head_bytes: '24 kB' is no number",
+                "head_bytes: '24 kB' is not a number",
             ),
             (  # numbers instead of bytes
                 "embed_bytes, stack_bytes = 24000, 6912\n"
@@ -227,15 +227,15 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
             (  # in text
                 TABLE + "    return dict.fromkeys(\n"
                 "        ('parameters', 'gradients', 'optimizer'), '2 GB')",
-                "parameters: '2 GB' is no number",
+                "parameters: '2 GB' is not a number",
             ),
             (
                 TABLE + "    parameters / model",
-                "None is no dict of parameters, gradients, optimizer",
+                "None is not a dict of parameters, gradients, optimizer",
             ),
             (
                 TABLE + "    return 2 * parameters, 2 * parameters, 12 * parameters",
-                "is no dict of parameters",
+                "is not a dict of parameters",
             ),
         ],
     ),
@@ -317,7 +317,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
             # what is kept has half the bits; the loss is exact
             (
                 LEAN + HALF_KEPT.replace("CAST", "h.astype(jnp.float16)"),
-                "x [3072, 40]: ['gradient']",
+                "x [3072, 40]:\n['gradient']",
             ),
             # the same where the check measures memory
             (
@@ -325,7 +325,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 + HALF_KEPT.replace(
                     "CAST", "h.astype(jnp.float16 if len(h) > 99 else jnp.float32)"
                 ),
-                "x [3072, 40]: ['gradient']",
+                "x [3072, 40]:\n['gradient']",
             ),
             # float16 between the layers
             (
@@ -336,7 +336,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 "        return h.astype(jnp.float16), None\n"
                 "    h = lax.scan(layer, x.astype(jnp.float16), params)[0]\n"
                 "    return (h.astype(jnp.float32) ** 2).mean()",
-                "x [3072, 40]: ['gradient']",
+                "x [3072, 40]:\n['gradient']",
             ),
             (  # no gradient of x
                 LEAN + "    layer = jax.checkpoint(lambda h, w: (\n"
@@ -407,8 +407,8 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
         ],
         wrong=[
             (LARGEST + "    return 64", "does not divide over data|does not fit"),
-            (LARGEST + "    return 0", "6 more fit too"),
-            (LARGEST + "    return False", "False is no number"),
+            (LARGEST + "    return 0", "6 more also fit"),
+            (LARGEST + "    return False", "False is not a number"),
             (LARGEST + "    return -6", "not a whole number of 0 or more"),
             (LARGEST + "    return 258.5", "not a whole number of 0 or more"),
             (  # a search that ends too early
@@ -418,7 +418,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 f"        if {COUNT}.fits(chip):\n"
                 "            fitting.append(n)\n"
                 "    return max(fitting)",
-                "384 more fit too. Where does your search end?",
+                "384 more also fit. Where does your search end?",
             ),
             (  # the same, in halves
                 LARGEST + "    data, low, high = mesh.get('data', 1), 0, 2**20\n"
@@ -431,17 +431,20 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 "        else:\n"
                 "            high = (low + high) // 2\n"
                 "    return low * data",
-                "384 more fit too",
+                "384 more also fit",
             ),
-            (LARGEST + "    return float('nan')", "is not a whole number|is no number"),
-            (LARGEST + "    return None", "is not a whole number|is no number"),
+            (
+                LARGEST + "    return float('nan')",
+                "is not a whole number|is not a number",
+            ),
+            (LARGEST + "    return None", "is not a whole number|is not a number"),
             (  # at least one sequence, whatever it takes
                 LARGEST + "    data = mesh.get('data', 1)\n"
                 "    n = data\n"
                 f"    while {COUNT}.fits(chip):\n"
                 "        n += data\n"
                 "    return max(data, n - data)",
-                "gpt3-13b on {'data': 4} of v5e: 4 does not fit",
+                "gpt3-13b on {'data': 4} of v5e: a batch of 4 does not fit",
             ),
             (  # powers of two only
                 LARGEST + "    data = mesh.get('data', 1)\n"
@@ -449,7 +452,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 f"    while {COUNT}.fits(chip):\n"
                 "        n *= 2\n"
                 "    return n // 2 if n > data else 0",
-                "more fit too",
+                "more also fit",
             ),
             (  # one after the other
                 LARGEST + "    n = 1\n"
@@ -479,7 +482,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 f"    while {COUNT}.fits(chip):\n"
                 "        n += data\n"
                 "    return n // data - 1",
-                "does not divide over data|more fit too",
+                "does not divide over data|more also fit",
             ),
         ],
     ),
@@ -535,7 +538,7 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 CHOOSE + "    meshes = [n for n in (1, 2, 4, 8) if devices % n == 0]\n"
                 "    for split, zero in [(n, z) for n in meshes for z in range(4)]:"
                 + TRY,
-                "gpt2-small on 12 v5e, 2 sequences: None: a smaller model axis",
+                "gpt2-small on 12 v5e, 2 sequences: None: this is not the first choice",
             ),
             (
                 CHOOSE + "    split = 1\n"
@@ -550,27 +553,33 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 "            if found.fits(chip):\n"
                 "                return devices // split, split, zero\n"
                 "        split *= 2",
-                "is not 12|a smaller model axis",
+                "is not 12|not the first choice",
             ),
-            (CHOOSE + "    return '8, 1, 3'", "neither None nor (data, model, zero)"),
-            (CHOOSE + "    return '813'", "neither None nor (data, model, zero)"),
+            (
+                CHOOSE + "    return '8, 1, 3'",
+                "this is neither None nor (data, model, zero)",
+            ),
+            (
+                CHOOSE + "    return '813'",
+                "this is neither None nor (data, model, zero)",
+            ),
             (
                 CHOOSE + "    return [str(devices), '1', '3']",
-                "data: '8' is no number",
+                "data: '8' is not a number",
             ),
-            ("choose = 8, 1, 3", "choose is (8, 1, 3), and has to be a function"),
+            ("choose = 8, 1, 3", "choose is (8, 1, 3), but has to be a function"),
             (
                 CHOOSE + "    return devices, 1, 3",
-                "a lower stage with this one, fits too",
+                "(8, 1, 3): this is not the first choice that fits",
             ),
-            (CHOOSE + "    return 1, devices, 0", "fits too|does not fit"),
-            (CHOOSE + "    return None", "fits too"),
+            (CHOOSE + "    return 1, devices, 0", "not the first choice|does not fit"),
+            (CHOOSE + "    return None", "not the first choice"),
             (  # the stage first, and then the mesh
                 CHOOSE
                 + MESHES
                 + "    for zero, split in [(z, n) for z in range(4) for n in meshes]:"
                 + TRY,
-                "fits too",
+                "not the first choice",
             ),
             (  # powers of two, none for data
                 CHOOSE + "    for zero in range(4):\n"
@@ -586,23 +595,26 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 + MESHES
                 + "    for split, zero in [(n, 3) for n in meshes]:"
                 + TRY,
-                "fits too",
+                "not the first choice",
             ),
-            (CHOOSE + "    return 2, 4, 0", "does not fit|fits too|is not 8"),
+            (
+                CHOOSE + "    return 2, 4, 0",
+                "does not fit|not the first choice|is not 8",
+            ),
             (
                 CHOOSE + "    return devices, 1",
-                "(8, 1): neither None nor (data, model, zero)",
+                "(8, 1): this is neither None nor (data, model, zero)",
             ),
             (
                 CHOOSE + "    return dict(data=devices, model=1, zero=3)",
-                "neither None nor (data, model, zero)",
+                "this is neither None nor (data, model, zero)",
             ),
             (
                 CHOOSE
                 + MESHES
                 + "    for split, zero in [(n, z) for n in meshes for z in range(4)]:"
                 + TRY.replace("return None", "return False"),
-                "False: neither None nor",
+                "False: this is neither None nor",
             ),
         ],
     ),

@@ -184,8 +184,11 @@ ANSWERS = {
                 "zero1 = zero3 = 3 * 491640\nzero2 = 491640",
                 "look again at zero1, zero2, zero3",
             ),
-            (YES + "zero1 = zero2 = zero3 = Yes()", "is no number"),
-            ("zero1, zero2, zero3 = 737640, 123000, '369 kB'", "'369 kB' is no number"),
+            (YES + "zero1 = zero2 = zero3 = Yes()", "is not a number"),
+            (
+                "zero1, zero2, zero3 = 737640, 123000, '369 kB'",
+                "'369 kB' is not a number",
+            ),
             ('zero1 = zero2 = zero3 = float("nan")', "look again at zero1, zero2"),
             ("zero1, zero2, zero3 = 737.64, 123.0, 369.0", "look again at zero1"),
         ],
@@ -202,15 +205,15 @@ ANSWERS = {
             # whole gradients taken for parts
             ("a, b, c, d = 3, 0, 2, 1", "look again at c, d"),
             ("a = b = c = d = 3", "look again at b, c, d"),
-            (YES + "a = b = c = d = Yes()", "is no number"),
-            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is no number"),
+            (YES + "a = b = c = d = Yes()", "is not a number"),
+            ("a, b, c, d = 'ZeRO-3', 0, 1, 2", "a: 'ZeRO-3' is not a number"),
             (
                 'a = b = c = d = float("nan")',
-                "a is nan, which is none of 0, 1, 2 and 3",
+                "a is nan, which is not one of 0, 1, 2 and 3",
             ),
-            ("a, b, c, d = 4, 1, 2, 3", "a is 4, which is none of 0, 1, 2 and 3"),
-            ("a, b, c, d = None, 0, 1, 2", "a: None is no number"),
-            ("a, b, c, d = True, 0, 1, 2", "a: True is no number"),
+            ("a, b, c, d = 4, 1, 2, 3", "a is 4, which is not one of 0, 1, 2 and 3"),
+            ("a, b, c, d = None, 0, 1, 2", "a: None is not a number"),
+            ("a, b, c, d = True, 0, 1, 2", "a: True is not a number"),
         ],
     ),
     "10.3": Answers(
@@ -263,7 +266,7 @@ ANSWERS = {
                 "tree, NamedSharding(mesh, P()))\n"
                 "    grads = lambda p, x: whole(jax.grad(loss)(whole(p), whole(x)))\n"
                 "    return jax.jit(grads, out_shardings=places)",
-                "what is each activation's sharding?",
+                "how is each activation sharded?",
             ),
             (  # never jitted
                 GRADS
@@ -272,7 +275,7 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return lambda p, x: lax.with_sharding_constraint(\n"
                 "        jax.grad(loss)(p, x), places)",
-                "that is not jitted, and a jitted function of (params, x) is wanted",
+                "returned a function, but a jitted function of (params, x) is expected",
             ),
             (  # the right sharding of nothing
                 GRADS + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
@@ -285,7 +288,7 @@ ANSWERS = {
             (  # results said, activations not
                 GRADS + BARE + "    places = jax.tree.map(lambda p: p.sharding, params)"
                 "\n    return jax.jit(jax.grad(loss), out_shardings=places)",
-                "At most two all-gathers and the sum of the gradients are wanted",
+                "Expected are at most two all-gathers and the sum of the gradients",
             ),
             (  # always the first dimension
                 GRADS + HOLD + SMALL + "    return jax.jit(jax.grad(loss),"
@@ -307,7 +310,7 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return jax.jit(lambda _, x: jax.grad(loss)(params, x),\n"
                 "                   out_shardings=places)",
-                "every value is zero, and not what it must be",
+                "every value is zero, not the expected value",
             ),
             (  # one of the two as it is in the text
                 GRADS
@@ -315,15 +318,15 @@ ANSWERS = {
                 + SMALL
                 + "    places = {'up': params['up'].sharding, 'down': rows}\n"
                 "    return jax.jit(jax.grad(loss), out_shardings=places)",
-                "['down']: float32[72, 56] lies as",
+                "['down']: float32[72, 56] is sharded as",
             ),
             (  # gathered in half precision
                 GRADS + HALF.format(dtype="float16") + SMALL_HALF,
-                "with both weights sharded along dimension 0: ['down']: off by up to",
+                "with both weights sharded along dimension 0:\n['down']: off by up to",
             ),
             (
                 GRADS + HALF.format(dtype="bfloat16") + SMALL_HALF,
-                "with both weights sharded along dimension 0: ['down']: off by up to",
+                "with both weights sharded along dimension 0:\n['down']: off by up to",
             ),
             (  # the parameters are gone after it
                 GRADS
@@ -332,13 +335,13 @@ ANSWERS = {
                 + "    places = jax.tree.map(lambda p: p.sharding, params)\n"
                 "    return jax.jit(\n"
                 "        jax.grad(loss), out_shardings=places, donate_argnums=0)",
-                "after the call params or x are deleted",
+                "after the call, params or x are deleted",
             ),
             (  # the gradients themselves, not a function
                 GRADS + "    return params",
-                "make_grads returned a dict that is not jitted",
+                "make_grads returned a dict, but a jitted function",
             ),
-            (GRADS + "    pass", "make_grads returned a NoneType"),
+            (GRADS + "    pass", "make_grads returned None"),
         ],
     ),
     "10.4": Answers(
@@ -407,7 +410,7 @@ ANSWERS = {
                 "    places = jax.tree_util.tree_map_with_path(\n"
                 "        where, jax.eval_shape(optimizer.init, params))\n"
                 "    return jax.jit(optimizer.init, out_shardings=places)(params)",
-                "with chain(adadelta, apply_every, rprop): ",
+                "with chain(adadelta, apply_every, rprop):",
             ),
             (  # one array of zeros for all moments of a shape
                 STATE + "    whole = NamedSharding(mesh, P())\n"
@@ -419,7 +422,7 @@ ANSWERS = {
                 "            s.shape, s.dtype, device=where))\n"
                 "    return jax.tree.map(\n"
                 "        one, jax.eval_shape(optimizer.init, params))",
-                "use one buffer",
+                "share one buffer",
             ),
             (  # the parameters are used up
                 STATE + "    known = {p.shape: p.sharding for p in params.values()}\n"
@@ -429,9 +432,9 @@ ANSWERS = {
                 "        optimizer.init(params))\n"
                 "    jax.tree.map(lambda p: p.delete(), params)\n"
                 "    return state",
-                "params/odd is deleted already",
+                "params/odd is already deleted",
             ),
-            (STATE + "    optimizer.init(params)", "one value|is missing"),
+            (STATE + "    optimizer.init(params)", "None, but it must be a value"),
             (  # by the number of elements
                 STATE + "    whole = NamedSharding(mesh, P())\n"
                 "    known = {p.size: p.sharding for p in jax.tree.leaves(params)}\n"
@@ -439,7 +442,7 @@ ANSWERS = {
                 "    places = jax.tree.map(\n"
                 "        lambda s: known.get(s.size, whole), shapes)\n"
                 "    return jax.jit(optimizer.init, out_shardings=places)(params)",
-                "['odd']: float32[24, 48] lies as",
+                "['odd']: float32[24, 48] is sharded as",
             ),
             (  # zeros, whatever a state begins with
                 STATE + "    whole = NamedSharding(mesh, P())\n"
@@ -447,7 +450,7 @@ ANSWERS = {
                 "    shapes = jax.eval_shape(optimizer.init, params)\n"
                 "    return jax.tree.map(lambda s: jnp.zeros(\n"
                 "        s.shape, s.dtype, device=known.get(s.shape, whole)), shapes)",
-                "every value is zero, and not what it must be",
+                "every value is zero, not the expected value",
             ),
         ],
     ),
@@ -482,30 +485,30 @@ ANSWERS = {
                 "    return deep_loss(params, x)",
                 "loss",
             ),
-            (LEAN + "    return deep_loss(params, x)", "and 0.55 V is the limit"),
+            (LEAN + "    return deep_loss(params, x)", "but the limit is 0.55 V"),
             (  # checkpoint alone does not help a loop that is written out
                 LEAN + HOLD + LAYER + "    layer = jax.checkpoint(layer)\n"
                 '    for i in range(params["up"].shape[0]):\n'
                 "        x = layer(x, jax.tree.map(lambda p: p[i], params))[0]\n"
                 "    return (x ** 2).mean()",
-                "and 0.55 V is the limit. How many layers' weights",
+                "but the limit is 0.55 V. How many layers' weights",
             ),
             (  # gathered by hand, and kept
                 LEAN + "    whole = NamedSharding(mesh, P())\n"
                 "    def layer(x, w):\n"
                 "        w = lax.with_sharding_constraint(w, whole)\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "and 0.55 V is the limit. How many layers' weights",
+                "but the limit is 0.55 V. How many layers' weights",
             ),
             (  # activations left to the compiler
                 LEAN + "    def layer(x, w):\n"
                 '        return x + jnp.tanh(x @ w["up"]) @ w["down"], None\n' + SCAN,
-                "an all-to-all, which nobody wrote",
+                "an all-to-all that your code does not contain",
             ),
             (  # all layers first
                 LEAN + HOLD + LAYER + "    params = lax.with_sharding_constraint("
                 "params, NamedSharding(mesh, P()))\n" + SCAN,
-                "and 0.55 V is the limit. How many layers' weights",
+                "but the limit is 0.55 V. How many layers' weights",
             ),
             *(  # gathered in half precision
                 (
@@ -583,7 +586,7 @@ ANSWERS = {
                 "        p, (s[0], s[1] + 1), jnp.array(told)[s[1]]),\n"
                 "        donate_argnums=(0, 1))\n"
                 "    return params, (momentum.init(params), turn), step",
-                "['loss of step'][0]: ",
+                "['change of params']['down']: every value is zero",
             ),
             (  # replicated
                 RUN
@@ -593,7 +596,7 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE,
-                "a device has 1.00 of params, and 0.15 is the limit",
+                "each device has 100% of params, but at most 15% are allowed",
             ),
             (  # ZeRO-1: only the state
                 RUN
@@ -605,7 +608,7 @@ ANSWERS = {
                 + GIVE.replace(
                     "(params, places)", "(params, NamedSharding(mesh, P()))"
                 ),
-                "a device has 1.00 of params, and 0.15 is the limit",
+                "each device has 100% of params, but at most 15% are allowed",
             ),
             (  # the state on one device
                 RUN
@@ -615,7 +618,7 @@ ANSWERS = {
                 + GATED
                 + JIT
                 + GIVE.replace(", out_shardings=traces)", ")"),
-                "a device has 1.00 of state, and 0.15 is the limit",
+                "each device has 100% of state, but at most 15% are allowed",
             ),
             (  # nothing said about activations
                 RUN + CUT + TRACES + "    loss = gated_loss\n" + JIT + GIVE,
@@ -642,7 +645,7 @@ ANSWERS = {
                 "        return *momentum.update(grads, state), value\n"
                 + JIT.replace("partial(gated_step, loss=loss)", "gated")
                 + GIVE,
-                "['loss of step'][1]: ",
+                "['change of params']['down']: off by up to",
             ),
             (
                 RUN + "    return (params, momentum.init(params),\n"
@@ -651,7 +654,7 @@ ANSWERS = {
             ),
             (
                 RUN + "    return jax.jit(gated_step, donate_argnums=(0, 1))",
-                "make_run returned a PjitFunction, and (params, state, step) is wanted",
+                "returned a PjitFunction, but has to return (params, state, step)",
             ),
             *(  # hidden features with the digits of float16, of bfloat16
                 (
@@ -692,7 +695,7 @@ ANSWERS = {
                     "    return",
                     '    state[0].trace["up"] = state[0].trace["gate"]\n    return',
                 ),
-                "use one buffer",
+                "share one buffer",
             ),
             (  # the right losses, and parameters that stay
                 RUN
@@ -729,11 +732,11 @@ ANSWERS = {
                     "    step =",
                 )
                 + GIVE,
-                "['loss of step'][1]: ",
+                "['change of params']['down']: off by up to",
             ),
             (
                 RUN + "    pass",
-                "make_run returned a NoneType, and (params, state, step)",
+                "make_run returned None, but has to return (params, state, step)",
             ),
             (  # without the loss
                 RUN + CUT + TRACES + HOLD + GATED + "    step = jax.jit(\n"

@@ -191,7 +191,7 @@ ANSWERS = {
             (  # the bytes of the whole batch
                 'case_a = case_c = ("all-reduce", 48 * 24 * 4)\n'
                 'case_b, case_d = ("all-gather", 48 * 80 * 4), ("nothing", 0)',
-                "The collective is the right one, its bytes are not",
+                "The collective is right, but its bytes are not",
             ),
             (  # a whole second weight looks like no exchange
                 'case_a, case_b = ("all-reduce", 1152), ("all-gather", 3840)\n'
@@ -295,7 +295,7 @@ ANSWERS = {
                 LOCAL + "    part = jax.nn.relu(x @ w1 + b1) @ w2\n"
                 "    mean = lax.pmean(part.sum(), ('data', 'model'))\n"
                 "    return lax.psum(part, 'model') + b2 + mean - mean",
-                "only 'model' may be used",
+                "may only run over 'model'",
             ),
         ],
     ),
@@ -337,7 +337,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = lax.map(lambda w: x @ w, packed)\n"
                 + ACT,
-                "gated has 3 products, and the average one is computed 1.00",
+                "gated has 3 matrix products, and the average one is computed 1.00",
             ),
             (  # two calls of one function
                 PACK + "    return jax.device_put(\n"
@@ -346,7 +346,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = mul(x, packed[0]), mul(x, packed[1])\n"
                 + ACT,
-                "gated has 3 products, and the average one is computed 1.00",
+                "gated has 3 matrix products, and the average one is computed 1.00",
             ),
             (  # the result is put together
                 PACK + "    return jax.device_put(\n"
@@ -363,7 +363,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = jnp.einsum('bd,gdf->gbf', x, packed)\n"
                 + ACT,
-                "packed is bfloat16, and gate and up are float32",
+                "packed is bfloat16, but gate and up are float32",
             ),
             (  # side by side
                 PACK + "    both = jnp.concatenate([gate, up], axis=1)\n"
@@ -379,7 +379,7 @@ ANSWERS = {
                 + GATED
                 + "    h = jnp.einsum('bd,dgf->bgf', x, packed)\n"
                 "    gate, up = h[:, 0], h[:, 1]\n" + ACT,
-                "a device has 30,720 bytes of packed, and half of them are",
+                "each device has 30,720 bytes of packed, but half of packed is",
             ),
             (  # cut between gate and up
                 PACK + "    return jax.device_put(\n"
@@ -395,7 +395,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = x @ packed[0], x @ packed[1]\n"
                 + ACT,
-                "gated has 3 products, and the average one is computed 1.00",
+                "gated has 3 matrix products, and the average one is computed 1.00",
             ),
             (  # the two are exchanged
                 PACK + "    return jax.device_put(\n"
@@ -411,7 +411,7 @@ ANSWERS = {
                 + GATED
                 + "    gate, up = x @ packed[0], x @ packed[1]\n"
                 + ACT,
-                "pack returned a tuple, and one array",
+                "pack returned a tuple, but one array",
             ),
             (  # the product with the digits of float16, of bfloat16
                 PACK + "    return jax.device_put(\n"
@@ -470,7 +470,7 @@ ANSWERS = {
                 + GATED
                 + "    both = jnp.einsum('bd,dgf->bgf', x, packed)\n"
                 "    gate, up = both[:, 0], both[:, 1]\n" + ACT,
-                "pack returned a ndarray [40, 2, 96], and one array on the mesh",
+                "pack returned an ndarray [40, 2, 96], but one array on the mesh",
             ),
         ],
     ),
@@ -493,11 +493,11 @@ ANSWERS = {
             "    return jax.tree.unflatten(tree, out)",
         ],
         wrong=[
-            (PLACE + "    return place(params, mesh)", "must lie as"),
+            (PLACE + "    return place(params, mesh)", "but must be"),
             (  # specs
                 PLACE
                 + "    return jax.tree.map(lambda at: at.spec, place(params, mesh))",
-                "and each has to be a NamedSharding",
+                "but each has to be a NamedSharding",
             ),
             (  # a rule of which nothing is left gives way to the sizes
                 PLACE
@@ -511,16 +511,16 @@ ANSWERS = {
             ),
             (  # what is left moves up
                 PLACE + BY_NAME.replace("P(*entries)", "P(*[e for e in entries if e])"),
-                "what becomes of an entry that does not divide",
+                "what happens to an entry that does not divide",
             ),
             (  # a mesh, but not the one given
                 PLACE.replace("mesh", "other") + BY_NAME,
-                "a sharding is for the mesh {'data': 4, 'model': 2}, and the mesh",
+                "a sharding is on the mesh {'data': 4, 'model': 2}, but the mesh",
             ),
             (
                 PLACE + "    whole = NamedSharding(mesh, P())\n"
                 "    return jax.tree.map(lambda leaf: whole, params)",
-                "must lie as",
+                "but must be",
             ),
             (  # the last rule that fits, not the first
                 PLACE + BY_NAME.replace("in rules:", "in reversed(rules):"),
@@ -556,11 +556,11 @@ ANSWERS = {
                 + BY_NAME.replace(
                     "if axis and leaf.shape[d] % mesh.shape[axis] == 0:", "if axis:"
                 ),
-                "what becomes of an entry that does not divide",
+                "what happens to an entry that does not divide",
             ),
             (  # match at the beginning of the name only
                 PLACE + BY_NAME.replace("re.search", "re.match"),
-                "must lie as",
+                "but must be",
             ),
             (  # the names of the first tree
                 PLACE
@@ -574,7 +574,7 @@ ANSWERS = {
                 PLACE
                 + "    return {name_of(path): NamedSharding(mesh, P()) for path, leaf\n"
                 "            in jax.tree_util.tree_leaves_with_path(params)}",
-                "the tree of shardings is not built like params",
+                "the tree of shardings differs in structure from params",
             ),
         ],
     ),
@@ -625,7 +625,7 @@ ANSWERS = {
         wrong=[
             (
                 START + MAKE + "    places = on()\n" + PUT,
-                "and a sixth is the limit: over which axes",
+                "but at most a sixth is allowed: over which axes",
             ),
             (  # FSDP over both axes
                 START + MAKE + SPECS.format(entries="on(('data', 'model'))") + PUT,
@@ -642,7 +642,7 @@ ANSWERS = {
                     entries="on('model') if 'down' in name else on(None, 'model')"
                 )
                 + PUT,
-                "69,608 of the state's 138,728 bytes, and a sixth is the limit",
+                "69,608 of the state's 138,728 bytes, but at most a sixth is allowed",
             ),
             (  # the optimizer's state is whole
                 START
@@ -652,7 +652,7 @@ ANSWERS = {
                     " if 'down' in name else on('data', 'model')"
                 )
                 + PUT,
-                "drift|a device has|replicated|unrequested",
+                "drift|one device has|replicated|unrequested",
             ),
             (  # not donated
                 START
@@ -729,7 +729,7 @@ ANSWERS = {
                     "    params, (adam, *rest) = state\n"
                     "    return (params, (adam._replace(nu=adam.mu), *rest))",
                 ),
-                "use one buffer",
+                "share one buffer",
             ),
             (  # products in bfloat16
                 START
@@ -746,7 +746,7 @@ ANSWERS = {
                 "    x = jax.device_put(np.zeros((48, 40), np.float32), on('data'))\n"
                 "    step(state, x, x)\n"
                 "    return state, step\n",
-                "is deleted already: did a call donate it?",
+                "is already deleted: did a call donate it?",
             ),
             (  # the loss alone
                 START + MAKE + "    places = place(shapes, mesh)\n"
@@ -758,7 +758,7 @@ ANSWERS = {
             ),
             (
                 START + MAKE + "    places = place(shapes, mesh)",
-                "start returned a NoneType, and (state, step) is wanted",
+                "start returned None, but has to return (state, step)",
             ),
         ],
     ),

@@ -184,7 +184,7 @@ ANSWERS = {
             ),
             (  # not transposed
                 SPLIT + "    return x.reshape(*x.shape[:2], heads, -1)\n" + GOOD_MERGE,
-                "split gives the shape [8, 6, 4, 6], and must give [8, 4, 6, 6]",
+                "split returns the shape [8, 6, 4, 6], but has to return the shape",
             ),
             (  # in half precision
                 GOOD_SPLIT.replace(
@@ -196,7 +196,7 @@ ANSWERS = {
             (  # of four heads only
                 GOOD_SPLIT.replace("heads, width // heads", "4, width // 4")
                 + GOOD_MERGE,
-                "split gives the shape [4, 4, 5, 15], and must give [4, 6, 5, 10]",
+                "split returns the shape [4, 4, 5, 15], but has to return",
             ),
             (  # right, and merged on all devices
                 GOOD_SPLIT
@@ -206,7 +206,7 @@ ANSWERS = {
                     "lax.with_sharding_constraint(y, NamedSharding(mesh, P('data')))\n"
                     "    return y",
                 ),
-                "which dimensions are neighbors",
+                "which dimensions are adjacent",
             ),
             (  # whole everywhere
                 GOOD_SPLIT.replace(
@@ -227,7 +227,7 @@ ANSWERS = {
                 SPLIT
                 + "    x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)\n"
                 + GOOD_MERGE,
-                "split gives nothing, and must give [8, 4, 6, 6]",
+                "split returns None, but has to return the shape [8, 4, 6, 6]",
             ),
         ],
     ),
@@ -256,9 +256,9 @@ ANSWERS = {
                 'a = d = e = "free"\nb = c = "gather"',
                 "look again at e",
             ),
-            ("a, b, c, d, e = True, False, False, True, False", "which is none of"),
-            ('a = b = c = e = "gather"\nd = None', "d is None, which is none of"),
-            (YES + "a = b = c = d = e = Yes()", "which is none of"),
+            ("a, b, c, d, e = True, False, False, True, False", "which is not one of"),
+            ('a = b = c = e = "gather"\nd = None', "d is None, which is not one of"),
+            (YES + "a = b = c = d = e = Yes()", "which is not one of"),
             (  # a text that equals every text
                 "class Any(str):\n"
                 "    __hash__ = str.__hash__\n"
@@ -266,7 +266,7 @@ ANSWERS = {
                 "    def __ne__(self, other):\n        return False\n"
                 "    def __str__(self):\n        return self\n"
                 'a = b = c = d = e = Any("?")',
-                "which is none of",
+                "which is not one of",
             ),
         ],
     ),
@@ -289,16 +289,16 @@ ANSWERS = {
             ),
             (
                 "wq_spec = P(None, both)\nwk_spec = wv_spec = P()\nwo_spec = P(both)",
-                "wk_spec is P(): a device has 6,144 of 6,144 bytes",
+                "wk_spec is P(): each device has 6,144 of 6,144 bytes",
             ),
             (
                 "wq_spec = wk_spec = wv_spec = wo_spec = P()",
-                "wq_spec is P(): a device has 36,864 of 36,864 bytes",
+                "wq_spec is P(): each device has 36,864 of 36,864 bytes",
             ),
             (
                 'wq_spec = P(None, "kv")\nwk_spec = wv_spec = P(None, "kv")\n'
                 'wo_spec = P("kv")',
-                "a device has 18,432 of 36,864 bytes of wq",
+                "each device has 18,432 of 36,864 bytes of wq",
             ),
             (  # the order of the axes
                 'wq_spec = P(None, ("group", "kv"))\n'
@@ -364,7 +364,7 @@ ANSWERS = {
             ),
             (  # of the head_dim in the text
                 GOOD_PAIRS + GOOD_TO.replace("w.shape[1] // heads", "12"),
-                "scores of 3 heads of 8 features|IndexError|gives the shape",
+                "scores of 3 heads of 8 features|IndexError|returns the shape",
             ),
             (  # replicated along head_dim at the end
                 GOOD_PAIRS.replace(
@@ -409,7 +409,7 @@ ANSWERS = {
             ),
             (
                 GOOD_PAIRS + TO + "    w.reshape(len(w), heads, 2, -1).swapaxes(2, 3)",
-                "to_pairs gives nothing for a weight of [10, 60]",
+                "to_pairs returns None for a weight of shape [10, 60]",
             ),
         ],
     ),
@@ -533,7 +533,7 @@ ANSWERS = {
             ),
             (  # nor are the queries
                 MAKE + CUT3 + PUT + F3.replace("rope(q)", "rope(lax.stop_gradient(q))"),
-                "x is not that of wasteful|the columns of q in wqkv",
+                "x differs from that of wasteful|the columns of q in wqkv",
             ),
             (  # the matrices are gathered in half precision
                 MAKE
@@ -562,11 +562,11 @@ ANSWERS = {
             (
                 MAKE + "    return jax.device_put(\n"
                 "        host, NamedSharding(mesh, P())), wasteful",
-                "a device has 49,344 bytes of params",
+                "each device has 49,344 bytes of params",
             ),
             (  # not placed at all
                 MAKE + "    return dict(host), wasteful",
-                "is a ndarray without a place on the mesh",
+                "is an ndarray that is not on the mesh",
             ),
             (  # only the weights are placed
                 MAKE + "    params = dict(host)\n"
@@ -625,11 +625,11 @@ ANSWERS = {
             ),
             (
                 MAKE + CUT3 + PUT + F3.replace("return params, f", "return f, params"),
-                "f, the second that make returns, is a dict",
+                "f, the second result of make, is a dict",
             ),
             (
                 MAKE + CUT3 + PUT + F3.replace("return params, f", ""),
-                "make returned a NoneType, and (params, f) is wanted",
+                "make returned None, but has to return (params, f)",
             ),
         ],
     ),

@@ -217,28 +217,28 @@ ANSWERS = {
                 EPOCH + "    rng = np.random.default_rng((5, step))\n"
                 "    starts = rng.integers(0, len(tokens) - size, rows)\n"
                 "    mine = tokens[starts[:, None] + np.arange(size)]\n" + PUT,
-                "comes twice|is not one of the windows",
+                "occurs twice|is not one of the windows",
             ),
             (  # a new order in each step
                 EPOCH
                 + WINDOWS
                 + "    order = np.random.default_rng(step).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "comes twice",
+                "occurs twice",
             ),
             (  # one order for all epochs
                 EPOCH
                 + WINDOWS
                 + "    order = np.random.default_rng(0).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "not another order",
+                "not a new order",
             ),
             (  # three orders, by turns
                 EPOCH
                 + WINDOWS
                 + "    order = np.random.default_rng(epoch % 3).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "in epochs 0 and 3",
+                "in epochs 0 and 3,",
             ),
             (  # ten orders, by turns
                 EPOCH
@@ -252,32 +252,32 @@ ANSWERS = {
                 + WINDOWS
                 + "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]] * 1.0\n" + PUT,
-                "a batch is float32[8, 9], and must be int32[8, 9], as the tokens",
+                "a batch is float32[8, 9], but must be int32[8, 9], like the tokens",
             ),
-            (  # another order on another mesh
+            (  # another order on a different mesh
                 EPOCH + WINDOWS + "    seed = (mesh.shape['data'], epoch)\n"
                 "    order = np.random.default_rng(seed).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "when it is called again on another mesh",
+                "when it is called again on a different mesh",
             ),
             (  # the caller's tokens are shuffled
                 EPOCH + WINDOWS + "    np.random.default_rng(epoch).shuffle(windows)\n"
                 "    mine = windows[at * rows : (at + 1) * rows]\n" + PUT,
-                "gives other rows|changes tokens|twice",
+                "gives different rows|changes tokens|twice",
             ),
             (  # a batch of NumPy
                 EPOCH
                 + WINDOWS
                 + "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
                 "    return windows[order[at * rows : (at + 1) * rows]]\n",
-                "a batch is a ndarray, not a jax.Array",
+                "a batch is an ndarray, not a jax.Array",
             ),
             (  # two orders, by turns
                 EPOCH
                 + WINDOWS
                 + "    order = np.random.default_rng(epoch % 2).permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "not another order",
+                "not a new order",
             ),
             (  # one order, begun elsewhere
                 EPOCH
@@ -285,7 +285,7 @@ ANSWERS = {
                 + "    order = np.random.default_rng(0).permutation(count)\n"
                 "    order = np.roll(order, 7 * epoch)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "not another order",
+                "not a new order",
             ),
             (  # a generator with a state
                 "generator = np.random.default_rng(0)\n"
@@ -293,7 +293,7 @@ ANSWERS = {
                 + WINDOWS
                 + "    order = generator.permutation(count)\n"
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
-                "gives other rows",
+                "gives different rows",
             ),
             (  # replicated
                 EPOCH
@@ -316,14 +316,14 @@ ANSWERS = {
                 + WINDOWS
                 + "    mine = windows[at * rows : (at + 1) * rows]\n"
                 + PUT,
-                "not another order",
+                "not a new order",
             ),
             (  # each batch has the windows that it had
                 EPOCH
                 + WINDOWS
                 + "    mine = np.random.default_rng(step).permutation(\n"
                 "        windows[at * rows : (at + 1) * rows])\n" + PUT,
-                "of the windows come in the same step: not another order",
+                "of the windows are in the same step: this is not a new order",
             ),
             (  # in order at first
                 EPOCH
@@ -349,15 +349,24 @@ ANSWERS = {
             ),
             ("a, b, c, d = 3072, 12288, 1280, (1, 8)", "a is 3072: along"),
             ("a, b, c, d = 9216, 36864, 480, (1, 8)", "c is 480: how many norms"),
-            ("a, b, c, d = 9216, 36864, 3840, (8, 1)", "not the mesh with the least"),
+            (
+                "a, b, c, d = 9216, 36864, 3840, (8, 1)",
+                "not the mesh with the fewest bytes",
+            ),
             ("a, b, c, d = 9216, 36864, 3840, 'any'", "d is 'any', not a pair"),
-            ("a, b, c, d = 9216, 36864, 3840, ('1', '8')", "d: '1' is no number"),
+            ("a, b, c, d = 9216, 36864, 3840, ('1', '8')", "d: '1' is not a number"),
             ("a, b, c, d = 9216, 36864, 3840, 8", "d is 8, not a pair of numbers"),
-            ("a, b, c, d = 9216, '36 KiB', 3840, (1, 8)", "b: '36 KiB' is no number"),
+            (
+                "a, b, c, d = 9216, '36 KiB', 3840, (1, 8)",
+                "b: '36 KiB' is not a number",
+            ),
             ("a, b, c, d = 9216.9, 36864, 3840, (1, 8)", "a is 9216.9"),
-            ("a, b, c, d = 9216, 36864, 3840, (1.7, 8)", "not the mesh with the least"),
+            (
+                "a, b, c, d = 9216, 36864, 3840, (1.7, 8)",
+                "not the mesh with the fewest bytes",
+            ),
             ("a, b, c, d = 9216, 36864, float('nan'), (1, 8)", "c is nan"),
-            (YES + "a = b = c = d = Yes()", "is no number"),
+            (YES + "a = b = c = d = Yes()", "is not a number"),
         ],
     ),
     "13.3": Answers(
@@ -395,12 +404,12 @@ ANSWERS = {
                 "    zeros = jax.tree.map(jnp.zeros_like, params)\n"
                 '    state = {"params": params, "mu": zeros, "nu": zeros}\n'
                 "    return jax.device_put(state, {name: places for name in state})",
-                "init ran outside of jit",
+                "init ran outside jit",
             ),
             (  # jitted, and placed afterwards
                 MAKE + WHOLE + "    state = jax.jit(whole)(key)\n"
                 "    return jax.device_put(state, {name: places for name in state})",
-                "at the peak of a device|more than one function",
+                "the peak is|more than one function",
             ),
             (  # the places are for the parameters only
                 MAKE + "    params = jax.jit(init, out_shardings=places)(key)\n"
@@ -429,7 +438,7 @@ ANSWERS = {
             (  # placed afterwards, compiled ahead of time
                 MAKE + WHOLE + "    state = jax.jit(whole).lower(key).compile()(key)\n"
                 "    return jax.device_put(state, {name: places for name in state})",
-                "at the peak of a device",
+                "the peak is",
             ),
             (  # moments in half precision
                 MAKE
@@ -439,7 +448,7 @@ ANSWERS = {
                 )
                 + "    places = dict.fromkeys(('params', 'mu', 'nu'), places)\n"
                 "    return jax.jit(whole, out_shardings=places)(key)",
-                "['mu']['v'] is bfloat16, and init makes float32",
+                "['mu']['v'] is bfloat16, but init makes float32",
             ),
             (  # values in half precision
                 MAKE
@@ -454,7 +463,7 @@ ANSWERS = {
             ),
             (
                 MAKE + WHOLE + "    jax.jit(whole)(key)",
-                "make returned a NoneType",
+                "make returned None",
             ),
             (  # replicated
                 MAKE
@@ -463,13 +472,13 @@ ANSWERS = {
                 "                          places)\n"
                 "    places = {name: whole_ for name in ('params', 'mu', 'nu')}\n"
                 "    return jax.jit(whole, out_shardings=places)(key)",
-                "lies as",
+                "is sharded as",
             ),
             (  # device_put inside jit, which Auto axes pass over
                 MAKE + WHOLE + "    return jax.jit(lambda key: jax.device_put(\n"
                 "        whole(key), dict.fromkeys(('params', 'mu', 'nu'), places))\n"
                 "    )(key)",
-                "lies|is on|peak",
+                "is sharded|is on|peak",
             ),
             (  # other values
                 MAKE
@@ -517,13 +526,13 @@ ANSWERS = {
                 "    return jax.device_put(tree, jax.tree.map(\n"
                 "        lambda spec: NamedSharding(mesh, spec), specs,\n"
                 "        is_leaf=lambda spec: isinstance(spec, P)))",
-                "does not say where each array goes",
+                "does not state where each array goes",
             ),
             (  # everything whole
                 RESTORE + "    def target(spec, leaf):\n"
                 "        return jax.ShapeDtypeStruct(\n"
                 "            leaf.shape, leaf.dtype, sharding=on(mesh=mesh))\n" + TREE,
-                "lies as",
+                "is sharded as",
             ),
             (  # one axis does not fit, so none is used
                 RESTORE + "    def target(spec, leaf):\n"
@@ -549,7 +558,7 @@ ANSWERS = {
                 "                for a, n in zip(spec, leaf.shape)]\n"
                 "        return jax.ShapeDtypeStruct(\n"
                 "            leaf.shape, leaf.dtype, sharding=on(*fits))\n" + TREE,
-                "lies as",
+                "is sharded as",
             ),
             (  # everything whole on each device, and then cut
                 RESTORE + "    def target(spec, leaf):\n"
@@ -562,18 +571,18 @@ ANSWERS = {
                 + TREE.replace("return manager", "tree = manager")
                 + "    return jax.tree.map(cut, specs, tree,\n"
                 "                        is_leaf=lambda spec: isinstance(spec, P))",
-                "bytes are read to a device, which is to have",
+                "bytes are read per device, but only",
             ),
             (
                 RESTORE + "    manager.restore(step)",
-                "does not say where each array goes",
+                "does not state where each array goes",
             ),
             (
                 RESTORE + "    def target(spec, leaf):\n"
                 "        return jax.ShapeDtypeStruct(\n"
                 "            leaf.shape, leaf.dtype, sharding=on(mesh=mesh))\n"
                 + TREE.replace("return manager", "manager"),
-                "restore returned a NoneType, and the tree of arrays is wanted",
+                "restore returned None, but the tree of arrays is expected",
             ),
         ],
     ),
@@ -656,13 +665,13 @@ ANSWERS = {
             (  # a fetch for each batch, at the end
                 MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
                 "    return sum(float(one) for one in sums) / len(rows)",
-                "3 fetches of results, one after the other",
+                "the results are fetched 3 times, one after the other",
             ),
             (  # the same, as an array
                 MEAN + PADDED + "    sums = [score(*part) for part in parts]\n"
                 "    sums = [np.asarray(one) for one in sums]\n"
                 "    return float(np.sum(sums)) / len(rows)",
-                "3 fetches of results, one after the other",
+                "the results are fetched 3 times, one after the other",
             ),
             (  # in half precision
                 MEAN
@@ -675,7 +684,7 @@ ANSWERS = {
                 MEAN + PADDED + "    full = len(rows) // size\n"
                 "    total = sum(score(*part) for part in parts[:full])\n"
                 "    return float(total) / (full * size)",
-                "score was called 2 times, and there are 3 batches",
+                "score was called 2 times, but there are 3 batches",
             ),
             (  # the padding counts as rows
                 MEAN + PADDED + "    total = sum(score(*part) for part in parts)\n"
@@ -717,7 +726,7 @@ ANSWERS = {
                 + PADDED
                 + "    total = jnp.stack([score(*part) for part in parts]).sum()\n"
                 "    return np.float32(total) / len(rows)",
-                "mean_loss returned a float32, and a float is wanted",
+                "mean_loss returned a float32, but a Python float is expected",
             ),
         ],
     ),
@@ -768,7 +777,7 @@ ANSWERS = {
                 "    for name in ('mu', 'nu'):\n"
                 "        adam[name] = jax.tree.map(jnp.zeros_like, adam[name])\n"
                 + GO_ON,
-                "the first loss is right, and then they part",
+                "the first loss is right, but a later one is not",
             ),
             (  # a key of its own
                 RESUME + "    run = load(manager, mesh)\n"
@@ -798,30 +807,30 @@ ANSWERS = {
                 "    losses = []\n"
                 "    run = train(run, range(done, done + steps), mesh, losses)\n"
                 "    return run, losses[1:]",
-                "resume returned 1 losses of 2 steps",
+                "resume returned 1 losses for 2 steps",
             ),
             (  # always the mesh of the chapter
                 RESUME + "    mesh = jax.make_mesh(\n"
                 '        (4, 2), ("data", "model"), devices=devices,\n'
                 "        axis_types=(AxisType.Auto,) * 2)\n"
                 "    run = load(manager, mesh)\n" + GO_ON,
-                "lies as",
+                "is sharded as",
             ),
             (
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("    return run, losses\n", ""),
-                "resume returned a NoneType, and the pair of the run",
+                "resume returned None, but has to return the pair",
             ),
             (
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("return run, losses", "return losses, run"),
-                "resume returned a tuple, and the pair of the run",
+                "resume returned a tuple, but has to return the pair",
             ),
             (  # three steps, whatever is asked for
                 RESUME + "    steps, run = 3, load(manager, mesh)\n" + GO_ON,
-                "resume returned 3 losses of 2 steps",
+                "resume returned 3 losses for 2 steps",
             ),
             (  # the first checkpoint
                 RESUME + "    run, losses = load(manager, mesh), []\n"
@@ -838,7 +847,7 @@ ANSWERS = {
                     "    run['optimizer'] = jax.device_put(\n"
                     "        run['optimizer'], on(mesh=mesh))\n    return",
                 ),
-                "lies as P(None, None), (8, 16) on each device",
+                "is sharded as P(None, None), (8, 16) per device",
             ),
             (  # the losses of this run, and the parameters of another one
                 RESUME
@@ -848,19 +857,19 @@ ANSWERS = {
                     "    run['model'] = load(\n"
                     "        manager, mesh)['model']\n    return",
                 ),
-                "the run that resume returns does not go on",
+                "the run that resume returns does not continue",
             ),
             (  # what was handed to the first step
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("run = train", "_ = train"),
-                "is deleted already",
+                "is already deleted",
             ),
             (  # the run as it was read
                 RESUME
                 + "    run = load(manager, mesh)\n"
                 + GO_ON.replace("return run", "return load(manager, mesh)"),
-                "the run counts 2 steps and should count 4",
+                "counts 2 steps, but should count 4",
             ),
         ],
     ),

@@ -171,15 +171,15 @@ ANSWERS = {
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, "ab"', "bound is 'ab'. An H100"),
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, ""', "bound is ''. An H100"),
             ('a, b, c, bound = 61.44, 1293.5, 1 / 6, "only b"', "has to be letters"),
-            ("a, b, c, bound = 61.44, 1293.5, 1 / 6, None", "bound is None, and has"),
-            ("a, b, c, bound = 61.44, 1293.5, 1 / 6, [2]", "bound is [2], and has"),
-            (YES + "a = b = c = bound = Yes()", "is no number"),
+            ("a, b, c, bound = 61.44, 1293.5, 1 / 6, None", "bound is None, but has"),
+            ("a, b, c, bound = 61.44, 1293.5, 1 / 6, [2]", "bound is [2], but has"),
+            (YES + "a = b = c = bound = Yes()", "is not a number"),
             (  # bytes of float32
                 'a, b, c, bound = 30.72, 646.7, 1 / 12, "b"',
                 "how many bytes is a bfloat16?",
             ),
             ('a = b = c = float("nan")\nbound = "b"', "look again at a, which is nan"),
-            ('a, b, c, bound = 61.44, 1293.5, "1/6", "b"', "c: '1/6' is no number"),
+            ('a, b, c, bound = 61.44, 1293.5, "1/6", "b"', "c: '1/6' is not a number"),
         ],
     ),
     "14.2": Answers(
@@ -217,19 +217,19 @@ ANSWERS = {
                 + "             (512, 384): 682, (512, 300): None, (2048, 640): None,\n"
                 + "             (5120, 13824): 147}\n"
                 + "    return tried.get((d, f), 319)",
-                "which is too few|which is too many|no number is enough",
+                "which is too few|which is too many|but no number is enough",
             ),
-            (ROWS + '    return "300"', "is no number"),
+            (ROWS + '    return "300"', "is not a number"),
             (
                 ROWS + RATIO + "    return int(np.ceil(ratio))",
-                "which is too few: with so many rows",
+                "which is too few: with that many rows",
             ),
             (ROWS + "    return 300", "300, which is too few"),
-            (ROWS + "    pass", "is None, and there is such a number"),
-            (ROWS + "    return 319.5", "is 319.5, and has to be 1, 2, 3"),
-            (ROWS + "    return float('nan')", "is nan, and has to be 1, 2, 3"),
+            (ROWS + "    pass", "is None, but there is such a number"),
+            (ROWS + "    return 319.5", "is 319.5, but has to be 1, 2, 3"),
+            (ROWS + "    return float('nan')", "is nan, but has to be 1, 2, 3"),
             ("fewest_rows = 319", "has to be a function"),
-            (YES + ROWS + "    return Yes()", "is no number"),
+            (YES + ROWS + "    return Yes()", "is not a number"),
             (  # a search that gives up after a million
                 ROWS + "    def enough(B):\n"
                 "        flops, moved = product(B, d, f, each)\n"
@@ -243,7 +243,7 @@ ANSWERS = {
                 "        else:\n"
                 "            low = middle\n"
                 "    return high if enough(high) else None",
-                "FLOPs per byte, 2) is None, and there is such a number",
+                "FLOPs per byte, 2) is None, but there is such a number",
             ),
             (  # by the data sheet of the name, not the chip that came
                 ROWS
@@ -261,16 +261,16 @@ ANSWERS = {
                 + "    left = 2 * d * f - ratio * each * (d + f)\n"
                 + "    if left <= 0:\n        return None\n"
                 + "    return int(ratio * each * d * f / left) + 2",
-                "which is too many: with one row fewer it computes for",
+                "which is too many: with one row fewer compute takes",
             ),
-            (ROWS + '    return float("inf")', "is inf, and has to be 1, 2, 3"),
-            (ROWS + "    return None", "and there is such a number"),
+            (ROWS + '    return float("inf")', "is inf, but has to be 1, 2, 3"),
+            (ROWS + "    return None", "but there is such a number"),
             (  # what if D and F are small
                 ROWS
                 + RATIO
                 + "    left = 2 * d * f - ratio * each * (d + f)\n"
                 + "    return int(np.ceil(ratio * each * d * f / left))",
-                "and has to be 1, 2, 3|no number is enough",
+                "but has to be 1, 2, 3|but no number is enough",
             ),
             (  # always two bytes
                 ROWS
@@ -302,7 +302,7 @@ ANSWERS = {
                 "        if (flops / chip.bf16_flops_per_s\n"
                 "                >= moved / chip.memory_bytes_per_s):\n"
                 "            return B",
-                "fewest_rows(512, 248, v5p, 2) is None, and there is such a number",
+                "fewest_rows(512, 248, v5p, 2) is None, but there is such a number",
             ),
         ],
     ),
@@ -341,7 +341,7 @@ ANSWERS = {
                 "gather = half = 7 / 8 * 512 * MiB / 1.8e11 * 1e3\n"
                 "reduce = 2 * gather\n"
                 "exchange = 512 * MiB / (4 * 1.8e11) * 1e3",
-                "half is 2.61. How large is the array that one ring puts together?",
+                "half is 2.61. How large is the array that one ring gathers?",
             ),
             (  # megabytes
                 "gather = 7 / 8 * 512e6 / 1.8e11 * 1e3\n"
@@ -349,8 +349,11 @@ ANSWERS = {
                 "an MiB is 2**20 bytes",
             ),
             ("gather = reduce = exchange = half = np.nan", "gather is nan."),
-            ("gather = reduce = exchange = half = '2.6'", "gather: '2.6' is no number"),
-            (YES + "gather = reduce = exchange = half = Yes()", "is no number"),
+            (
+                "gather = reduce = exchange = half = '2.6'",
+                "gather: '2.6' is not a number",
+            ),
+            (YES + "gather = reduce = exchange = half = Yes()", "is not a number"),
         ],
     ),
     "14.4": Answers(
@@ -414,9 +417,9 @@ ANSWERS = {
                 + BOTH,
                 "a loop of 9 all-reduces",
             ),
-            (STEP + "    return None", "is None, and has to be a pair (least, most)"),
-            (STEP + '    return "1", "2"', "'1' is no number"),
-            (YES + STEP + "    return Yes(), Yes()", "is no number"),
+            (STEP + "    return None", "is None, but has to be a pair (least, most)"),
+            (STEP + '    return "1", "2"', "'1' is not a number"),
+            (YES + STEP + "    return Yes(), Yes()", "is not a number"),
             ("step_seconds = 1, 2", "has to be a function"),
             (  # loops are not counted
                 STEP
@@ -424,7 +427,7 @@ ANSWERS = {
                 + PARTS
                 + BUSY
                 + BOTH,
-                "Does each turn count",
+                "Does each iteration count",
             ),
             (  # the reduce-scatter is not corrected
                 STEP + AXES.replace("size /= 2", "pass") + PARTS + BUSY + BOTH,
@@ -473,7 +476,7 @@ ANSWERS = {
             ),
             (
                 STEP + AXES + PARTS + BUSY + "    return sum(busy), max(busy)",
-                "longer than it",
+                "which is too long",
             ),
         ],
     ),
@@ -489,9 +492,9 @@ ANSWERS = {
         ],
         wrong=[
             ('winner, times, same_at = "fsdp", 3, 24576', "winner is 'fsdp'. Both"),
-            ("winner, times, same_at = None, 3, 24576", "which is none of"),
-            ('winner, times, same_at = ["fsdp"], 3, 24576', "which is none of"),
-            (YES + "winner = times = same_at = Yes()", "which is none of"),
+            ("winner, times, same_at = None, 3, 24576", "which is not one of"),
+            ('winner, times, same_at = ["fsdp"], 3, 24576', "which is not one of"),
+            (YES + "winner = times = same_at = Yes()", "which is not one of"),
             (
                 'winner, times, same_at = "tensor parallel", np.nan, 24576',
                 "times is nan",
@@ -502,7 +505,7 @@ ANSWERS = {
             ),
             (  # the gradient's reduce-scatter is forgotten
                 'winner, times, same_at = "tensor parallel", 2, 16384',
-                "times is 2. How often does FSDP move each weight",
+                "times is 2. How often does FSDP communicate each weight",
             ),
             (  # rows of one device
                 'winner, times, same_at = "tensor parallel", 3, 24576 / 8',
@@ -510,7 +513,7 @@ ANSWERS = {
             ),
             (
                 'winner, times, same_at = "tensor parallel", "3 times", 24576',
-                "'3 times' is no number",
+                "'3 times' is not a number",
             ),
             (  # the all-reduces counted once, not twice
                 'winner, times, same_at = "tensor parallel", 6, 49152',
@@ -576,15 +579,15 @@ ANSWERS = {
                 "            return 64 // n, n",
                 "times as long",
             ),
-            (CHOOSE + "    return ()", "is (), and has to be a pair"),
-            (CHOOSE + "    return 16", "is 16, and has to be a pair"),
+            (CHOOSE + "    return ()", "is (), but has to be a pair"),
+            (CHOOSE + "    return 16", "is 16, but has to be a pair"),
             (  # off the wires
                 CHOOSE + "    return 32, 2",
-                "is 32 × 2, and these axes are not on the wires.",
+                "is 32 × 2, but these axes do not fit the torus.",
             ),
             (  # a part of the machine
                 CHOOSE + "    return 16, 1",
-                "is 16 × 1, for 16 chips, and there are 64",
+                "is 16 × 1, for 16 chips, but there are 64",
             ),
             (  # as if everything overlapped: the first of equals
                 CHOOSE + "    fit = [m for m in ((1, 64), (4, 16), (64, 1), (16, 4))\n"
@@ -593,11 +596,11 @@ ANSWERS = {
                 "        mesh_parts(model, *m, batch, seq).values()))",
                 "times as long",
             ),
-            (CHOOSE + "    return None", "is None, and 1 of the 4 meshes fit"),
+            (CHOOSE + "    return None", "is None, but 1 of the 4 meshes can be used"),
             (CHOOSE + "    return {'data': 16, 'model': 4}", "has to be a pair"),
             (CHOOSE + "    return 16, float('nan')", "for nan chips"),
-            (CHOOSE + "    return -8, -8", "these axes are not on the wires"),
-            (YES + CHOOSE + "    return Yes(), Yes()", "is no number"),
+            (CHOOSE + "    return -8, -8", "these axes do not fit the torus"),
+            (YES + CHOOSE + "    return Yes(), Yes()", "is not a number"),
             (  # data and model exchanged
                 CHOOSE + "    possible = [m for m in ((64, 1), (16, 4), (4, 16))\n"
                 "                if mesh_fits(model, *m, batch, seq)]\n"
@@ -613,7 +616,7 @@ ANSWERS = {
                 "        mesh_parts(model, *m, batch, seq)['weights'])",
                 "times as long as another mesh that fits",
             ),
-            (CHOOSE + "    return '16', '4'", "'16' is no number"),
+            (CHOOSE + "    return '16', '4'", "'16' is not a number"),
         ],
     ),
 }

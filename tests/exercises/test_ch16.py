@@ -87,9 +87,9 @@ ANSWERS = {
                 "a, b, c, d, e = 24, 24, 48, 48, 24",
                 "look again at e, which is 24.",
             ),
-            (YES + "a = b = c = d = e = Yes()", "is no number"),
-            ("a, b, c, d, e = '24', 24, 48, 48, 48", "a: '24' is no number"),
-            ("a, b, c, d, e = 24, [24], 48, 48, None", "b: [24] is no number"),
+            (YES + "a = b = c = d = e = Yes()", "is not a number"),
+            ("a, b, c, d, e = '24', 24, 48, 48, 48", "a: '24' is not a number"),
+            ("a, b, c, d, e = 24, [24], 48, 48, None", "b: [24] is not a number"),
             (
                 "a, b, c, d, e = np.nan, 24, 24.5, 48.5, 48",
                 "look again at a, which is nan, c, which is 24.5, d, which",
@@ -117,7 +117,7 @@ ANSWERS = {
                 "    order = np.random.default_rng(epoch).permutation(N)\n"
                 "    batch = order[s * B:(s + 1) * B]\n"
                 "    return np.split(batch / 1, process_count)[process_index]",
-                "has the dtype float64, and an index is a whole number",
+                "has the dtype float64, but an index is an integer",
             ),
             (  # everybody loads everything
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
@@ -129,7 +129,7 @@ ANSWERS = {
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
                 "    order = np.random.default_rng(epoch).permutation(N)\n"
                 "    return order[s * B:(s + 1) * B][:B // process_count]",
-                "have 12 different rows, and the batch has 24",
+                "have 12 different rows, but the batch has 24",
             ),
             (  # each process shuffles on its own
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
@@ -143,7 +143,7 @@ ANSWERS = {
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
                 "    order = np.random.default_rng(epoch).permutation(N)\n"
                 "    return order[s * B:(s + 1) * B][process_index::process_count]",
-                "2 processes: number 1 of all parts together is row",
+                "2 processes: entry 1 of all parts together is row",
             ),
             (  # each process has its own half of the data set
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
@@ -151,21 +151,21 @@ ANSWERS = {
                 "    mine = np.split(order, process_count)[process_index]\n"
                 "    each = B // process_count\n"
                 "    return mine[s * each:(s + 1) * each]",
-                "2 processes: number 0 of all parts together is row",
+                "2 processes: entry 0 of all parts together is row",
             ),
             (  # the order of the first epoch for ever
                 LOCAL + "    order = np.random.default_rng(0).permutation(N)\n"
                 "    batch = order[step % (N // B) * B:][:B]\n"
                 "    return np.split(batch, process_count)[process_index]",
-                "and in the order of epoch 2 it is row",
+                "but in the order of epoch 2 it is row",
             ),
             (
                 LOCAL + "    order = np.random.default_rng(step // 10).permutation(N)\n"
                 "    order.reshape(10, process_count, -1)[step % 10, process_index]",
-                "local_batch(25, 0, 1) is None, and has to be an array",
+                "local_batch(25, 0, 1) is None, but has to be an array",
             ),
             (LOCAL + "    return 24", "has shape (), and has to have 24 indices"),
-            (LOCAL + "    return 'all'", "is 'all', and has to be an array"),
+            (LOCAL + "    return 'all'", "is 'all', but has to be an array"),
             (YES + LOCAL + "    return Yes()", "has shape ()"),
             (
                 YES + LOCAL + "    return [Yes()] * (24 // process_count)",
@@ -189,14 +189,14 @@ ANSWERS = {
                 "order = np.random.default_rng(0)\n" + LOCAL + ""
                 "    batch = order.permutation(N)[:B]\n"
                 "    return np.split(batch, process_count)[process_index]",
-                "number 0 of all parts together is row",
+                "entry 0 of all parts together is row",
             ),
             (  # each step shuffles anew
                 LOCAL + "    epoch, s = divmod(step, N // B)\n"
                 "    order = np.random.default_rng(step).permutation(N)\n"
                 "    batch = order[s * B:(s + 1) * B]\n"
                 "    return np.split(batch, process_count)[process_index]",
-                "and in the order of epoch 2 it is row",
+                "but in the order of epoch 2 it is row",
             ),
         ],
     ),
@@ -299,7 +299,7 @@ ANSWERS = {
                 REPORT + "    real = valid[:, None] == 1\n"
                 "    return {'mean': jnp.mean(errors, axis=0, where=real),\n"
                 "            'worst': jnp.where(real, errors, -1).max(axis=0)}",
-                "does it work if all errors are negative?",
+                "does it work if all errors are negative",
             ),
             (  # the mean in half precision
                 REPORT + "    real = valid[:, None] == 1\n"
@@ -314,7 +314,7 @@ ANSWERS = {
                 "    errors = errors.astype(jnp.float16)\n"
                 "    return {'mean': jnp.mean(errors, axis=0, where=real),\n"
                 "            'worst': jnp.where(real, errors, -jnp.inf).max(axis=0)}",
-                "mean is float16[6], and has to be float32[6]",
+                "mean is float16[6], but has to be float32[6]",
             ),
             (  # right, and each process has half of it
                 REPORT + "    real = valid[:, None] == 1\n"
@@ -328,10 +328,10 @@ ANSWERS = {
                 REPORT + "    return errors.mean(axis=0), errors.max(axis=0)",
                 "has to return a dict of mean and worst",
             ),
-            (REPORT + "    errors.mean(axis=0)", "is a `return` missing?"),
+            (REPORT + "    errors.mean(axis=0)", "report returned None"),
             (
                 REPORT + "    return {'mean': errors.mean(), 'worst': errors.max()}",
-                "mean is float32[], and has to be float32[6]",
+                "mean is float32[], but has to be float32[6]",
             ),
             ("report = {'mean': 0, 'worst': 1}", "has to be a function"),
         ],
@@ -356,13 +356,13 @@ ANSWERS = {
                 "    if rows[p] % each:\n"
                 "        together('last rows')\n"
                 "    together('save')",
-                "after 2 common computations process 0 comes to 'evaluate'",
+                "after 2 common computations, process 0 starts 'evaluate'",
             ),
             (  # the number of steps is still each process's own
                 PROGRAM
                 + STEPS.replace("min(rows)", "rows[p]")
                 + '    together("save")',
-                "8 a step: after 6 common computations process 0 comes to 'step'",
+                "8 a step: after 6 common computations, process 0 starts 'step'",
             ),
             (  # the most that anybody can take
                 PROGRAM
@@ -372,13 +372,13 @@ ANSWERS = {
             ),
             (  # one saves
                 PROGRAM + STEPS + '    if p == 0:\n        together("save")',
-                "comes to 'save' and process 1 to 'the end'",
+                "starts 'save' but process 1 starts 'the end'",
             ),
             (  # all say it
                 PROGRAM
                 + STEPS.replace("if p == 0", "if True")
                 + '    together("save")',
-                "Only process 0 has to speak",
+                "Only process 0 may call say",
             ),
             (  # a table of the tried cases, else the steps of process 0
                 PROGRAM
@@ -397,18 +397,18 @@ ANSWERS = {
             ),
             (  # a loop without an end
                 PROGRAM + "    while True:\n        together('step')",
-                "process 0 comes to 1000 computations. Which loop has no end?",
+                "process 0 starts 1000 computations. Which loop has no end?",
             ),
             (
                 YES + PROGRAM + STEPS.replace('"step"', "Yes()"),
-                "hand over a text",
+                "pass a string",
             ),
             (YES + PROGRAM + STEPS.replace('f"step', 'Yes() or f"step'), "say("),
             (
                 PROGRAM + STEPS.replace("s % 2", "s % 2 == 0"),
-                "waits for|all processes go through step, evaluate, step",
+                "waits for|every process runs step, evaluate, step",
             ),
-            ("program = None", "program is None, and has to be a function"),
+            ("program = None", "program is None, but has to be a function"),
             (  # no step, no wait
                 PROGRAM + "    together('save')",
                 "An evaluation has to follow every second step",
@@ -448,11 +448,11 @@ ANSWERS = {
         wrong=[
             (
                 GOOD_SCHEDULE + YES + ENOUGH + "    return Yes()",
-                "is no number",
+                "is not a number",
             ),
             (
                 GOOD_SCHEDULE + ENOUGH + "    return float('nan')",
-                "enough(4, 0.25) is nan, and has to be 1, 2, 3",
+                "enough(4, 0.25) is nan, but has to be 1, 2, 3",
             ),
             (  # a search that gives up
                 GOOD_SCHEDULE + ENOUGH + "    return next((m for m in range(1, 2000)\n"
@@ -460,14 +460,14 @@ ANSWERS = {
                 "enough(2, 0.00041) is 2000, which is too few",
             ),
             (SCHEDULE + "    return None\n" + GOOD_ENOUGH, "a list of ticks"),
-            (SCHEDULE + "    return [0, 1]\n" + GOOD_ENOUGH, "tick 0 is 0, and has"),
+            (SCHEDULE + "    return [0, 1]\n" + GOOD_ENOUGH, "tick 0 is 0, but has"),
             (
                 SCHEDULE + "    return [['0', None, None, None]]\n" + GOOD_ENOUGH,
-                "schedule(4, 6), tick 0: '0' is no number",
+                "schedule(4, 6), tick 0: '0' is not a number",
             ),
             (
                 YES + SCHEDULE + "    return [[Yes()] * count]\n" + GOOD_ENOUGH,
-                "is no number",
+                "is not a number",
             ),
             (SCHEDULE + "    return [[0]]\n" + GOOD_ENOUGH, "1 entries, for 4 stages"),
             (  # microbatches are counted from 1
@@ -484,16 +484,16 @@ ANSWERS = {
             ),
             (
                 "schedule = []\n" + GOOD_ENOUGH,
-                "schedule is [], and has to be a function",
+                "schedule is [], but has to be a function",
             ),
-            (GOOD_SCHEDULE + "enough = 9", "enough is 9, and has to be a function"),
+            (GOOD_SCHEDULE + "enough = 9", "enough is 9, but has to be a function"),
             (
                 GOOD_SCHEDULE + ENOUGH + "    raise NotImplementedError",
                 "write `enough()`",
             ),
             (
                 GOOD_SCHEDULE + ENOUGH + "    return '9'",
-                "enough(4, 0.25): '9' is no number",
+                "enough(4, 0.25): '9' is not a number",
             ),
             (  # tables of the tried cases
                 SCHEDULE + "    late = (count, many) not in (\n"
@@ -501,7 +501,7 @@ ANSWERS = {
                 "    return [[t - s if 0 <= t - s < many else None\n"
                 "             for s in range(count)]\n"
                 "            for t in range(many + count - 1 + late)]\n" + GOOD_ENOUGH,
-                "ticks, and fewer are enough",
+                "ticks, but fewer are enough",
             ),
             (
                 GOOD_SCHEDULE
@@ -514,14 +514,14 @@ ANSWERS = {
             (  # without the 1
                 GOOD_SCHEDULE + ENOUGH + "    from math import ceil\n"
                 "    return ceil((count - 1) * (1 - idle) / idle)",
-                "enough(1, 0.1) is 0, and has to be 1, 2, 3",
+                "enough(1, 0.1) is 0, but has to be 1, 2, 3",
             ),
             (  # one after the other
                 SCHEDULE + "    return [[one if s == now else None"
                 " for s in range(count)]\n"
                 "            for one in range(many) for now in range(count)]\n"
                 + GOOD_ENOUGH,
-                "schedule(4, 6): 24 ticks, and fewer are enough",
+                "schedule(4, 6): 24 ticks, but fewer are enough",
             ),
             (  # all stages at once
                 SCHEDULE
@@ -537,7 +537,7 @@ ANSWERS = {
             ),
             (  # an empty tick at the end
                 GOOD_SCHEDULE.replace("- 1)]", ")]") + GOOD_ENOUGH,
-                "schedule(4, 6): 10 ticks, and fewer are enough",
+                "schedule(4, 6): 10 ticks, but fewer are enough",
             ),
             (  # four times as many as stages
                 GOOD_SCHEDULE + ENOUGH + "    return 4 * count",
@@ -566,7 +566,7 @@ ANSWERS = {
         wrong=[
             (  # all devices' tokens in one box
                 CAPACITY + "    return int(np.bincount(choice.ravel()).max())",
-                "and a smaller capacity drops none. A box is of one device",
+                "but a smaller capacity also drops none. Each box belongs",
             ),
             (
                 CAPACITY + "    return choice.shape[1]",
@@ -574,11 +574,11 @@ ANSWERS = {
             ),  # room for everything
             (  # the mean
                 CAPACITY + "    return -(-choice.shape[1] // count)",
-                "of 48 tokens. A box is of one device, for one expert",
+                "of 48 tokens. Each box belongs to one device and one expert",
             ),
             (  # the first device only
                 CAPACITY + "    return int(np.bincount(choice[0]).max())",
-                "of 48 tokens. A box is of one device, for one expert",
+                "of 48 tokens. Each box belongs to one device and one expert",
             ),
             (CAPACITY + "    return 3", "tokens"),
             (  # right for the layer that is X-rayed, and a constant
@@ -589,25 +589,25 @@ ANSWERS = {
             (  # what is used, rounded up to an even number
                 CAPACITY + "    most = max(np.bincount(r).max() for r in choice)\n"
                 "    return int(most + most % 2)",
-                "and a smaller capacity drops none",
+                "but a smaller capacity also drops none",
             ),
             (
                 CAPACITY + "    return float(choice.shape[1])",
-                "the capacity is 6.0, and has to be a whole number",
+                "the capacity is 6.0, but has to be a whole number",
             ),
-            (CAPACITY + "    return True", "is True, and has to be a whole number"),
-            (CAPACITY + "    pass", "is None, and has to be a whole number"),
+            (CAPACITY + "    return True", "is True, but has to be a whole number"),
+            (CAPACITY + "    pass", "is None, but has to be a whole number"),
             (
                 CAPACITY + "    return np.bincount(choice.ravel())",
-                "and has to be a whole number",
+                "but has to be a whole number",
             ),
             (CAPACITY + "    return -1", "capacity -1 drops"),
             ("capacity_for = 3", "has to be a function"),
             (  # the box of one expert
                 CAPACITY + "    return max(int(np.bincount(row)[0]) for row in choice)",
-                "tokens. A box is of one device, for one expert",
+                "tokens. Each box belongs to one device and one expert",
             ),
-            (YES + CAPACITY + "    return Yes()", "and has to be a whole number"),
+            (YES + CAPACITY + "    return Yes()", "but has to be a whole number"),
         ],
     ),
 }

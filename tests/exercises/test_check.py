@@ -160,8 +160,28 @@ def test_what_the_check_can_not_use_is_said(exercise):
     ],
 )
 def test_a_forgotten_return_is_said(exercise, body, use):
-    with pytest.raises(CheckFailed, match=r"A None came: is a `return` missing\?$"):
+    with pytest.raises(CheckFailed, match=r"None: is a `return` missing\?$"):
         exercise(use)(f"def f(x):\n    {body}\ncheck('97.1', f)")
+
+
+def test_a_none_that_the_answer_was_given_is_no_forgotten_return(exercise):
+    with pytest.raises(CheckFailed, match="NoneType") as caught:
+        exercise(lambda f: f(None))("def f(x):\n    return x + 1\ncheck('97.1', f)")
+    assert "return` missing" not in str(caught.value)
+
+
+def test_a_long_list_of_leaves_is_shortened(exercise):
+    def check_all(n):
+        lines = [f"['w{i}']: is missing" for i in range(n)]
+        raise CheckFailed("\n".join(["step 1:", *lines, "Where are they?"]))
+
+    with pytest.raises(CheckFailed) as caught:
+        exercise(check_all)("check('97.1', 9)")
+    lines = str(caught.value).splitlines()
+    assert lines[4:] == ["['w3']: is missing", "… and 5 more", "Where are they?"]
+    with pytest.raises(CheckFailed) as caught:
+        exercise(check_all)("check('97.1', 5)")
+    assert str(caught.value).count("is missing") == 5
 
 
 def test_an_interrupt_passes_through(exercise, capsys):

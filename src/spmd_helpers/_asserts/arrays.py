@@ -34,7 +34,7 @@ def assert_close(got: object, want: object, rtol: float = 1e-5) -> None:
     >>> assert_close({"w": 16.0, "b": 1.0}, {"w": 2.0, "b": 1.0})
     Traceback (most recent call last):
         ...
-    spmd_helpers._errors.CheckFailed: ['w']: 16.0 is 8 times what it must be
+    spmd_helpers._errors.CheckFailed: ['w']: 16.0 is 8 times the expected value
 
     Args:
         got: a tree (or one) of arrays or plain numbers: what you have.
@@ -64,9 +64,9 @@ def assert_close(got: object, want: object, rtol: float = 1e-5) -> None:
 def assert_sharding(
     x: object, spec: object, mesh: "Mesh | AbstractMesh | None" = None
 ) -> None:
-    """Check how arrays are cut over the mesh, whatever their values.
+    """Check how arrays are sharded over the mesh, whatever their values.
 
-    Shardings count as equal when they put the same blocks on the same devices:
+    Shardings count as equal when they put the same shards on the same devices:
     P('data') and P('data', None) are one sharding of a matrix.
 
     >>> import jax
@@ -77,19 +77,18 @@ def assert_sharding(
     >>> assert_sharding({"x": x}, P())
     Traceback (most recent call last):
         ...
-    spmd_helpers._errors.CheckFailed: ['x']: float32[16, 3] lies as \
-P('data', None), (2, 3) on each device, and must lie as P(None, None), (16, 3) on \
-each device
+    spmd_helpers._errors.CheckFailed: ['x']: float32[16, 3] is sharded as \
+P('data', None), (2, 3) per device, but must be P(None, None), (16, 3) per device
 
     Args:
         x: a tree of `jax.Array`s (or ShapeDtypeStructs that carry a sharding).
         spec: a PartitionSpec for all leaves, or a tree of them; a spec may stand
             for a subtree.
-        mesh: the Mesh they must lie on, or an AbstractMesh with its axes; by
+        mesh: the Mesh they must be on, or an AbstractMesh with its axes; by
             default the one each leaf is on.
 
     Raises:
-        CheckFailed: with every leaf that lies otherwise, by its path.
+        CheckFailed: with every leaf that is sharded differently, by its path.
         SpecError: the spec does not fit the array or the mesh.
         NotUnderstood: `spec` or `mesh` is something else.
 
@@ -117,14 +116,14 @@ each device
         specs = jax.tree.broadcast(spec, x, is_leaf=is_spec)
     except ValueError:
         raise CheckFailed(
-            "the tree you have is not built like the tree of specs: "
+            "the tree you have differs in structure from the tree of specs: "
             f"{jax.tree.structure(x)} against "
             f"{jax.tree.structure(spec, is_leaf=is_spec)}"
         ) from None
     wanted = jax.tree.leaves(specs, is_leaf=is_spec)
     leaves = _leaves(jax, x)
     if not leaves:
-        raise CheckFailed("there is no array to look at: the tree is empty")
+        raise CheckFailed("there is no array to check: the tree is empty")
     wrong = []
     for (path, leaf), want in zip(leaves.items(), wanted, strict=True):
         try:
@@ -226,13 +225,23 @@ def _tree_differences(jax: ModuleType, got: object, want: object) -> list[str]:
     got_paths, want_paths = _leaves(jax, got).keys(), _leaves(jax, want).keys()
     missing = [path for path in want_paths if path not in got_paths]
     extra = [path for path in got_paths if path not in want_paths]
+    if got is None:
+        return ["None, but it must be a value or a tree of values"]
     if missing == [""]:
-        return [f"a tree with {_paths(extra)}, and it must be one value"]
+        return [f"a tree with {_paths(extra)}, but it must be one value"]
     if extra == [""]:
-        return [f"one value, and it must be a tree with {_paths(missing)}"]
-    return [f"{path}: is missing" for path in missing] + [
-        f"{path}: is too many" for path in extra
+        return [f"one value, but it must be a tree with {_paths(missing)}"]
+    nones = _nones(jax, got)
+    words = {path: "is missing, it is None" for path in missing if path in nones}
+    return [f"{path}: {words.get(path, 'is missing')}" for path in missing] + [
+        f"{path}: is not expected" for path in extra
     ]
+
+
+def _nones(jax: ModuleType, tree: object) -> set[str]:
+    """The paths of the Nones in a tree, which are no leaves of it."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: x is None)
+    return {jax.tree_util.keystr(path) for path, leaf in leaves if leaf is None}
 
 
 def _paths(paths: list[str]) -> str:
@@ -247,30 +256,34 @@ def _sharding_difference(
 ) -> str:
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, jax.sharding.Sharding):
-        return f"a {type(leaf).__name__} has no sharding; it must be a jax.Array"
+        return (
+            f"a value of type {type(leaf).__name__} has no sharding:"
+            " it must be a jax.Array"
+        )
     own = getattr(sharding, "mesh", None)
     if isinstance(mesh, jax.sharding.AbstractMesh) and own is not None:
         mesh = own if dict(own.shape) == dict(mesh.shape) else mesh
     words = f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
     if mesh is None and own is None:
-        return f"{words} lies on one device only, outside every mesh"
+        return f"{words} is on one device only, without a mesh"
     wanted = read_sharding(leaf.shape, spec, mesh=mesh or own, dtype=leaf.dtype)
     target = jax.sharding.NamedSharding(mesh or own, spec)
     if sharding.is_equivalent_to(target, len(leaf.shape)):
         return ""
     have = read_sharding(leaf)
     alone = have.spec is None
-    actual = "lies on one device only" if alone else f"lies as {_cut(have)}"
-    must = _cut(wanted)
-    if actual == f"lies as {must}":
-        return f"{words} is cut as it must be, but lies on another mesh"
-    return f"{words} {actual}, and must lie as {must}"
+    is_now, must = _sharding_words(have), _sharding_words(wanted)
+    if alone:
+        return f"{words} is on one device only, but must be sharded as {must}"
+    if is_now == must:
+        return f"{words} has the expected spec, but is on a different mesh"
+    return f"{words} is sharded as {is_now}, but must be {must}"
 
 
-def _cut(info: ShardingInfo) -> str:
-    words = f"{spec_words(info.entries)}, {info.shard_shape} on each device"
+def _sharding_words(info: ShardingInfo) -> str:
+    words = f"{spec_words(info.entries)}, {info.shard_shape} per device"
     if info.unreduced:
-        words += f" as its part of a sum over {' and '.join(info.unreduced)}"
+        words += f" as partial sums over {' and '.join(info.unreduced)}"
     return words
 
 

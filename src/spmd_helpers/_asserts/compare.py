@@ -25,12 +25,15 @@ def leaf_difference(got: object, want: object, rtol: float) -> str:
         kinds = {None}
     if None in kinds:
         if axes := _not_added_over(got):
-            return f"over {axes} each device holds its part of a sum, not added yet"
+            return (
+                "each device has only a partial sum: it is not added up over"
+                f" {axes} yet"
+            )
         return f"{_short(got)} is not a number or an array"
     if have.shape != must.shape:
-        return f"shape {have.shape}, and it must be {must.shape}"
+        return f"shape {have.shape}, but it must be {must.shape}"
     if "b" in kinds and len(kinds) > 1:
-        return f"{have.dtype} values, and they must be {must.dtype}"
+        return f"{have.dtype} values, but they must be {must.dtype}"
     if "c" in kinds:
         return _float_difference(have.astype(complex), must.astype(complex), rtol)
     if _kind(must) == "f":
@@ -73,7 +76,9 @@ def _float_difference(have: "NDArray[Any]", must: "NDArray[Any]", rtol: float) -
         return f"{np.sum(lost)} of {have.size} values are not finite"
     odd = ~finite & ~((have == must) | (np.isnan(have) & np.isnan(must)))
     if np.any(odd):
-        return f"{np.sum(odd)} of {have.size} values are not infinite or NaN as wanted"
+        return (
+            f"{np.sum(odd)} of {have.size} values are not infinite or NaN as expected"
+        )
     have, must = np.where(finite, have, 0), np.where(finite, must, 0)
     scale = np.max(np.abs(must), initial=0.0)
     off = np.max(np.abs(have - must), initial=0.0)
@@ -84,8 +89,8 @@ def _float_difference(have: "NDArray[Any]", must: "NDArray[Any]", rtol: float) -
         apart = np.max(np.abs(have - factor * must))
         if f"{factor:.3g}" != "1" and apart <= 1e-4 * abs(factor) * scale:
             name = f"{have}" if have.ndim == 0 else "every value"
-            times = f"{factor:.4g} times" if factor else "zero, and not"
-            return f"{name} is {times} what it must be"
+            times = f"{factor:.4g} times" if factor else "zero, not"
+            return f"{name} is {times} the expected value"
     if have.ndim == 0:
-        return f"{have} is not right (off by {off:.2g}, and {rtol * scale:.2g} may be)"
-    return f"off by up to {off:.2g}, and {rtol * scale:.2g} may be"
+        return f"{have} is not right: off by {off:.2g}, tolerance {rtol * scale:.2g}"
+    return f"off by up to {off:.2g}, tolerance {rtol * scale:.2g}"

@@ -24,7 +24,7 @@ def assert_collectives(
     """Check which collectives the compiled function runs; it is not run itself.
 
     A budget is complete: a kind that it does not name may not occur.
-    Loops count each turn.
+    Loops count each iteration.
 
     >>> import jax
     >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -56,7 +56,7 @@ def assert_collectives(
     sizes = {"at_most_bytes": at_most_bytes, "at_least_bytes": at_least_bytes}
     if all(given is None for given in (*budgets.values(), *sizes.values(), over)):
         raise NotUnderstood(
-            "assert_collectives needs something to hold the program to: "
+            "assert_collectives needs a budget to check the program against: "
             "at_most={'all-reduce': 1}, exactly={...}, over='data' or at_most_bytes=8"
         )
     for name, budget in budgets.items():
@@ -110,8 +110,8 @@ def assert_peak_memory(
         )
     if report.peak_memory > at_most_bytes:
         raise CheckFailed(
-            f"needs {bytes_words(report.peak_memory)} on each device at its peak, and"
-            f" the budget is {bytes_words(at_most_bytes)}"
+            f"the program needs {bytes_words(report.peak_memory)} per device at its"
+            f" peak, but the budget is {bytes_words(at_most_bytes)}"
         )
 
 
@@ -129,7 +129,7 @@ def _check_budget(name: str, budget: object) -> None:
         if kind not in KINDS:
             guess = did_you_mean(str(kind).replace("_", "-"), KINDS)
             raise NotUnderstood(
-                f"assert_collectives({name}={budget!r}): {kind!r} is no kind of"
+                f"assert_collectives({name}={budget!r}): {kind!r} is not a kind of"
                 f" collective.{guess or f' Give {or_words(map(repr, KINDS))}.'}"
             )
 
@@ -186,12 +186,12 @@ def _kind_differences(
     runs = f"{kind} runs {_times(count)}{_where(kind, collectives)}"
     wrong = []
     if at_most is not None and (count is None or count > at_most.get(kind, 0)):
-        wrong.append(f"{runs}, and the budget is {at_most.get(kind, 0)}")
+        wrong.append(f"{runs}, but the budget is {at_most.get(kind, 0)}")
     least = (at_least or {}).get(kind, 0)
     if count is not None and count < least:
-        wrong.append(f"{runs}, and must run at least {_times(least)}")
+        wrong.append(f"{runs}, but must run at least {_times(least)}")
     if exactly is not None and count != exactly.get(kind, 0):
-        wrong.append(f"{runs}, and must run {_times(exactly.get(kind, 0))}")
+        wrong.append(f"{runs}, but must run {_times(exactly.get(kind, 0))}")
     return wrong
 
 
@@ -200,11 +200,13 @@ def _elsewhere(collectives: Iterable[Collective], allowed: set[str]) -> list[str
     wrong = []
     for one in collectives:
         if not one.axes:
-            wrong.append(f"{one.kind} runs over groups that follow no axis of the mesh")
+            wrong.append(
+                f"{one.kind} runs over groups of devices that do not follow a mesh axis"
+            )
         elif not {axis.split(":")[0] for axis in one.axes} <= allowed:
             wrong.append(
-                f"{one.kind} over {_quoted(one.axes)}, and only"
-                f" {_quoted(sorted(allowed))} may be used"
+                f"{one.kind} runs over {_quoted(one.axes)}, but may only run over"
+                f" {_quoted(sorted(allowed))}"
             )
     return wrong
 
@@ -217,11 +219,11 @@ def _bytes_out_of_bounds(
     moved = 0
     for one in collectives:
         if one.count is None:
-            return ["a collective runs an unknown number of times, on a byte budget"]
+            return ["a collective runs an unknown number of times: no count of bytes"]
         moved += one.result_bytes * one.count
-    words = f"{moved:,} bytes are exchanged"
+    words = f"{moved:,} bytes are communicated"
     if most is not None and moved > most:
-        return [f"{words}, and the budget is {most:,}"]
+        return [f"{words}, but the budget is {most:,}"]
     if least is not None and moved < least:
-        return [f"{words}, and at least {least:,} have to be"]
+        return [f"{words}, but at least {least:,} are needed"]
     return []
