@@ -48,14 +48,16 @@ def read_extra_checks(path: Path) -> tuple[Step, ...]:
             ) from None
         head = _HEAD.match(source)
         if head is None:
-            steps.append(Step("given", source, "a cell of the extra checks"))
+            where = "a cell of the extra checks"
+            steps.append(Step("given", source, where, is_extra=True))
             continue
         points, title = float(head[1]), head[2].strip()
         if title in titles:
             raise CannotGrade(f"--extra-checks {path}: two checks are called {title!r}")
         titles.append(title)
         where = f"the extra check {title!r}"
-        steps.append(Step("check", source, where, title, title=title, points=points))
+        check = Step("check", source, where, title, (), title, points, is_extra=True)
+        steps.append(check)
     if not titles:
         raise CannotGrade(
             f"--extra-checks {path}: no check in it; begin each one with a line like "

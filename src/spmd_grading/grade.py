@@ -1,10 +1,22 @@
 """Grade submissions without nbgrader: `python -m spmd_grading NOTEBOOK ...`.
 
-It runs students' code. Each submission runs in a process of its own, with a limit of
-time, of memory and of output, in its own process group and temporary folder, with few
-of your environment's variables; one that hangs, dies, exhausts memory or prints a
-gigabyte costs only itself. It does NOT keep that code from your files or the network,
-and as checks and answers share one process, a determined cheater can get points. Grade
+It runs students' code. Each submission is graded by a process of its own, which runs
+its code in another, with a limit of time, of memory and of output, in its own process
+group and temporary folder, with few of your environment's variables. One that hangs,
+dies, exhausts memory, prints a gigabyte, or stops or kills its parent costs only
+itself. On Linux all processes that it started are ended, and shared memory that it left
+is removed; elsewhere only its process group is ended. A file of over 64 MiB, 2,000 code
+cells or 1 MiB of code is not read.
+
+The results are written after each submission. When you stop it (Ctrl-C, SIGTERM), it
+keeps them and names what is open; --resume goes on.
+
+It does NOT keep that code from your files or the network, and as checks and answers
+share one process, a determined cheater can get points; code that looks for the command
+line's own process can stop it. Submissions, releases, the results, the packages
+spmd_helpers, spmd_exercises and spmd_grading, and what Python runs when it starts are
+looked at after each submission: what was changed is put back, the changed file stays
+beside it under another name, and it is said. Other files are not looked at. Grade
 people you don't trust inside a container, and read what you pay with marks.
 
 What runs is the release notebook, with the answers of the submission put in: checks,
@@ -17,22 +29,31 @@ Used by instructors.
 """
 
 import argparse
-import dataclasses
+import compileall
+import contextlib
+import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+
+import spmd_exercises
+import spmd_helpers
 
 from .extra import read_extra_checks
-from .plan import Step, make_plan
+from .guarded import Guarded, startup_folders
+from .plan import Step
+from .pool import Order, Pool
 from .process import Limits
-from .report import Result, Row, clean, to_csv, to_gradescope, to_junit, to_table
-from .run import run
+from .reaper import HAS_PROC
+from .records import Outputs, State, base_of
+from .report import clean, to_csv, to_gradescope, to_junit, to_table
+from .result import Result
 from .submission import CannotGrade, exercises_of, read_cells
-from .watch import HAS_PROC
 
+_STATE = ".state.json"  # behind the name of the first file of results
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXTRA_HELP = (
     "your own hidden tests: a Python file of pieces `# %%%% [2 points] What it asks`, "
     "or a notebook whose code cells begin with that line; they run after the last "
@@ -52,70 +73,192 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if not hasattr(os, "killpg"):
             raise CannotGrade("grading needs Linux or macOS (on Windows: use WSL)")
-        releases = find_releases(options.release)
-        extra = read_extra_checks(options.extra_checks) if options.extra_checks else ()
-        _require_places(options)
-        if options.gradescope:
-            _require_one_learner(options.submission, releases)
+        with _stopped_by_signals() as stop:
+            return _Run(options, stop).run()
     except CannotGrade as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
-    limits = Limits(options.timeout_s, int(options.memory_gib * 2**30))
-    results: list[Result] = []
-    before = signal.signal(signal.SIGTERM, _interrupt)
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[Callable[[], bool]]:
+    """Ask whether a signal has come; also one that was ignored at the start.
+
+    A background job of a shell has SIGINT ignored. SIGHUP stays ignored, as nohup
+    wants it.
+    """
+    came: list[int] = []
+    before = {}
+    for one in _SIGNALS:
+        if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN:
+            before[one] = signal.signal(one, lambda number, _: came.append(number))
     try:
-        for number, path in enumerate(options.submission, 1):
-            results.append(grade(path, releases, limits, extra))
-            progress = f"{number} of {len(options.submission)} done"
-            print(f"grade: {progress}: {clean(str(path))}", file=sys.stderr, flush=True)
-    except KeyboardInterrupt:
-        print(to_table(results))
-        print("grade: interrupted; no file was written", file=sys.stderr)
-        return 130
+        yield lambda: bool(came)
     finally:
-        signal.signal(signal.SIGTERM, before)
-    print(to_table(results))
-    if not HAS_PROC:
-        print(
-            "This system has no /proc: memory is limited by setrlimit, if at all, and "
-            "a process that left its group may live on."
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+class _Run:
+    """One call of the command line: what is graded, written and said."""
+
+    def __init__(self, options: argparse.Namespace, stop: Callable[[], bool]) -> None:
+        self.options, self.stop = options, stop
+        self.paths: list[Path] = options.submission
+        self.releases = find_releases(options.release)
+        self.extra: tuple[Step, ...] = ()
+        named = [*self.paths, *self.releases]
+        if options.extra_checks:
+            self.extra = read_extra_checks(options.extra_checks)
+            named.append(options.extra_checks)
+        wanted = {
+            options.csv: to_csv,
+            options.junit: to_junit,
+            options.gradescope: to_gradescope,
+        }
+        self.wanted = {path: to for path, to in wanted.items() if path is not None}
+        _require_places(options)
+        self.guarded = Guarded(named, _packages(), startup_folders(sys.path))
+        first = next(iter(self.wanted), None)
+        self.state = State(
+            first and first.with_name(first.name + _STATE),
+            base_of(named[len(self.paths) :], self.guarded.sha256),
         )
-    written = _write(results, options)
-    return 0 if written and all(result.graded for result in results) else 2
+        self.outputs = Outputs()
+        self.results: dict[int, Result] = {}
+        self.running: set[int] = set()
+
+    def run(self) -> int:
+        limits = Limits(
+            self.options.timeout_s,
+            int(self.options.memory_gib * 2**30),
+            is_alone=self.options.jobs == 1,
+        )
+        if self.options.gradescope:
+            self._require_one_learner(limits)
+        order = self._resume() if self.options.resume else [*range(len(self.paths))]
+        grading = Order(tuple(self.releases), limits, self.extra)
+        pool = Pool(self.paths, grading, self.options.jobs, self._put_back, self.stop)
+        for event in pool.events(order):
+            name = clean(str(self.paths[event.index]))
+            said = f"{event.index + 1} of {len(self.paths)}"
+            if event.result is None:
+                self.running.add(event.index)
+                _say(f"{said} started: {name}")
+            else:
+                self._keep(event.index, event.result)
+                _say(f"{said} done: {name}: {_in_short(event.result)}")
+            self._write()
+        self._put_back()
+        return self._end()
+
+    def _keep(self, index: int, result: Result) -> None:
+        self.running.discard(index)
+        self.results[index] = result
+        path = self.paths[index]
+        self.state.keep(path, self.guarded.sha256(path), result)
+
+    def _resume(self) -> list[int]:
+        """What is still open; what was running when all was killed comes last."""
+        if self.state.path is None:
+            raise CannotGrade(
+                "--resume goes on with the results of an earlier call: name the same "
+                "--csv, --junit or --gradescope FILE"
+            )
+        if not self.state.read():
+            _say("--resume: the release or the extra checks have changed: all again")
+        for index, path in enumerate(self.paths):
+            result = self.state.result(path, self.guarded.sha256(path))
+            if result is not None:
+                self.results[index] = result
+        _say(f"--resume: {len(self.results)} of {len(self.paths)} are graded already")
+        order = [i for i in range(len(self.paths)) if i not in self.results]
+        return sorted(order, key=lambda i: self.state.was_running(self.paths[i]))
+
+    def _require_one_learner(self, limits: Limits) -> None:
+        if len(self.paths) == 1:
+            return
+        answers: dict[str, Path] = {}
+        order = Order(tuple(self.releases), limits, do="find the release")
+        pool = Pool(self.paths, order, self.options.jobs, should_stop=self.stop)
+        for event in pool.events(range(len(self.paths))):
+            if event.result is None or not event.result.release:
+                continue  # what can't be read will be said
+            path, release = self.paths[event.index], event.result.release
+            if release in answers:
+                raise CannotGrade(
+                    f"--gradescope writes the results of one learner, and both "
+                    f"{answers[release]} and {path} are answers to "
+                    f"{Path(release).name}: grade them one by one, or write --csv"
+                )
+            answers[release] = path
+
+    def _all(self) -> list[Result]:
+        """A result for each file that was given, graded or not yet."""
+        return [
+            self.results.get(i)
+            or Result(str(path), problem="not graded yet: --resume goes on")
+            for i, path in enumerate(self.paths)
+        ]
+
+    def _write(self) -> None:
+        texts = {path: to(self._all()) for path, to in self.wanted.items()}
+        if self.state.path is not None:
+            running = [self.paths[i] for i in sorted(self.running)]
+            texts[self.state.path] = self.state.text(running)
+        self.outputs.write(texts)
+
+    def _put_back(self) -> tuple[list[str], list[str]]:
+        """What was changed meanwhile: files that grading rests on, results."""
+        changed = self.guarded.put_back()
+        results = self.outputs.put_back()
+        for what in (*changed, *results):
+            _say(f"CHANGED: {what}")
+        return changed, results
+
+    def _end(self) -> int:
+        done = [self.results[i] for i in sorted(self.results)]
+        print(to_table(done), flush=True)
+        if not HAS_PROC:
+            print(
+                "This system has no /proc: memory is limited by setrlimit, if at all, "
+                "and a process that left its group may live on."
+            )
+        self.running.clear()
+        self._write()
+        for path, why in self.outputs.failed.items():
+            _say(f"{path} was not written: {why}")
+        written = [str(path) for path in self.wanted if path not in self.outputs.failed]
+        if len(done) < len(self.paths):
+            open_now = [p for i, p in enumerate(self.paths) if i not in self.results]
+            named = ", ".join(clean(str(path)) for path in open_now)
+            _say(f"interrupted: {len(done)} of {len(self.paths)} are graded")
+            _say(f"written: {', '.join(written) or 'no file, none was named'}")
+            _say(f"open: {named}")
+            return 130
+        all_graded = all(result.graded for result in done)
+        return 0 if all_graded and not self.outputs.failed else 2
 
 
-def grade(
-    submission: Path, releases: list[Path], limits: Limits, extra: tuple[Step, ...] = ()
-) -> Result:
-    """Grade one submission; what can't be graded is in the result, not raised."""
-    try:
-        plan = make_plan(submission, releases)
-    except CannotGrade as error:
-        return Result(str(submission), problem=str(error))
-    ran = run(plan, limits, extra)
-    rows = []
-    wanted = [(e.number, e.points, False) for e in plan.exercises]
-    wanted += [(step.title, step.points, True) for step in extra if step.title]
-    for name, of, is_extra in wanted:
-        verdict = ran.verdicts.get(name)
-        if name in plan.missing:
-            row = Row(name, None, of, "not found", plan.missing[name])
-        elif verdict is None:
-            why = ran.problem or "the submission was over before it: see the notes"
-            row = Row(name, None, of, "not reached", f"not reached: {why}")
-        else:
-            points = {"right": of, "not judged": None}.get(verdict.verdict, 0)
-            row = Row(name, points, of, verdict.verdict, verdict.words, verdict.seconds)
-        rows.append(dataclasses.replace(row, extra=is_extra))
-    return Result(
-        submission=str(submission),
-        rows=tuple(rows),
-        notes=(*plan.notes, *ran.notes),
-        problem=ran.problem,
-        release=str(plan.release),
-        seconds=ran.seconds,
-        peak_bytes=ran.peak_bytes,
-    )
+def _say(text: str) -> None:
+    print(f"grade: {text}", file=sys.stderr, flush=True)
+
+
+def _in_short(result: Result) -> str:
+    if not result.rows:
+        return "NOT GRADED"
+    blank = "" if result.graded else ", not all graded"
+    return f"{result.points:g} of {result.of:g} points{blank}, {result.seconds:.0f} s"
+
+
+def _packages() -> list[Path]:
+    """The folders of the packages that grade, compiled now rather than later."""
+    folders = [Path(__file__).parent, Path(spmd_helpers.__file__).parent]
+    folders += [Path(folder) for folder in spmd_exercises.__path__]
+    with contextlib.redirect_stdout(io.StringIO()):
+        for folder in folders:
+            compileall.compile_dir(folder, quiet=2)
+    return folders
 
 
 def _require_places(options: argparse.Namespace) -> None:
@@ -124,22 +267,6 @@ def _require_places(options: argparse.Namespace) -> None:
         path = getattr(options, option)
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise CannotGrade(f"--{option} {path}: name a file in a folder that exists")
-
-
-def _require_one_learner(submissions: list[Path], releases: list[Path]) -> None:
-    graded: dict[Path, Path] = {}
-    for path in submissions:
-        try:
-            release = make_plan(path, releases).release
-        except CannotGrade:
-            continue  # it will be said
-        if release in graded:
-            raise CannotGrade(
-                f"--gradescope writes the results of one learner, and both "
-                f"{graded[release]} and {path} are answers to {release.name}: grade "
-                "them one by one, or write --csv"
-            )
-        graded[release] = path
 
 
 def find_releases(named: Path | None) -> list[Path]:
@@ -213,9 +340,37 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="write Gradescope's results.json: all submissions of this call are one "
         "learner's",
     )
-    add("--csv", type=Path, metavar="FILE", help="write a row for each exercise")
+    add(
+        "--csv",
+        type=Path,
+        metavar="FILE",
+        help="write a row for each exercise, and for each file one with its total, "
+        "its notes, and why it was not graded",
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="go on with an earlier call that named the same FILE: what it has graded "
+        "is not graded again, unless the file, the release or the extra checks have "
+        f"changed; the state is in FILE{_STATE}, of the first of csv, junit, "
+        "gradescope",
+    )
+    add(
+        "--jobs",
+        type=_whole_above_0,
+        default=1,
+        metavar="N",
+        help="grade N at once, each with its own limits (default: %(default)s)",
+    )
     add("--extra-checks", type=Path, metavar="FILE", help=_EXTRA_HELP)
     return parser.parse_args(arguments)
+
+
+def _whole_above_0(text: str) -> int:
+    value = _above_0(text)
+    if value != int(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number")
+    return int(value)
 
 
 def _above_0(text: str) -> float:
@@ -226,25 +381,3 @@ def _above_0(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
     return value
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
-def _write(results: list[Result], options: argparse.Namespace) -> bool:
-    wanted: list[tuple[Path | None, Callable[[list[Result]], str]]] = [
-        (options.junit, to_junit),
-        (options.gradescope, to_gradescope),
-        (options.csv, to_csv),
-    ]
-    good = True
-    for path, text_of in wanted:
-        if path is None:
-            continue
-        try:
-            path.write_text(text_of(results), "utf8")
-        except OSError as error:
-            print(f"grade: {path} was not written: {error.strerror}", file=sys.stderr)
-            good = False
-    return good

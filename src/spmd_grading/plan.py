@@ -12,14 +12,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .submission import (
-    CannotGrade,
-    Cell,
-    Exercise,
-    bound,
-    exercises_of,
-    read_cells,
-)
+from .submission import CannotGrade, Cell, Exercise, exercises_of, read_cells
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +26,7 @@ class Step:
     names: tuple[str, ...] = ()  # an answer's, which no later restoring may touch
     title: str = ""  # of an instructor's extra check
     points: float = 0
+    is_extra: bool = False  # of an instructor's own file, which learners don't see
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +118,7 @@ def match_cells(
             continue
         end = next((i for i, j in match.items() if j == check), len(own))
         for i in reversed(range(end)):
-            if i not in match and bound(own[i].source) & exercise.names:
+            if i not in match and own[i].bound & exercise.names:
                 match[i] = stub
                 break
     return match
@@ -153,6 +147,12 @@ class _Merge:
         self.notes: list[str] = []
         self.missing: dict[str, str] = {}
         self.gone = self.changed = 0
+        for i, cell in enumerate(own):
+            if cell.unreadable:
+                self.notes.append(
+                    f"code cell {i + 1} of the submission was left out: "
+                    f"{cell.unreadable}"
+                )
 
     def plan(self, release: Path) -> Plan:
         by_cell: dict[str, Exercise] = {}
@@ -227,7 +227,7 @@ class _Merge:
     def _is_merged(self, exercise: Exercise) -> bool:
         """Whether the answer stands in the cell of the check, which runs then."""
         i = self.mine.get(self.given.index(exercise.check))
-        return i is not None and bool(bound(self.own[i].source) & exercise.names)
+        return i is not None and bool(self.own[i].bound & exercise.names)
 
     def _check(self, j: int, cell: Cell, exercise: Exercise) -> None:
         number = exercise.number

@@ -1,5 +1,6 @@
 """The process of one submission: it is started, given cells, watched, ended."""
 
+import collections
 import contextlib
 import dataclasses
 import json
@@ -18,13 +19,15 @@ import spmd_exercises
 import spmd_helpers
 
 from .plan import Step
-from .watch import HAS_PROC, MARK, Family
+from .shared_memory import SharedMemory
+from .watch import Family
 
 _OWN_FILES = (__file__, spmd_helpers.__file__, spmd_exercises.__file__)
 START_S = 60  # to import IPython and the package, on a loaded machine
 _GRACE_S = 3  # from the interrupt of a cell to the end of its process
 _TICK_S = 0.1
 _KEPT_BYTES = 4096  # the end of what a submission printed; the rest is read and dropped
+_MUCH_BYTES = 10**7  # of output, which is worth a word
 _ANSWER_BYTES = 2**20
 _PROCESSES = 100
 # All that a submission sees of the grader's environment: no keys, no tokens.
@@ -46,6 +49,7 @@ class Limits:
     timeout_s: float = 300
     memory_bytes: int = 4 * 2**30
     cell_share: float = 0.25  # of the time, for one cell
+    is_alone: bool = False  # new shared memory is its own: nothing runs beside it
 
     @property
     def cell_s(self) -> float:
@@ -66,10 +70,13 @@ class Process:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.peak_bytes, self.was_forged = 0, False
+        self.peak_bytes, self.was_forged, self.none_left = 0, False, False
+        self.printed_bytes = self.printed_before = 0
         self.printed, self.answered = bytearray(), bytearray()
+        self.lines: collections.deque[bytes] = collections.deque()
         self.fds: set[int] = set()
         self.next_tick = 0.0
+        self.shared_memory = SharedMemory()
 
     def __enter__(self) -> Self:
         self.stack = contextlib.ExitStack()
@@ -92,19 +99,20 @@ class Process:
         self.answers, answers = self._pipe()
         lifeline, _ = self._pipe()  # closes when the grader dies: the child's signal
         self.output, output = self._pipe()
-        mark, fds = secrets.token_hex(8), (commands, answers, lifeline)
-        program = _CHILD.format(path=_path())
+        fds = (commands, answers, lifeline)
+        program = _CHILD.format(path=search_path())
+        self.family = Family()
         self.child = subprocess.Popen(
             [sys.executable, "-P", "-c", program, ",".join(map(str, fds))],
             cwd=folder,
-            env=_environment(folder, mark),
+            env=environment(folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=fds,
             start_new_session=True,
         )
-        self.family = Family(self.child.pid, mark)
+        self.family.begins_with(self.child.pid)
         self.stack.callback(self._end)
         self._close({*fds, output})
         self.selector = self.stack.enter_context(selectors.DefaultSelector())
@@ -124,13 +132,13 @@ class Process:
         self.fds -= fds
 
     def _end(self) -> None:
-        self.family.end()
+        self.none_left = self.family.end()
         self.child.wait()
 
     def start(self, chapters: Sequence[str]) -> None:
         """Have the process ready, with the checks of these chapters loaded."""
         word = secrets.token_hex(16)
-        limit = 0 if HAS_PROC else self.limits.memory_bytes
+        limit = 0 if self.family.is_known else self.limits.memory_bytes
         order: Message = {"word": word, "address_space_bytes": limit}
         self._send(order | {"chapters": [*chapters]})
         try:
@@ -143,6 +151,7 @@ class Process:
         word = secrets.token_hex(16)
         order: Message = {"word": word, "kind": step.kind, "source": step.source}
         order.update(number=step.number, names=step.names, title=step.title)
+        self.printed_before = self.printed_bytes
         self._send(order)
         try:
             return self._answer(word, time.monotonic() + seconds, end), True
@@ -154,8 +163,15 @@ class Process:
         except TimeoutError:
             raise Ended(
                 f"took longer than its {seconds:g} s and did not react to an interrupt:"
-                " the process was ended"
+                f" the process was ended{self.output_in_words()}"
             ) from None
+
+    def output_in_words(self) -> str:
+        """That the last cell printed much, as a loop without an end does."""
+        printed = self.printed_bytes - self.printed_before
+        if printed < _MUCH_BYTES:
+            return ""
+        return f"; it had printed {printed / 1e6:.0f} MB by then: does its output end?"
 
     def _send(self, order: Message) -> None:
         data, last = json.dumps(order).encode() + b"\n", time.monotonic() + _GRACE_S
@@ -185,7 +201,7 @@ class Process:
             if now > end:
                 raise OutOfTime(
                     f"was running when the {self.limits.timeout_s:g} s of the whole "
-                    "submission were over"
+                    f"submission were over{self.output_in_words()}"
                 )
             if now > last:
                 raise TimeoutError
@@ -204,6 +220,7 @@ class Process:
                         continue
                     raise Ended("closed the grader's channel: the process was ended")
             elif key.fd == self.output:
+                self.printed_bytes += len(data)
                 self.printed[:] = (self.printed + data)[-_KEPT_BYTES:]
             else:
                 self.answered += data
@@ -212,10 +229,11 @@ class Process:
         return bool(ready)
 
     def _lines(self) -> Iterator[bytes]:
-        while b"\n" in self.answered:
-            line, _, rest = bytes(self.answered).partition(b"\n")
-            self.answered[:] = rest
-            yield line
+        *lines, rest = bytes(self.answered).split(b"\n")
+        self.answered[:] = rest
+        self.lines += lines
+        while self.lines:
+            yield self.lines.popleft()
 
     def _how_it_died(self) -> str:
         code = self.child.returncode
@@ -227,10 +245,12 @@ class Process:
         return f"ended the process with code {code}{last}"
 
     def _watch(self, now: float) -> None:
-        if now < self.next_tick or not HAS_PROC:
+        if now < self.next_tick or not self.family.is_known:
             return
         members = self.family.members()
         used = self.family.memory_bytes(members)
+        if self.limits.is_alone:
+            used = max(used, self.shared_memory.new_bytes())
         self.peak_bytes = max(self.peak_bytes, used)
         if used > self.limits.memory_bytes:
             raise Ended(
@@ -242,25 +262,25 @@ class Process:
         self.next_tick = time.monotonic() + _TICK_S
 
 
-def _path() -> list[str]:
-    """Where the child looks for modules: not here, where submissions may lie."""
+def search_path() -> list[str]:
+    """Where a child looks for modules: not here, where submissions may be."""
     here = os.getcwd()
-    keep = [p for p in sys.path if p and os.path.abspath(p) != here]
+    keep = [os.path.abspath(p) for p in sys.path if p and os.path.abspath(p) != here]
     needed = {os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in _OWN_FILES}
     return [here, *keep] if here in needed else keep
 
 
-def _environment(folder: str, mark: str) -> dict[str, str]:
-    environment = {k: v for k, v in os.environ.items() if k in _PASS}
-    environment.update(
-        {MARK: mark},
-        TMPDIR=folder,
-        IPYTHONDIR=folder,
-        JAX_PLATFORMS="cpu",  # the same verdict on every machine
-        TF_CPP_MIN_LOG_LEVEL="2",
-        MPLBACKEND="agg",
-        PIP_PYTHON=os.devnull,  # no `!pip install`: it would change what others run on
-        COLUMNS="80",
-        PYTHONWARNINGS="ignore",
-    )
-    return environment
+def environment(folder: str) -> dict[str, str]:
+    """The variables of a submission, with this folder for what is temporary."""
+    passed = {k: v for k, v in os.environ.items() if k in _PASS}
+    return passed | {
+        "TMPDIR": folder,
+        "IPYTHONDIR": folder,
+        "JAX_PLATFORMS": "cpu",  # the same verdict on every machine
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "MPLBACKEND": "agg",
+        "PIP_PYTHON": os.devnull,  # no `!pip install`: it would change others' Python
+        "COLUMNS": "80",
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONDONTWRITEBYTECODE": "1",  # what is written there was not written by us
+    }

@@ -1,13 +1,14 @@
 """The results of grading, as a table, as JUnit XML, as Gradescope's JSON and as CSV."""
 
 import csv
-import dataclasses
 import io
 import json
 import re
 import textwrap
 import xml.etree.ElementTree as ET
 from pathlib import Path
+
+from .result import Result, Row
 
 _WIDTH = 88
 _UNPRINTABLE = re.compile(
@@ -16,55 +17,22 @@ _UNPRINTABLE = re.compile(
 )
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
-ISOLATION = (
+_ISOLATED = (
     "This ran the submissions' code as you, on this machine. Isolated: time, memory, "
     "the size of the output, the environment's variables; each submission had its own"
-    " process group and temporary folder, and none of its processes was left. Not"
+    " process group and temporary folder, {processes}. Not"
     " isolated: your files, the network, and a determined cheater, whose code shares a"
     " process with the checks. Use a container or an account without rights for people"
     " you don't trust."
 )
+_NONE_LEFT = "and none of its processes was left"
+_NOT_CHECKED = "but whether one of its processes was left could not be checked for all"
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One exercise of one submission; `points` is None where it wasn't graded."""
-
-    exercise: str
-    points: float | None
-    of: float
-    verdict: str
-    message: str
-    seconds: float = 0
-    extra: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """One submission. `problem` says why it, or a part of it, wasn't graded."""
-
-    submission: str
-    rows: tuple[Row, ...] = ()
-    notes: tuple[str, ...] = ()
-    problem: str = ""
-    release: str = ""
-    seconds: float = 0
-    peak_bytes: int = 0
-
-    @property
-    def graded(self) -> bool:
-        """Whether every check has given points."""
-        return not self.problem and all(r.points is not None for r in self.rows)
-
-    @property
-    def points(self) -> float:
-        """The sum of the points given."""
-        return sum(row.points or 0 for row in self.rows)
-
-    @property
-    def of(self) -> float:
-        """The sum of the points that there are."""
-        return sum(row.of for row in self.rows)
+def isolation(results: list[Result]) -> str:
+    """What was kept apart while these were graded, and what was not."""
+    checked = all(result.none_left for result in results)
+    return _ISOLATED.format(processes=_NONE_LEFT if checked else _NOT_CHECKED)
 
 
 def clean(text: str) -> str:
@@ -82,13 +50,18 @@ def to_table(results: list[Result]) -> str:
         lines += ["NOT GRADED, or not wholly:"]
         lines += [f"  {clean(result.submission)}" for result in bad]
         lines += [""]
-    return "\n".join([*lines, textwrap.fill(ISOLATION, _WIDTH)])
+    return "\n".join([*lines, textwrap.fill(isolation(results), _WIDTH)])
 
 
 def _of_submission(result: Result) -> list[str]:
     name = clean(result.submission)
+    notes = [
+        line
+        for note in (*result.notes, *result.extra_notes)
+        for line in _indented(f"note: {note}")
+    ]
     if not result.rows:
-        return [f"{name}: NOT GRADED", *_indented(result.problem), ""]
+        return [f"{name}: NOT GRADED", *_indented(result.problem), *notes, ""]
     used = f"{result.seconds:.1f} s, {result.peak_bytes / 2**30:.2f} GiB"
     blank = "" if result.graded else ", NOT ALL GRADED"
     lines = [f"{name}: {result.points:g} of {result.of:g} points{blank} ({used})"]
@@ -100,9 +73,8 @@ def _of_submission(result: Result) -> list[str]:
         lines.append(f"  {clean(row.exercise):{width}}  {shown}  {row.verdict}")
         if row.verdict != "right":
             lines += _indented(row.message, " " * 6)
-    for note in ([result.problem] if result.problem else []) + list(result.notes):
-        lines += _indented(f"note: {note}")
-    return [*lines, ""]
+    lines += _indented(f"note: {result.problem}") if result.problem else []
+    return [*lines, *notes, ""]
 
 
 def _indented(text: str, indent: str = "  ") -> list[str]:
@@ -148,9 +120,8 @@ def to_junit(results: list[Result]) -> str:
                 message = clean(row.message)
                 element = ET.SubElement(case, kind, type=row.verdict, message=message)
                 element.text = message
-        remarks = "\n".join(
-            [*([result.problem] if result.problem else []), *result.notes]
-        )
+        problem = [result.problem] if result.problem else []
+        remarks = "\n".join([*problem, *result.notes, *result.extra_notes])
         if remarks:
             ET.SubElement(suite, "system-out").text = clean(remarks)
     ET.indent(root)
@@ -165,8 +136,8 @@ def to_gradescope(results: list[Result]) -> str:
         name = clean(Path(result.submission).name)
         for text in (result.problem, *result.notes):
             remarks += [f"{name}: {clean(text)}"] if text else []
+        before = f"{name}: " if many else ""
         for row in result.rows:
-            before = f"{name}: " if many else ""
             title = "" if row.extra else "Exercise "
             output = clean(row.message)
             if row.points is None:
@@ -184,6 +155,17 @@ def to_gradescope(results: list[Result]) -> str:
             else:
                 test["number"] = clean(row.exercise)
             tests.append(test)
+        if result.extra_notes:
+            tests.append(
+                {
+                    "name": f"{before}Notes on the extra checks",
+                    "score": 0,
+                    "max_score": 0,
+                    "output": clean("\n".join(result.extra_notes)),
+                    "output_format": "text",
+                    "visibility": "after_published",
+                }
+            )
         if not result.rows:
             remarks.append(f"{name}: NOT GRADED, the 0 is not a grade.")
     document = {
@@ -191,25 +173,41 @@ def to_gradescope(results: list[Result]) -> str:
         "execution_time": round(sum(result.seconds for result in results)),
         "output": "\n".join(remarks),  # the learner reads this
         "output_format": "text",
+        "stdout_visibility": "hidden",  # the table says what hidden checks found
         "tests": tests,
     }
     return json.dumps(document, indent=1) + "\n"
 
 
 def to_csv(results: list[Result]) -> str:
-    """A row for each exercise; a text that a spreadsheet would compute is quoted."""
+    """A row for each exercise, and for each file one with the total and the notes.
+
+    A text that a spreadsheet would compute is quoted.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["submission", "exercise", "points", "of", "verdict", "message"])
+    columns = ("submission", "exercise", "points", "of", "verdict", "message", "notes")
+    writer.writerow(columns)
     for result in results:
         name = _plain(result.submission)
         for row in result.rows:
             points = "" if row.points is None else f"{row.points:g}"
             shown = [_plain(row.exercise), points, f"{row.of:g}", row.verdict]
-            writer.writerow([name, *shown, _plain(row.message)])
-        if not result.rows:
-            writer.writerow([name, "", "", "", "not graded", _plain(result.problem)])
+            writer.writerow([name, *shown, _plain(row.message), ""])
+        notes = _plain("; ".join((*result.notes, *result.extra_notes)))
+        writer.writerow([name, "total", *_total(result), notes])
     return out.getvalue()
+
+
+def _total(result: Result) -> list[str]:
+    """Points, of how many, how much of it was graded, and why not all of it."""
+    if not result.rows:
+        return ["", "", "not graded", _plain(result.problem)]
+    lacking = [f"{r.exercise} {r.verdict}" for r in result.rows if r.points is None]
+    reasons = [*([result.problem] if result.problem else []), *lacking]
+    verdict = "graded" if result.graded else "graded in part"
+    shown = [f"{result.points:g}", f"{result.of:g}", verdict]
+    return [*shown, _plain("; ".join(reasons))]
 
 
 def _plain(text: str) -> str:

@@ -10,6 +10,7 @@ from .plan import Plan, Step
 from .process import Ended, Limits, Message, OutOfTime, Process
 
 _RESTARTS = 5  # of a submission whose cells end the process
+_LONGEST_WORDS = 4000  # that are kept of an answer
 _FAILS = "raise AssertionError({!r})"
 _NOT_JUDGED = "NOT JUDGED: what runs the checks was changed; a person has to look"
 _FORGED = "something was written to the grader's channel: it was ignored"
@@ -30,9 +31,15 @@ class Ran:
 
     verdicts: dict[str, Verdict] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    extra_notes: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0
     peak_bytes: int = 0
     problem: str = ""
+    none_left: bool = True  # whether no process is there, as far as it was checked
+
+    def notes_on(self, step: Step) -> list[str]:
+        """Where a note on this step belongs: learners see no note on extra checks."""
+        return self.extra_notes if step.is_extra else self.notes
 
 
 def run(plan: Plan, limits: Limits, extra: tuple[Step, ...] = ()) -> Ran:
@@ -88,6 +95,7 @@ class _Player:
                 self._play(process, skip)
         finally:
             self.ran.peak_bytes = max(self.ran.peak_bytes, process.peak_bytes)
+            self.ran.none_left &= process.none_left
             if process.was_forged and _FORGED not in self.ran.notes:
                 self.ran.notes.append(_FORGED)
 
@@ -106,7 +114,8 @@ class _Player:
             begin = time.monotonic()
             answer, in_time = process.ask(step, self.limits.cell_s, self.end)
             if not in_time:
-                self.blame(f"took longer than its {self.limits.cell_s:g} s")
+                more = process.output_in_words()
+                self.blame(f"took longer than its {self.limits.cell_s:g} s{more}")
             elif step.kind == "check":
                 self._judge(step, answer, time.monotonic() - begin)
             elif answer.get("error"):
@@ -130,15 +139,17 @@ class _Player:
             judged = (answer.get("verdict"), words in str(answer.get("words")))
             if judged != ("wrong", True):
                 self.ran.verdicts[step.number] = Verdict("not judged", _NOT_JUDGED)
-                self.ran.notes.append(f"{step.number}: a check that must fail did not")
+                note = f"{step.number}: a check that must fail did not"
+                self.ran.notes_on(step).append(note)
                 return False
         return True
 
     def _note_error(self, step: Step, error: str) -> None:
         if step.number:
             self.raised[step.number] = error
-        elif step.where.startswith("a cell of the extra"):
-            self.ran.problem = f"{step.where} failed: {error}"
+        elif step.is_extra:
+            self.ran.problem = f"{step.where} failed"
+            self.ran.extra_notes.append(f"{step.where} failed: {error}")
         elif step.kind == "given" and (
             not self.theirs or error.startswith("ModuleNotFoundError")
         ):
@@ -150,7 +161,7 @@ class _Player:
     def _judge(self, step: Step, answer: Message, seconds: float) -> None:
         if "verdict" not in answer:  # the answer itself raised it
             answer = {"verdict": "wrong", "words": answer["error"], "changed": []}
-        words = str(answer["words"])
+        words = str(answer["words"])[:_LONGEST_WORDS]
         raised = self.raised.get(step.number)
         if raised and answer["verdict"] != "right":
             words += f"\nIts answer cell had raised {raised}"
@@ -161,7 +172,7 @@ class _Player:
     def _note_changed(self, step: Step, answer: Message) -> None:
         if answer.get("changed"):
             names = ", ".join(f"`{name}`" for name in answer["changed"])
-            self.ran.notes.append(
+            self.ran.notes_on(step).append(
                 f"{step.number}: {names} had been given another meaning, the check "
                 "used the real one"
             )
@@ -174,7 +185,7 @@ class _Player:
         elif step.number and step.number not in self.ran.verdicts:
             self.ran.verdicts[step.number] = Verdict("stopped", f"{step.where} {why}")
         else:
-            self.ran.notes.append(f"{step.where} {why}; it was left out")
+            self.ran.notes_on(step).append(f"{step.where} {why}; it was left out")
 
 
 def _of_nothing(check: str) -> str:

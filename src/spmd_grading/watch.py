@@ -3,85 +3,79 @@
 import contextlib
 import os
 import signal
-import time
-from pathlib import Path
 
-MARK = "SPMD_GRADE_RUN"  # in the environment of all that a submission starts
-_PROC = Path("/proc")
-HAS_PROC = Path("/proc/self/statm").exists()
+from .reaper import (
+    HAS_PROC,
+    PROC,
+    become_subreaper,
+    children,
+    descendants,
+    end_children,
+    is_alive,
+    is_subreaper,
+)
 
 
 class Family:
-    """A process, its group, its descendants, and what they left behind.
+    """A process of a submission and everything that it has started.
 
-    Where /proc is missing (macOS), only the process group is known, and memory is not
-    watched: `grade` then asks the system for a limit instead.
+    While there is one, this process inherits the orphans below it, so that nothing
+    gets away. Where that can't be had (macOS), only the process group is known, and
+    memory is not watched: `process` then asks the system for a limit instead.
     """
 
-    def __init__(self, pid: int, mark: str) -> None:
-        self.pid = pid
-        self._mark = f"{MARK}={mark}".encode()
-        self._known: dict[int, tuple[str, bool]] = {}  # pid -> its start, is it ours
+    def __init__(self) -> None:
+        self._was_subreaper = is_subreaper()
+        self.is_known = HAS_PROC and become_subreaper()
+        self._others = children(os.getpid()) if self.is_known else set()
+        self._pid = 0
+        self._peak_bytes = 0
+
+    def begins_with(self, pid: int) -> None:
+        """The first process of the submission."""
+        self._pid = pid
 
     def members(self) -> list[int]:
         """Those alive now, a zombie not counted."""
-        if not HAS_PROC:
+        if not self.is_known:
             return []
-        alive: dict[int, tuple[str, bool]] = {}
-        ours: set[int] = set()
-        parents: dict[int, int] = {}
-        for entry in os.listdir(_PROC):
-            if not entry.isdigit():
-                continue
-            with contextlib.suppress(OSError, IndexError):
-                pid = int(entry)
-                stat = (_PROC / entry / "stat").read_text(errors="replace")
-                state, parent, group, session, *rest = stat.rpartition(")")[2].split()
-                if state in "ZX":
-                    continue
-                parents[pid] = int(parent)
-                start = rest[15]
-                known = self._known.get(pid)
-                if known is None or known[0] != start:
-                    known = (start, self._is_marked(pid))
-                if self.pid in (pid, int(group), int(session)):
-                    known = (start, True)
-                alive[pid] = known
-                if known[1]:
-                    ours.add(pid)
-        grown = True
-        while grown:
-            more = {p for p, parent in parents.items() if parent in ours} - ours
-            grown = bool(more)
-            ours |= more
-        self._known = {p: (start, p in ours) for p, (start, _) in alive.items()}
-        return sorted(ours)
-
-    def _is_marked(self, pid: int) -> bool:
-        try:
-            variables = (_PROC / str(pid) / "environ").read_bytes()
-        except OSError:
-            return False
-        return self._mark in variables.split(b"\0")
+        ours = descendants(children(os.getpid()) - self._others)
+        return sorted(pid for pid in ours if is_alive(pid))
 
     def memory_bytes(self, members: list[int]) -> int:
-        """Resident memory of all of them; what two share is counted twice."""
-        pages = 0
-        for pid in members:
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                pages += int((_PROC / str(pid) / "statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Memory of all of them; a page that several share counts once.
 
-    def end(self) -> None:
-        """Kill them until none is there: also what left the process group."""
-        last = time.monotonic() + 5
-        while True:
-            with contextlib.suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
-            members = self.members()
-            for pid in members:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            if not members or time.monotonic() > last:
-                return
-            time.sleep(0.01)
+        Only where the resident memory, which is quick to read, could make a new peak,
+        are shared pages looked for.
+        """
+        resident = sum(_resident_bytes(pid) for pid in members)
+        if resident > self._peak_bytes and len(members) > 1:
+            resident = sum(_own_share_bytes(pid) for pid in members)
+        self._peak_bytes = max(self._peak_bytes, resident)
+        return resident
+
+    def end(self) -> bool:
+        """Kill them until none is there; returns whether that is certain."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._pid, signal.SIGKILL)
+        if not self.is_known:
+            return False
+        none_left = end_children(self._others, awaited=self._pid)
+        become_subreaper(self._was_subreaper)
+        return none_left
+
+
+def _resident_bytes(pid: int) -> int:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        pages = int((PROC / str(pid) / "statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _own_share_bytes(pid: int) -> int:
+    """Its private pages, and its share of those that others have too (Linux: PSS)."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in (PROC / str(pid) / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return _resident_bytes(pid)

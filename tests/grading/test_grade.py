@@ -21,12 +21,13 @@ from pathlib import Path
 
 import pytest
 
-from spmd_grading import grade
+from spmd_grading import grade, single
 from spmd_grading.extra import read_extra_checks
 from spmd_grading.plan import make_plan
 from spmd_grading.process import Limits
-from spmd_grading.report import Result, Row, to_csv, to_gradescope, to_junit
+from spmd_grading.report import to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
+from spmd_grading.result import Result, Row
 from spmd_grading.submission import CannotGrade
 
 pytestmark = [
@@ -109,7 +110,7 @@ def graded(release, tmp_path):
         path = tmp_path / name
         book = book if "cells" in book else notebook(book)
         path.write_text(json.dumps(book), "utf8")
-        return grade.grade(path, grade.find_releases(release), limits, extra)
+        return single.grade(path, grade.find_releases(release), limits, extra)
 
     return grade_it
 
@@ -344,7 +345,7 @@ def test_the_chapter_is_found_by_its_exercises(release, tmp_path):
 def test_another_chapter_is_not_found(release, tmp_path):
     path = tmp_path / "work.ipynb"
     path.write_text(json.dumps(stripped(notebook(RIGHT, chapter=92))))
-    result = grade.grade(path, grade.find_releases(release), FAST)
+    result = single.grade(path, grade.find_releases(release), FAST)
     assert result.rows == ()
     assert not result.graded
     assert "NOT FOUND among the release notebooks" in result.problem
@@ -358,7 +359,8 @@ def test_another_chapter_is_not_found(release, tmp_path):
         (b"%PDF-1.7 \xff", "is not a notebook"),
         (b"[]", "is not a notebook"),
         (b"{}", "is not a notebook"),
-        (b'{"cells": [{"cell_type": "code"}]}', "is not a notebook"),
+        (b'{"cells": {"cell_type": "code"}}', "is not a notebook"),
+        (b'{"cells": [{"cell_type": "code"}]}', "NOT FOUND"),
         (b"[" * 200_000, "is not a notebook"),
         (b'{"nbformat": 3, "worksheets": []}', "a notebook of format 3"),
         (b'{"cells": [], "nbformat": 4}', "NOT FOUND"),
@@ -376,7 +378,7 @@ def test_what_is_no_notebook_is_said_and_costs_only_itself(
         bad.mkdir()
     elif data is not None:
         bad.write_bytes(data)
-    found = grade.grade(bad, grade.find_releases(release), FAST)
+    found = single.grade(bad, grade.find_releases(release), FAST)
     assert words in found.problem
     assert not found.graded
 
@@ -541,10 +543,10 @@ def test_no_process_is_left(graded, tmp_path):
 
 
 def test_without_proc_the_system_is_asked_for_a_limit(graded, monkeypatch):
-    for module in ("process", "watch"):
-        monkeypatch.setattr(f"spmd_grading.{module}.HAS_PROC", False)
+    monkeypatch.setattr("spmd_grading.watch.HAS_PROC", False)
     result = graded(answered(e2=HOG))
     assert verdicts(result) == ["right", "wrong", "right"]
+    assert not result.none_left
     assert "Its answer cell had raised MemoryError" in row(result, "90.2").message
 
 
@@ -963,8 +965,13 @@ def test_gradescope_reads_back():
 
 def test_csv_reads_back_and_computes_nothing():
     rows = list(csv.DictReader(io.StringIO(to_csv([NASTY, NOT_ONE]))))
-    assert [r["points"] for r in rows] == ["2", "0", "", "1", ""]
-    assert [r["verdict"] for r in rows][2:] == ["not found", "right", "not graded"]
+    assert [r["points"] for r in rows] == ["2", "0", "", "1", "3", ""]
+    verdicts = ["not found", "right", "graded in part", "not graded"]
+    assert [r["verdict"] for r in rows][2:] == verdicts
+    total, not_one = (r for r in rows if r["exercise"] == "total")
+    assert (total["of"], total["message"]) == ("7.5", "90.3 not found")
+    assert total["notes"] == "a <note> ?"
+    assert not_one["message"] == "no.pdf is not a notebook"
     assert rows[0]["submission"].startswith("'=cmd|")
     assert rows[1]["message"].startswith("'=1+1")
     assert rows[3]["exercise"] == "'-2+3 it adds"
@@ -988,7 +995,7 @@ def test_files_are_written(release, tmp_path, capsys):
     assert ET.parse(names["junit"]).getroot()[0].get("failures") == "1"
     assert json.loads(names["gradescope"].read_text())["score"] == 3
     rows = csv.DictReader(io.StringIO(names["csv"].read_text()))
-    assert [r["points"] for r in rows] == ["2", "0", "1"]
+    assert [r["points"] for r in rows] == ["2", "0", "1", "3"]
 
 
 @pytest.mark.parametrize(
@@ -1067,7 +1074,8 @@ def test_extra_checks_may_be_a_notebook(graded, tmp_path):
 def test_extra_checks_that_fail_by_themselves_grade_nobody(graded, tmp_path):
     text = EXTRA.replace("import math", "import no_such_module")
     result = graded(RIGHT, extra=extra_of(tmp_path, text))
-    assert "No module named 'no_such_module'" in result.problem
+    assert result.problem == "a cell of the extra checks failed"
+    assert "No module named 'no_such_module'" in result.extra_notes[0]
     assert not result.graded
 
 
@@ -1092,7 +1100,7 @@ def test_a_chapter_of_the_book_without_its_metadata(tmp_path):
     book = stripped(json.loads((ROOT / "solutions" / name).read_text("utf8")))
     path = tmp_path / "homework.ipynb"
     path.write_text(json.dumps(book), "utf8")
-    result = grade.grade(path, grade.find_releases(ROOT / "notebooks"), Limits())
+    result = single.grade(path, grade.find_releases(ROOT / "notebooks"), Limits())
     assert result.release.endswith(name)
     assert set(verdicts(result)) == {"right"}
     assert result.notes == ()
