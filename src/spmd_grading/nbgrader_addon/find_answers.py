@@ -94,7 +94,7 @@ class _Mended:
             i = mine.get(self.given.index(exercise.check))
             if stub in mine or i is None:
                 continue
-            if bound(self.own[i].source) & exercise.names:
+            if self.own[i].bound & exercise.names:
                 self.match[i] = stub
                 self.remarks.append(
                     f"exercise {exercise.number}: the answer stood in the cell of the "
