@@ -4,7 +4,6 @@ The release is a small one of its own, so that a grading takes a second; one cha
 of the book is graded too.
 """
 
-import contextlib
 import copy
 import csv
 import io
@@ -15,7 +14,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -29,113 +27,28 @@ from spmd_grading.report import to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
 from spmd_grading.result import Result, Row
 from spmd_grading.submission import CannotGrade
+from tests.grading.small_release import (
+    FAST,
+    PATIENT,
+    QUICK,
+    RIGHT,
+    ROOT,
+    STUBS,
+    WRONG,
+    answered,
+    at,
+    code,
+    is_alive,
+    notebook,
+    row,
+    until,
+    verdicts,
+)
 
 pytestmark = [
     pytest.mark.long("courses, made and graded as an instructor does"),
     pytest.mark.usefixtures("own_exercises"),
 ]
-
-ROOT = Path(__file__).parents[2]
-SETUP = "import spmd_helpers as spmd\nfrom spmd_exercises import check"
-GIVEN = """\
-import numpy as np
-
-def double(x):
-    return 2 * x
-
-limit = 10
-b = 0"""
-CHECKS = {  # their code is in tests/own_exercises/
-    1: (2, 'check("90.1", a, double, limit)'),
-    2: (3, 'check("90.2", triple)'),
-    3: (1, 'check("90.3", b)'),
-}
-STUBS = {1: "a = ...", 2: "def triple(x):\n    raise NotImplementedError", 3: "b = ..."}
-RIGHT = {1: "a = 4", 2: "def triple(x):\n    return x + x + x", 3: 'b = "done"'}
-WRONG = {1: "a = 40", 2: "def triple(x):\n    return 6", 3: "b = 1"}
-FAST = Limits(timeout_s=60, memory_bytes=2**30)
-QUICK = Limits(timeout_s=60, memory_bytes=2**29, cell_share=1 / 60)
-PATIENT = Limits(timeout_s=60, memory_bytes=2**29, cell_share=1 / 2)
-
-
-def code(source, cell_id, **metadata):
-    return {
-        "cell_type": "code",
-        "id": cell_id,
-        "metadata": metadata,
-        "source": source.splitlines(True),
-        "outputs": [],
-        "execution_count": None,
-    }
-
-
-def notebook(answers=STUBS, chapter=90):
-    """The release, or with `answers` a submission."""
-    text = {"cell_type": "markdown", "id": "t", "metadata": {}, "source": ["# 90. T"]}
-    cells = [text, code(SETUP, "setup", tags=["setup"]), code(GIVEN, "given")]
-    for n, (points, check) in CHECKS.items():
-        name = f"ch{chapter}-ex{n}"
-        graded = {"grade_id": name, "grade": False, "solution": True}
-        cells.append(code(answers[n], name, nbgrader=graded))
-        graded = {"grade_id": f"{name}-check", "grade": True, "points": points}
-        check = check.replace("90.", f"{chapter}.")
-        cells.append(code(check, f"{name}-check", nbgrader=graded))
-    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-
-
-def answered(**changed):
-    """Answers: right ones but for `e1=...`, `e2=...`, `e3=...`."""
-    return RIGHT | {int(name[1:]): text for name, text in changed.items()}
-
-
-def at(book, cell_id):
-    return next(i for i, c in enumerate(book["cells"]) if c["id"] == cell_id)
-
-
-@pytest.fixture
-def release(tmp_path):
-    folder = tmp_path / "release"
-    folder.mkdir()
-    for chapter in (90, 91):
-        text = json.dumps(notebook(chapter=chapter))
-        (folder / f"{chapter}_small.ipynb").write_text(text)
-    return folder
-
-
-@pytest.fixture
-def graded(release, tmp_path):
-    """Grade a notebook (or the notebook of some answers)."""
-
-    def grade_it(book, limits=FAST, extra=(), name="work.ipynb"):
-        path = tmp_path / name
-        book = book if "cells" in book else notebook(book)
-        path.write_text(json.dumps(book), "utf8")
-        return single.grade(path, grade.find_releases(release), limits, extra)
-
-    return grade_it
-
-
-def verdicts(result):
-    return [row.verdict for row in result.rows]
-
-
-def row(result, number):
-    return next(row for row in result.rows if row.exercise == number)
-
-
-def is_alive(pid):
-    with contextlib.suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
-def until(what, seconds=120):
-    end = time.monotonic() + seconds
-    while not what() and time.monotonic() < end:
-        time.sleep(0.05)
-    return what()
-
 
 # Right, wrong, blank.
 
