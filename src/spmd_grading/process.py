@@ -256,6 +256,7 @@ class Process:
             raise Ended(
                 f"used more than the {self.limits.memory_bytes / 2**30:g} GiB of "
                 "memory that a submission may: the process was ended"
+                f"{self.output_in_words()}"
             )
         if len(members) > _PROCESSES:
             raise Ended(f"started more than {_PROCESSES} processes: all were ended")
