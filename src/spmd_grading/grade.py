@@ -31,11 +31,10 @@ Used by instructors.
 import argparse
 import compileall
 import contextlib
-import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import spmd_exercises
@@ -53,7 +52,7 @@ from .result import Result
 from .submission import CannotGrade, exercises_of, read_cells
 
 _STATE = ".state.json"  # behind the name of the first file of results
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _EXTRA_HELP = (
     "your own hidden tests: a Python file of pieces `# %%%% [2 points] What it asks`, "
     "or a notebook whose code cells begin with that line; they run after the last "
@@ -89,8 +88,9 @@ def _stopped_by_signals() -> Iterator[Callable[[], bool]]:
     """
     came: list[int] = []
     before = {}
-    for one in _SIGNALS:
-        if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN:
+    for name in _SIGNALS:
+        one = getattr(signal, name)
+        if name != "SIGHUP" or signal.getsignal(one) != signal.SIG_IGN:
             before[one] = signal.signal(one, lambda number, _: came.append(number))
     try:
         yield lambda: bool(came)
@@ -111,22 +111,27 @@ class _Run:
         if options.extra_checks:
             self.extra = read_extra_checks(options.extra_checks)
             named.append(options.extra_checks)
-        wanted = {
-            options.csv: to_csv,
-            options.junit: to_junit,
-            options.gradescope: to_gradescope,
-        }
-        self.wanted = {path: to for path, to in wanted.items() if path is not None}
-        _require_places(options)
+        wanted: list[tuple[Path | None, Callable[[list[Result]], str]]] = [
+            (options.csv, to_csv),
+            (options.junit, to_junit),
+            (options.gradescope, to_gradescope),
+        ]
+        self.wanted = [(path, to) for path, to in wanted if path is not None]
+        _require_places([path for path, _ in self.wanted], named)
         self.guarded = Guarded(named, _packages(), startup_folders(sys.path))
-        first = next(iter(self.wanted), None)
         self.state = State(
-            first and first.with_name(first.name + _STATE),
+            self._state_path(),
             base_of(named[len(self.paths) :], self.guarded.sha256),
         )
         self.outputs = Outputs()
         self.results: dict[int, Result] = {}
         self.running: set[int] = set()
+
+    def _state_path(self) -> Path | None:
+        for path, _ in self.wanted:
+            if path.is_file() or not path.exists():  # no pipe, no terminal
+                return path.with_name(path.name + _STATE)
+        return None
 
     def run(self) -> int:
         limits = Limits(
@@ -156,7 +161,8 @@ class _Run:
         self.running.discard(index)
         self.results[index] = result
         path = self.paths[index]
-        self.state.keep(path, self.guarded.sha256(path), result)
+        if result.rows or result.none_left:  # not where no process could be started
+            self.state.keep(path, self.guarded.sha256(path), result)
 
     def _resume(self) -> list[int]:
         """What is still open; what was running when all was killed comes last."""
@@ -201,12 +207,12 @@ class _Run:
             for i, path in enumerate(self.paths)
         ]
 
-    def _write(self) -> None:
-        texts = {path: to(self._all()) for path, to in self.wanted.items()}
+    def _write(self, at_the_end: bool = False) -> None:
+        texts = {path: to(self._all()) for path, to in self.wanted}
         if self.state.path is not None:
             running = [self.paths[i] for i in sorted(self.running)]
             texts[self.state.path] = self.state.text(running)
-        self.outputs.write(texts)
+        self.outputs.write(texts, at_the_end)
 
     def _put_back(self) -> tuple[list[str], list[str]]:
         """What was changed meanwhile: files that grading rests on, results."""
@@ -225,10 +231,10 @@ class _Run:
                 "and a process that left its group may live on."
             )
         self.running.clear()
-        self._write()
+        self._write(at_the_end=True)
         for path, why in self.outputs.failed.items():
             _say(f"{path} was not written: {why}")
-        written = [str(path) for path in self.wanted if path not in self.outputs.failed]
+        written = [str(p) for p, _ in self.wanted if p not in self.outputs.failed]
         if len(done) < len(self.paths):
             open_now = [p for i, p in enumerate(self.paths) if i not in self.results]
             named = ", ".join(clean(str(path)) for path in open_now)
@@ -255,18 +261,22 @@ def _packages() -> list[Path]:
     """The folders of the packages that grade, compiled now rather than later."""
     folders = [Path(__file__).parent, Path(spmd_helpers.__file__).parent]
     folders += [Path(folder) for folder in spmd_exercises.__path__]
-    with contextlib.redirect_stdout(io.StringIO()):
-        for folder in folders:
-            compileall.compile_dir(folder, quiet=2)
+    sys.pycache_prefix = None  # a submission's process does not know it
+    for folder in folders:
+        compileall.compile_dir(folder, quiet=2)
     return folders
 
 
-def _require_places(options: argparse.Namespace) -> None:
+def _require_places(wanted: Iterable[Path], named: list[Path]) -> None:
     """Better now than after an hour of grading."""
-    for option in ("junit", "gradescope", "csv"):
-        path = getattr(options, option)
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise CannotGrade(f"--{option} {path}: name a file in a folder that exists")
+    taken = {os.path.realpath(path): path for path in named}
+    for path in wanted:
+        if path.is_dir() or not path.parent.is_dir():
+            raise CannotGrade(f"{path}: name a file in a folder that exists")
+        if taken.setdefault(os.path.realpath(path), path) is not path:
+            raise CannotGrade(
+                f"{path} is named twice: results need a file of their own"
+            )
 
 
 def find_releases(named: Path | None) -> list[Path]:

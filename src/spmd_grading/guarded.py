@@ -119,6 +119,7 @@ class Guarded:
                 _put_aside(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, file.data, file.mode & 0o7777)
+            os.utime(path, ns=(file.state[2], file.state[2]))  # which .pyc files name
         except OSError as error:
             file.state, file.sha256 = state, sha256
             return f"{what}, and could not be put back: {error.strerror}"

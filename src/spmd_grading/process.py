@@ -283,5 +283,4 @@ def environment(folder: str) -> dict[str, str]:
         "PIP_PYTHON": os.devnull,  # no `!pip install`: it would change others' Python
         "COLUMNS": "80",
         "PYTHONWARNINGS": "ignore",
-        "PYTHONDONTWRITEBYTECODE": "1",  # what is written there was not written by us
     }

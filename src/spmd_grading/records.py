@@ -19,9 +19,11 @@ class Outputs:
         self._written: dict[Path, bytes] = {}
         self.failed: dict[Path, str] = {}  # file -> why it was not written
 
-    def write(self, texts: Mapping[Path, str]) -> None:
-        """Write each text into its file."""
+    def write(self, texts: Mapping[Path, str], at_the_end: bool = False) -> None:
+        """Write each text into its file; into a pipe or a terminal only at the end."""
         for path, text in texts.items():
+            if path.exists() and not path.is_file() and not at_the_end:
+                continue
             data = text.encode("utf8")
             if self._written.get(path) == data and path not in self.failed:
                 continue

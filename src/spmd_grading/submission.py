@@ -20,10 +20,6 @@ _LARGEST_BYTES = 64 * 2**20
 READ_S = 60  # for one file
 _MOST_CELLS = 2_000
 _LONGEST_CODE = 2**20  # characters, of all code cells together
-LIMITS_IN_WORDS = (
-    f"a file of {_LARGEST_BYTES // 2**20} MiB, {_MOST_CELLS} code cells, "
-    f"{_LONGEST_CODE // 2**20} MiB of code"
-)
 
 
 class CannotGrade(ValueError):

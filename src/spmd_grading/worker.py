@@ -13,17 +13,19 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 from .plan import Step, make_plan
 from .process import Limits
-from .reaper import be_private, become_subreaper, end_children
+from .reaper import HAS_PROC, be_private, become_subreaper, end_children
 from .result import Result, as_data
 from .single import grade
 from .submission import READ_S, CannotGrade
 
 _READ_BYTES = 4 * 2**30
+_END_S = 10
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
 
 
@@ -92,8 +94,11 @@ def _end_with_the_parent(folder: str) -> NoReturn:
     """When the command line is gone, nothing goes on, and nothing is left."""
     while os.read(0, 1):
         pass
-    end_children(set())
-    shutil.rmtree(folder, ignore_errors=True)
+    last = time.monotonic() + _END_S
+    while os.path.lexists(folder) and time.monotonic() < last:
+        if HAS_PROC:  # again, because a submission's process is started again
+            end_children(set())
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 

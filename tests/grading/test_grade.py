@@ -916,6 +916,9 @@ def test_files_are_written(release, tmp_path, capsys):
     [
         (["--gradescope", "{tmp}/r.json"], "the results of one learner"),
         (["--csv", "{tmp}/none/x.csv"], "name a file in a folder that exists"),
+        (["--csv", "{tmp}/a.ipynb"], "a.ipynb is named twice: results need a file"),
+        (["--csv", "{tmp}/x", "--junit", "{tmp}/./x"], "x is named twice"),
+        (["--csv", "{tmp}/x", "--gradescope", "{tmp}/x"], "x is named twice"),
         (["--extra-checks", "{tmp}/none.py"], "can't be read"),
     ],
 )
