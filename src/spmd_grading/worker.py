@@ -38,9 +38,8 @@ def main() -> None:
     be_private()
     become_subreaper()
     order = json.loads(sys.stdin.buffer.readline())
-    threading.Thread(
-        target=_end_with_the_parent, args=(order["folder"],), daemon=True
-    ).start()
+    # No daemon: it ends this process, also after the answer.
+    threading.Thread(target=_end_with_the_parent, args=(order["folder"],)).start()
     worker = _Worker(answers, order)
     worker.say({"result": as_data(worker.answer())})
 
