@@ -123,7 +123,8 @@ class _Run:
             self._state_path(),
             base_of(named[len(self.paths) :], self.guarded.sha256),
         )
-        self.outputs = Outputs()
+        state = [self.state.path] if self.state.path else []
+        self.outputs = Outputs([*(path for path, _ in self.wanted), *state])
         self.results: dict[int, Result] = {}
         self.running: set[int] = set()
 

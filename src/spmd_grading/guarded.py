@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from .files import write_file
+from .files import read_file, write_file
 
 ASIDE = ".changed-while-grading"
 _KEPT_BYTES = 8 * 2**20  # of one file; larger ones can't be put back
@@ -117,7 +117,6 @@ class Guarded:
         try:
             if sha256 != file.sha256 and state is not None:
                 _put_aside(path)
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_file(path, file.data, file.mode & 0o7777)
             os.utime(path, ns=(file.state[2], file.state[2]))  # which .pyc files name
         except OSError as error:
@@ -137,11 +136,11 @@ def _state(path: Path) -> State | None:
 def _read(path: Path) -> tuple[bytes | None, str]:
     """(the bytes unless there are too many, their hash); (None, "") if not readable."""
     with contextlib.suppress(OSError):
+        data = read_file(path, _KEPT_BYTES)
+        if data is not None:
+            return data, hashlib.sha256(data).hexdigest()
         if path.is_file():
             with open(path, "rb") as file:
-                if os.fstat(file.fileno()).st_size <= _KEPT_BYTES:
-                    data = file.read()
-                    return data, hashlib.sha256(data).hexdigest()
                 return None, hashlib.file_digest(file, "sha256").hexdigest()
     return None, ""
 

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -76,7 +75,10 @@ class _Worker:
         self.result: Result | None = None
         self.notes: list[str] = []
         self.begin, self.started = time.time(), time.monotonic()
-        self.folder = tempfile.mkdtemp(prefix="grade-")
+        self.temporary = tempfile.TemporaryDirectory(
+            prefix="grade-", ignore_cleanup_errors=True
+        )
+        self.folder = self.temporary.name
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _WORKER.format(path=search_path())],
@@ -88,7 +90,7 @@ class _Worker:
                 start_new_session=True,  # Ctrl-C reaches the command line alone
             )
         except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.temporary.cleanup()
             raise
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -166,7 +168,7 @@ class _Worker:
         self.process.wait()
         self.answers.close()
         none_left = is_subreaper() and end_children(others)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.temporary.cleanup()
         return none_left
 
 

@@ -1,11 +1,13 @@
 """What is written while submissions are graded, and what a later call goes on from."""
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from .files import write_file
+from .files import read_file, write_file
 from .result import Result, as_data, from_data
 from .submission import CannotGrade
 
@@ -13,45 +15,47 @@ _VERSION = 1
 
 
 class Outputs:
-    """Files that hold the newest results at any time, and nothing else."""
+    """Files that hold the newest results at any time, and nothing else.
 
-    def __init__(self) -> None:
+    Args:
+        paths: the files; where one is a link or a pipe now, it stays one.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._targets = {path: Path(os.path.realpath(path)) for path in paths}
+        self._pipes = {p for p in paths if p.exists() and not p.is_file()}
         self._written: dict[Path, bytes] = {}
         self.failed: dict[Path, str] = {}  # file -> why it was not written
 
     def write(self, texts: Mapping[Path, str], at_the_end: bool = False) -> None:
         """Write each text into its file; into a pipe or a terminal only at the end."""
         for path, text in texts.items():
-            if path.exists() and not path.is_file() and not at_the_end:
-                continue
             data = text.encode("utf8")
-            if self._written.get(path) == data and path not in self.failed:
-                continue
-            self.failed.pop(path, None)
-            try:
-                write_file(path, data)
-            except OSError as error:
-                self.failed[path] = error.strerror or str(error)
-            else:
-                self._written[path] = data
+            if path in self._pipes:
+                if at_the_end:
+                    path.write_bytes(data)
+            elif self._written.get(path) != data or path in self.failed:
+                self._write(path, data)
+
+    def _write(self, path: Path, data: bytes) -> None:
+        self.failed.pop(path, None)
+        self._written[path] = data
+        try:
+            write_file(self._targets[path], data)
+        except OSError as error:
+            self.failed[path] = error.strerror or str(error)
 
     def put_back(self) -> list[str]:
         """Write again what somebody else has changed; returns what it was, in words."""
         said = []
-        for path, data in self._written.items():
-            if path.exists() and not path.is_file():
-                continue
-            try:
-                now: bytes | None = path.read_bytes()
-            except OSError:
-                now = None
-            if now == data:
+        for path, data in list(self._written.items()):
+            now = None
+            with contextlib.suppress(OSError):
+                now = read_file(self._targets[path], len(data))
+            if now == data or path in self.failed:
                 continue
             said.append(f"{path}, the results, was changed; they were written again")
-            try:
-                write_file(path, data)
-            except OSError as error:
-                self.failed[path] = error.strerror or str(error)
+            self._write(path, data)
         return said
 
 

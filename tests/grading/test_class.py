@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from spmd_grading import grade, single
+from spmd_grading.guarded import Guarded
 from spmd_grading.reaper import children
+from spmd_grading.records import Outputs
 from spmd_grading.report import to_gradescope
 from spmd_grading.report import to_table as table
 from tests.grading.small_release import (
@@ -173,6 +175,7 @@ def graded_class(tmp_path_factory):
         "sigstop": PARENT.format(19),
         "sigint": PARENT.format(2),
         "escapes": escape(wait, "1"),
+        "flees": escape(wait.replace("proof1", "proof3"), "3") + PARENT.format(9),
         "forks": FORKS,
         "starts": f"open({str(one.own / 'zzz.pth')!r}, 'w').write('import this')\n",
         "customizes": f"open({str(one.own / 'sitecustomize.py')!r}, 'w').write('')\n",
@@ -213,7 +216,7 @@ os.environ["NBGRADER_EXECUTION"] = os.environ["PYTHONPATH"] = "/nowhere"
     temporary.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(temporary))
-        one.pids = [folder / "proof1", folder / "proof2"]
+        one.pids = [folder / f"proof{n}" for n in (1, 2, 3)]
         return one.grade("--extra-checks", "secret.py", "--timeout-s", "120")
 
 
@@ -242,6 +245,7 @@ def test_every_file_that_was_given_has_its_row_and_is_named_as_it_runs(graded_cl
     [
         ("sigterm", "was ended by SIGTERM: its own code can do that"),
         ("sigkill", "was ended by SIGKILL: its own code can do that"),
+        ("flees", "was ended by SIGKILL: its own code can do that"),
         ("sigint", "was ended by SIGINT: its own code can do that"),
         ("sigstop", "was stopped by a signal: its own code can do that"),
         ("starts", "zzz.pth was new; it is now zzz.pth.changed-while-grading"),
@@ -460,6 +464,98 @@ while not __import__("os").path.exists({str(path)!r}):
         path.unlink(missing_ok=True)
         mine.unlink()
     assert new_class.total("a")["notes"] == ""
+
+
+# Files that are replaced by something else.
+
+
+def by_nothing(path, other):
+    path.unlink()
+
+
+def by_text(path, other):
+    path.write_text("other")
+
+
+def by_a_link(path, other):
+    path.unlink()
+    path.symlink_to(other)
+
+
+def by_a_pipe(path, other):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def without_its_folder(path, other):
+    shutil.rmtree(path.parent)
+
+
+REPLACED = [by_nothing, by_text, by_a_link, by_a_pipe, without_its_folder]
+
+
+@pytest.mark.parametrize("replace", REPLACED)
+def test_a_file_of_results_is_written_again(tmp_path, replace):
+    path, other = tmp_path / "folder" / "out.csv", tmp_path / "other"
+    path.parent.mkdir()
+    other.write_text("of others")
+    outputs = Outputs([path])
+    outputs.write({path: "a"})
+    assert outputs.put_back() == []
+    replace(path, other)
+    (said,) = outputs.put_back()
+    assert "the results, was changed" in said
+    assert (path.read_text(), other.read_text()) == ("a", "of others")
+    assert (outputs.put_back(), outputs.failed) == ([], {})
+
+
+@pytest.mark.parametrize("replace", REPLACED)
+def test_a_guarded_file_is_put_back(tmp_path, replace):
+    path, other = tmp_path / "folder" / "a.py", tmp_path / "other"
+    path.parent.mkdir()
+    path.write_text("a")
+    path.chmod(0o640)
+    before = path.stat()
+    other.write_text("of others")
+    guarded = Guarded([path], [], [])
+    os.utime(path)  # touched, and the same
+    assert guarded.put_back() == []
+    os.utime(path, ns=(before.st_mtime_ns, before.st_mtime_ns))
+    assert guarded.put_back() == []
+    replace(path, other)
+    (said,) = guarded.put_back()
+    assert said.startswith(f"{path} was ")
+    assert said.endswith("; it was put back")
+    after = path.stat()
+    assert (after.st_mode, after.st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert (path.read_text(), other.read_text()) == ("a", "of others")
+    assert guarded.put_back() == []
+
+
+def test_a_change_that_hides_its_time_and_size_is_seen(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("abc")
+    guarded = Guarded([path], [], [])
+    before = path.stat()
+    time.sleep(0.05)  # the clock of file systems is coarse
+    path.write_text("xyz")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert "was changed; it was put back" in guarded.put_back()[0]
+    path.chmod(0)
+    assert "was changed; it was put back" in guarded.put_back()[0]
+    assert path.read_text() == "abc"
+
+
+def test_results_may_go_into_a_pipe(release, tmp_path):
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps(notebook(RIGHT)))
+    command = [sys.executable, "-m", "spmd_grading", "--release", release, path]
+    done = subprocess.run(
+        [*map(str, command), "--csv", "/dev/stdout"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("submission,exercise,points") == 1
+    assert not Path("/dev/stdout.state.json").exists()
 
 
 # What is left and what is used, of one submission.
