@@ -4,9 +4,9 @@ It runs students' code. Each submission is graded by a process of its own, which
 its code in another, with a limit of time, of memory and of output, in its own process
 group and temporary folder, with few of your environment's variables. One that hangs,
 dies, exhausts memory, prints a gigabyte, or stops or kills its parent costs only
-itself. On Linux all processes that it started are ended, and shared memory that it left
-is removed; elsewhere only its process group is ended. A file of over 64 MiB, 2,000 code
-cells or 1 MiB of code is not read.
+itself. On Linux all processes that it started are ended, and new shared memory that no
+process uses is removed; elsewhere only its process group is ended. A file of over
+64 MiB, 2,000 code cells or 1 MiB of code is not read.
 
 The results are written after each submission. When you stop it (Ctrl-C, SIGTERM), it
 keeps them and names what is open; --resume goes on.
@@ -29,29 +29,16 @@ Used by instructors.
 """
 
 import argparse
-import compileall
 import contextlib
 import os
 import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import spmd_exercises
-import spmd_helpers
-
-from .extra import read_extra_checks
-from .guarded import Guarded, startup_folders
-from .plan import Step
-from .pool import Order, Pool
+from .call import STATE, Call, say
 from .process import Limits
-from .reaper import HAS_PROC
-from .records import Outputs, State, base_of
-from .report import clean, to_csv, to_gradescope, to_junit, to_table
-from .result import Result
-from .submission import CannotGrade, exercises_of, read_cells
+from .submission import CannotGrade
 
-_STATE = ".state.json"  # behind the name of the first file of results
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 _EXTRA_HELP = (
     "your own hidden tests: a Python file of pieces `# %%%% [2 points] What it asks`, "
@@ -73,9 +60,9 @@ def main(arguments: list[str] | None = None) -> int:
         if not hasattr(os, "killpg"):
             raise CannotGrade("grading needs Linux or macOS (on Windows: use WSL)")
         with _stopped_by_signals() as stop:
-            return _Run(options, stop).run()
+            return Call(options, stop).run()
     except CannotGrade as error:
-        print(f"grade: {error}", file=sys.stderr)
+        say(str(error))
         return 2
 
 
@@ -97,223 +84,6 @@ def _stopped_by_signals() -> Iterator[Callable[[], bool]]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-
-
-class _Run:
-    """One call of the command line: what is graded, written and said."""
-
-    def __init__(self, options: argparse.Namespace, stop: Callable[[], bool]) -> None:
-        self.options, self.stop = options, stop
-        self.paths: list[Path] = options.submission
-        self.releases = find_releases(options.release)
-        self.extra: tuple[Step, ...] = ()
-        named = [*self.paths, *self.releases]
-        if options.extra_checks:
-            self.extra = read_extra_checks(options.extra_checks)
-            named.append(options.extra_checks)
-        wanted: list[tuple[Path | None, Callable[[list[Result]], str]]] = [
-            (options.csv, to_csv),
-            (options.junit, to_junit),
-            (options.gradescope, to_gradescope),
-        ]
-        self.wanted = [(path, to) for path, to in wanted if path is not None]
-        _require_places([path for path, _ in self.wanted], named)
-        self.guarded = Guarded(named, _packages(), startup_folders(sys.path))
-        self.state = State(
-            self._state_path(),
-            base_of(named[len(self.paths) :], self.guarded.sha256),
-        )
-        state = [self.state.path] if self.state.path else []
-        self.outputs = Outputs([*(path for path, _ in self.wanted), *state])
-        self.results: dict[int, Result] = {}
-        self.running: set[int] = set()
-
-    def _state_path(self) -> Path | None:
-        for path, _ in self.wanted:
-            if path.is_file() or not path.exists():  # no pipe, no terminal
-                return path.with_name(path.name + _STATE)
-        return None
-
-    def run(self) -> int:
-        limits = Limits(
-            self.options.timeout_s,
-            int(self.options.memory_gib * 2**30),
-            is_alone=self.options.jobs == 1,
-        )
-        if self.options.gradescope:
-            self._require_one_learner(limits)
-        order = self._resume() if self.options.resume else [*range(len(self.paths))]
-        grading = Order(tuple(self.releases), limits, self.extra)
-        pool = Pool(self.paths, grading, self.options.jobs, self._put_back, self.stop)
-        for event in pool.events(order):
-            name = clean(str(self.paths[event.index]))
-            said = f"{event.index + 1} of {len(self.paths)}"
-            if event.result is None:
-                self.running.add(event.index)
-                _say(f"{said} started: {name}")
-            else:
-                self._keep(event.index, event.result)
-                _say(f"{said} done: {name}: {_in_short(event.result)}")
-            self._write()
-        self._put_back()
-        return self._end()
-
-    def _keep(self, index: int, result: Result) -> None:
-        self.running.discard(index)
-        self.results[index] = result
-        path = self.paths[index]
-        if result.rows or result.none_left:  # not where no process could be started
-            self.state.keep(path, self.guarded.sha256(path), result)
-
-    def _resume(self) -> list[int]:
-        """What is still open; what was running when all was killed comes last."""
-        if self.state.path is None:
-            raise CannotGrade(
-                "--resume goes on with the results of an earlier call: name the same "
-                "--csv, --junit or --gradescope FILE"
-            )
-        if not self.state.read():
-            _say("--resume: the release or the extra checks have changed: all again")
-        for index, path in enumerate(self.paths):
-            result = self.state.result(path, self.guarded.sha256(path))
-            if result is not None:
-                self.results[index] = result
-        _say(f"--resume: {len(self.results)} of {len(self.paths)} are graded already")
-        order = [i for i in range(len(self.paths)) if i not in self.results]
-        return sorted(order, key=lambda i: self.state.was_running(self.paths[i]))
-
-    def _require_one_learner(self, limits: Limits) -> None:
-        if len(self.paths) == 1:
-            return
-        answers: dict[str, Path] = {}
-        order = Order(tuple(self.releases), limits, do="find the release")
-        pool = Pool(self.paths, order, self.options.jobs, should_stop=self.stop)
-        for event in pool.events(range(len(self.paths))):
-            if event.result is None or not event.result.release:
-                continue  # what can't be read will be said
-            path, release = self.paths[event.index], event.result.release
-            if release in answers:
-                raise CannotGrade(
-                    f"--gradescope writes the results of one learner, and both "
-                    f"{answers[release]} and {path} are answers to "
-                    f"{Path(release).name}: grade them one by one, or write --csv"
-                )
-            answers[release] = path
-
-    def _all(self) -> list[Result]:
-        """A result for each file that was given, graded or not yet."""
-        return [
-            self.results.get(i)
-            or Result(str(path), problem="not graded yet: --resume goes on")
-            for i, path in enumerate(self.paths)
-        ]
-
-    def _write(self, at_the_end: bool = False) -> None:
-        texts = {path: to(self._all()) for path, to in self.wanted}
-        if self.state.path is not None:
-            running = [self.paths[i] for i in sorted(self.running)]
-            texts[self.state.path] = self.state.text(running)
-        self.outputs.write(texts, at_the_end)
-
-    def _put_back(self) -> tuple[list[str], list[str]]:
-        """What was changed meanwhile: files that grading rests on, results."""
-        changed = self.guarded.put_back()
-        results = self.outputs.put_back()
-        for what in (*changed, *results):
-            _say(f"CHANGED: {what}")
-        return changed, results
-
-    def _end(self) -> int:
-        done = [self.results[i] for i in sorted(self.results)]
-        print(to_table(done), flush=True)
-        if not HAS_PROC:
-            print(
-                "This system has no /proc: memory is limited by setrlimit, if at all, "
-                "and a process that left its group may live on."
-            )
-        self.running.clear()
-        self._write(at_the_end=True)
-        for path, why in self.outputs.failed.items():
-            _say(f"{path} was not written: {why}")
-        written = [str(p) for p, _ in self.wanted if p not in self.outputs.failed]
-        if len(done) < len(self.paths):
-            open_now = [p for i, p in enumerate(self.paths) if i not in self.results]
-            named = ", ".join(clean(str(path)) for path in open_now)
-            _say(f"interrupted: {len(done)} of {len(self.paths)} are graded")
-            _say(f"written: {', '.join(written) or 'no file, none was named'}")
-            _say(f"open: {named}")
-            return 130
-        all_graded = all(result.graded for result in done)
-        return 0 if all_graded and not self.outputs.failed else 2
-
-
-def _say(text: str) -> None:
-    print(f"grade: {text}", file=sys.stderr, flush=True)
-
-
-def _in_short(result: Result) -> str:
-    if not result.rows:
-        return "NOT GRADED"
-    blank = "" if result.graded else ", not all graded"
-    return f"{result.points:g} of {result.of:g} points{blank}, {result.seconds:.0f} s"
-
-
-def _packages() -> list[Path]:
-    """The folders of the packages that grade, compiled now rather than later."""
-    folders = [Path(__file__).parent, Path(spmd_helpers.__file__).parent]
-    folders += [Path(folder) for folder in spmd_exercises.__path__]
-    sys.pycache_prefix = None  # a submission's process does not know it
-    for folder in folders:
-        compileall.compile_dir(folder, quiet=2)
-    return folders
-
-
-def _require_places(wanted: Iterable[Path], named: list[Path]) -> None:
-    """Better now than after an hour of grading."""
-    taken = {os.path.realpath(path): path for path in named}
-    for path in wanted:
-        if path.is_dir() or not path.parent.is_dir():
-            raise CannotGrade(f"{path}: name a file in a folder that exists")
-        if taken.setdefault(os.path.realpath(path), path) is not path:
-            raise CannotGrade(
-                f"{path} is named twice: results need a file of their own"
-            )
-
-
-def find_releases(named: Path | None) -> list[Path]:
-    """The release notebooks: those named, else those of a folder `notebooks/`.
-
-    The folder is here or above, or beside the package in a clone.
-
-    Raises:
-        CannotGrade: when there is none.
-    """
-    here = Path.cwd()
-    folders = [folder / "notebooks" for folder in (here, *here.parents)]
-    folders.append(Path(__file__).resolve().parents[2] / "notebooks")
-    places = [named] if named else folders
-    for place in places:
-        if place.is_file():
-            if not exercises_of(read_cells(place), place):
-                raise CannotGrade(f"--release {place}: a notebook without checks")
-            return [place]
-        releases = [p for p in sorted(place.rglob("*.ipynb")) if _has_checks(p)]
-        if releases:
-            return releases
-    raise CannotGrade(
-        f"no release notebooks in {named or 'notebooks/, here or above'}: name the "
-        "file or the folder that you gave out, like --release course/release/ps1 (the "
-        "book's own are in the folder notebooks/ of its repository)"
-    )
-
-
-def _has_checks(path: Path) -> bool:
-    if ".ipynb_checkpoints" in path.parts:
-        return False
-    try:
-        return bool(exercises_of(read_cells(path), path))
-    except CannotGrade:
-        return False
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -363,7 +133,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="go on with an earlier call that named the same FILE: what it has graded "
         "is not graded again, unless the file, the release or the extra checks have "
-        f"changed; the state is in FILE{_STATE}, of the first of csv, junit, "
+        f"changed; the state is in FILE{STATE}, of the first of csv, junit, "
         "gradescope",
     )
     add(

@@ -71,7 +71,7 @@ class Process:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.peak_bytes, self.was_forged, self.none_left = 0, False, False
-        self.printed_bytes = self.printed_before = 0
+        self.printed_bytes = self.printed_before = self.escaped = 0
         self.printed, self.answered = bytearray(), bytearray()
         self.lines: collections.deque[bytes] = collections.deque()
         self.fds: set[int] = set()
@@ -132,6 +132,7 @@ class Process:
         self.fds -= fds
 
     def _end(self) -> None:
+        self.escaped = self.family.escaped()
         self.none_left = self.family.end()
         self.child.wait()
 

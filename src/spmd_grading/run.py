@@ -96,6 +96,11 @@ class _Player:
         finally:
             self.ran.peak_bytes = max(self.ran.peak_bytes, process.peak_bytes)
             self.ran.none_left &= process.none_left
+            if process.escaped:
+                self.ran.notes.append(
+                    f"it had left {process.escaped} running in process groups of "
+                    "their own: they were ended"
+                )
             if process.was_forged and _FORGED not in self.ran.notes:
                 self.ran.notes.append(_FORGED)
 

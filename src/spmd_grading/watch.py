@@ -54,6 +54,14 @@ class Family:
         self._peak_bytes = max(self._peak_bytes, resident)
         return resident
 
+    def escaped(self) -> int:
+        """How many of them have left the process group that they began in."""
+        count = 0
+        for pid in self.members():
+            with contextlib.suppress(OSError):
+                count += os.getpgid(pid) != self._pid
+        return count
+
     def end(self) -> bool:
         """Kill them until none is there; returns whether that is certain."""
         with contextlib.suppress(OSError):

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from spmd_grading import grade, single
+from spmd_grading import single
+from spmd_grading.releases import find_releases
 from tests.grading.small_release import FAST, notebook
 
 
@@ -26,6 +27,6 @@ def graded(release, tmp_path):
         path = tmp_path / name
         book = book if "cells" in book else notebook(book)
         path.write_text(json.dumps(book), "utf8")
-        return single.grade(path, grade.find_releases(release), limits, extra)
+        return single.grade(path, find_releases(release), limits, extra)
 
     return grade_it

@@ -23,6 +23,7 @@ from spmd_grading import grade, single
 from spmd_grading.extra import read_extra_checks
 from spmd_grading.plan import make_plan
 from spmd_grading.process import Limits
+from spmd_grading.releases import find_releases
 from spmd_grading.report import to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
 from spmd_grading.result import Result, Row
@@ -250,7 +251,7 @@ def test_the_chapter_is_found_by_its_exercises(release, tmp_path):
     for change in (stripped, as_colab_saves_it, copy.deepcopy):
         path = tmp_path / "90_small.ipynb"  # a name that misleads
         path.write_text(json.dumps(change(notebook(RIGHT, chapter=91))))
-        plan = make_plan(path, grade.find_releases(release))
+        plan = make_plan(path, find_releases(release))
         assert plan.release.name == "91_small.ipynb"
         assert plan.missing == {}
 
@@ -258,7 +259,7 @@ def test_the_chapter_is_found_by_its_exercises(release, tmp_path):
 def test_another_chapter_is_not_found(release, tmp_path):
     path = tmp_path / "work.ipynb"
     path.write_text(json.dumps(stripped(notebook(RIGHT, chapter=92))))
-    result = single.grade(path, grade.find_releases(release), FAST)
+    result = single.grade(path, find_releases(release), FAST)
     assert result.rows == ()
     assert not result.graded
     assert "NOT FOUND among the release notebooks" in result.problem
@@ -291,7 +292,7 @@ def test_what_is_no_notebook_is_said_and_costs_only_itself(
         bad.mkdir()
     elif data is not None:
         bad.write_bytes(data)
-    found = single.grade(bad, grade.find_releases(release), FAST)
+    found = single.grade(bad, find_releases(release), FAST)
     assert words in found.problem
     assert not found.graded
 
@@ -325,7 +326,7 @@ def test_the_release_is_found_here_or_above(tmp_path, monkeypatch, release):
         copied.write_text(json.dumps(notebook(chapter=95)))
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
-    names = [path.name for path in grade.find_releases(None)]
+    names = [path.name for path in find_releases(None)]
     assert names == ["90_small.ipynb", "91_small.ipynb", "95_small.ipynb"]
 
 
@@ -1016,7 +1017,7 @@ def test_a_chapter_of_the_book_without_its_metadata(tmp_path):
     book = stripped(json.loads((ROOT / "solutions" / name).read_text("utf8")))
     path = tmp_path / "homework.ipynb"
     path.write_text(json.dumps(book), "utf8")
-    result = single.grade(path, grade.find_releases(ROOT / "notebooks"), Limits())
+    result = single.grade(path, find_releases(ROOT / "notebooks"), Limits())
     assert result.release.endswith(name)
     assert set(verdicts(result)) == {"right"}
     assert result.notes == ()
@@ -1024,7 +1025,7 @@ def test_a_chapter_of_the_book_without_its_metadata(tmp_path):
 
 def test_every_chapter_can_be_matched(tmp_path):
     """Solved or open, with metadata or without: each exercise is found."""
-    releases = grade.find_releases(ROOT / "notebooks")
+    releases = find_releases(ROOT / "notebooks")
     assert len(releases) >= 15
     path = tmp_path / "homework.ipynb"
     for release in releases:

@@ -9,6 +9,7 @@ import pytest
 
 from spmd_grading import grade
 from spmd_grading.plan import make_plan
+from spmd_grading.releases import find_releases
 from spmd_grading.submission import CannotGrade, read_cells
 from tests.grading.small_release import RIGHT, at, code, notebook, row, verdicts
 
@@ -93,7 +94,7 @@ def test_a_number_of_a_chapter_that_there_can_not_be_is_no_number(release, tmp_p
     numbers = f'check("{"9" * 5000}.1", a)\ncheck("\u0669.\u0661", a)'
     book = {"nbformat": 4, "cells": [code(numbers, "c")]}
     with pytest.raises(CannotGrade, match="NOT FOUND"):
-        make_plan(put(tmp_path, book), grade.find_releases(release))
+        make_plan(put(tmp_path, book), find_releases(release))
 
 
 # Metadata of another form than nbformat's costs its cell only.
