@@ -735,7 +735,8 @@ def test_no_trick_scores(graded, name):
 
 
 def test_a_process_that_answers_right_to_all_is_not_graded(graded):
-    result = graded({1: "a = 40" + TRICKS["the pipe"], 2: WRONG[2], 3: WRONG[3]})
+    answers = {1: "a = 40" + TRICKS["the class's"], 2: WRONG[2], 3: WRONG[3]}
+    result = graded(answers)
     assert "not judged" in verdicts(result)
     assert not result.graded
     assert "a check that must fail did not" in "\n".join(result.notes)
