@@ -1,6 +1,7 @@
 """What checks share: devices, meshes, placements, seeded data, and kinds of answers."""
 
 import contextlib
+import decimal
 import functools
 import inspect
 import math
@@ -69,7 +70,9 @@ def number(answer: object, name: str = "") -> float:
     plain = getattr(answer, "item", None)
     if plain is not None and getattr(answer, "shape", None) == ():
         answer = plain()
-    if isinstance(answer, bool) or not isinstance(answer, numbers.Real):
+    if isinstance(answer, bool) or not isinstance(
+        answer, numbers.Real | decimal.Decimal
+    ):
         called = f"{name}: " if name else ""
         raise CheckFailed(f"{called}{short(answer)} is not a number")
     return float(answer)

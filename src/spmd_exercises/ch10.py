@@ -247,12 +247,25 @@ def _require_placed_state(
     wanted = optimizer.init(host)
     with next_thought("Does the state start as optimizer.init makes it?"):
         spmd.assert_close(state, wanted)
+    _require_dtypes(state, wanted)
     like = {leaf.shape: cuts[key] for key, leaf in host.items()}
     by_leaf = jax.tree.map(lambda leaf: like.get(leaf.shape, P()), wanted)
     with next_thought(
         "Which parameter does each array belong to? What belongs to none is replicated."
     ):
         spmd.assert_sharding(state, by_leaf, mesh)
+
+
+def _require_dtypes(state: Any, wanted: Any) -> None:
+    pairs = zip(
+        jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(wanted), strict=True
+    )
+    for (path, leaf), own in pairs:
+        if leaf.dtype != own.dtype:
+            raise CheckFailed(
+                f"{jax.tree_util.keystr(path)} is {leaf.dtype}, but the optimizer makes"
+                f" it {own.dtype}. What may change besides the shardings?"
+            )
 
 
 def _require_lean(report: XRay, size: int) -> None:

@@ -155,7 +155,7 @@ def _require_one_sum(
     out: int,
 ) -> None:
     x, w1, b1 = normal(seed, rows, thin), normal(7, thin, wide), normal(8, wide)
-    w2, b2 = normal(9, wide, out), normal(seed + 20, out) + 3
+    w2, b2 = normal(9, wide, out), 3 * normal(seed + 20, out)
     specs = P("data"), P(None, "model"), P("model"), P("model", None), P()
     mapped = jax.jit(
         jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P("data"))
@@ -257,6 +257,7 @@ def _many_names(model: int) -> tuple[Tree, list[tuple[str, P]], Tree]:
             "kv": (8, 48, 6),
             "norm": (8, 48),
         },
+        "bias": (24, 16),
         "players": {"w": (96, 48, 8)},
         "up": (96, 36),
         "none": (7, 8),
@@ -268,6 +269,7 @@ def _many_names(model: int) -> tuple[Tree, list[tuple[str, P]], Tree]:
         ("up/1", P("model")),
         ("up", P("data", None)),
         ("none|q", P("model")),
+        ("Bias|^/|^bias", P()),  # no name has these
     ]
     two = model == 2  # 258 and 6 are even, and no multiples of 4
     specs = {
@@ -281,6 +283,7 @@ def _many_names(model: int) -> tuple[Tree, list[tuple[str, P]], Tree]:
             "kv": P(None, "data", "model") if two else P(None, "data"),
             "norm": P(),
         },
+        "bias": P("model", "data"),
         "players": {"w": P("model", "data")},
         "up": P("data"),
         "none": P(),
@@ -292,12 +295,14 @@ def _lists_of_layers() -> tuple[Tree, list[tuple[str, P]], Tree]:
     """The same with other names, where all sizes divide on each mesh."""
     shapes = {
         "decoder": {"layers": [{"w": (6, 48, 96), "b": (6, 96)}, {"w": (6, 96, 40)}]},
+        "layers": {"k": (6, 16, 32)},
         "layers_norm": (64, 32),
         "head": (40, 264),
     }
     rules = [
         ("layers/0/w", P(None, "model")),
         ("b$", P("model")),
+        ("^layers/k$", P("data")),
         ("head", P("data", "model")),
     ]
     specs = {
@@ -307,6 +312,7 @@ def _lists_of_layers() -> tuple[Tree, list[tuple[str, P]], Tree]:
                 {"w": P(None, "model", "data")},
             ]
         },
+        "layers": {"k": P(None, "data")},
         "layers_norm": P("model", "data"),
         "head": P("data", "model"),
     }

@@ -140,9 +140,13 @@ def check_12_5(block_softmax: Callable[..., Any]) -> None:
 
     program = jax.jit(graded)
     for size in [(6, 24), (5, 40)]:
-        for seed, (scale, shift) in enumerate([(1, 0), (3, 1500), (2000, 0)]):
+        apart = np.float32(3000) * (np.arange(size[0])[:, None] - 2)
+        for seed, (scale, shift) in enumerate(
+            [(1, 0), (3, 1500), (2000, 0), (3, -1500), (3, apart)]
+        ):
             x, pull = scale * normal(seed, *size) + shift, normal(seed + 9, *size)
-            x[:, 0], x[:, -1] = np.max(x) + 0.3, np.max(x) - 0.2  # two devices
+            top = np.max(x, axis=1)
+            x[:, 0], x[:, -1] = top + 0.3, top - 0.2  # two devices
             gradient, got = program(x, pull)
             softmax, slope = _softmax(x.astype(np.float64), pull)
             with next_thought(
@@ -243,6 +247,12 @@ def _require_same_scores(to_pairs: Callable[..., Any], heads: int, width: int) -
         spmd.assert_close(
             {"scores": scores(_turned_pairs, new)}, {"scores": wanted}, rtol=1e-4
         )
+    for w, old in zip(new, weights, strict=True):
+        if sorted(np.asarray(w).T.tolist()) != sorted(old.T.tolist()):
+            raise CheckFailed(
+                "the scores are right, and the columns that to_pairs returns are not"
+                " those of the weight. Is anything but their order to change?"
+            )
 
 
 def _softmax(x: Any, pull: Any) -> tuple[Any, Any]:

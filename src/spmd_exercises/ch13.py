@@ -40,26 +40,32 @@ _EPOCHS = (0, 1, 2, 3, 12_600)  # 12,600 can be divided by 2 to 10, by 12, by 10
 
 def check_13_1(epoch_batch: Callable[..., Any]) -> None:
     """Batches that go through all windows, in another order in each epoch."""
-    for total, size, rows, mesh in [
-        (1000, 9, 8, make_mesh(data=4, model=2)),
-        (515, 5, 16, make_mesh(data=2, model=4)),
+    for total, size, rows, dtype, mesh in [
+        (1000, 9, 8, np.int32, make_mesh(data=4, model=2)),
+        (515, 5, 16, np.uint16, make_mesh(data=2, model=4)),
     ]:
-        tokens = np.arange(total, dtype=np.int32) + 7
+        tokens = np.arange(7, total + 7, dtype=dtype)
         give = functools.partial(epoch_batch, tokens, size, rows)
         with next_thought(f"({total} tokens, size {size}, rows {rows})"):
-            _require_epochs(give, total, size, rows, mesh)
+            _require_epochs(give, tokens, size, rows, mesh)
             if not np.array_equal(tokens, np.arange(total) + 7):
                 raise CheckFailed("epoch_batch changes tokens, which are the caller's")
 
 
 def _require_epochs(
-    give: Callable[[int, Mesh], Any], total: int, size: int, rows: int, mesh: Mesh
+    give: Callable[[int, Mesh], Any],
+    tokens: np.ndarray[Any, Any],
+    size: int,
+    rows: int,
+    mesh: Mesh,
 ) -> None:
-    steps = total // size // rows
+    steps = len(tokens) // size // rows
     for step in (0, steps + 1):
-        _require_batch(give(step, mesh), (rows, size), mesh)
+        _require_batch(give(step, mesh), (rows, size), tokens.dtype, mesh)
     epochs = [
-        np.concatenate([give(steps * epoch + n, mesh) for n in range(steps)])
+        np.concatenate([give(steps * epoch + n, mesh) for n in range(steps)]).astype(
+            int
+        )
         for epoch in _EPOCHS
     ]
     _require_repeats(give, epochs, rows, mesh)
@@ -84,13 +90,13 @@ def _require_repeats(
             )
 
 
-def _require_batch(batch: Any, shape: tuple[int, int], mesh: Mesh) -> None:
+def _require_batch(batch: Any, shape: tuple[int, int], dtype: Any, mesh: Mesh) -> None:
     if not isinstance(batch, jax.Array):
         raise CheckFailed(f"a batch is {kind_of(batch)}, not a jax.Array")
-    if batch.shape != shape or batch.dtype != np.int32:
+    if batch.shape != shape or batch.dtype != dtype:
         raise CheckFailed(
             f"a batch is {batch.dtype}{list(batch.shape)}, but must be"
-            f" int32{list(shape)}, like the tokens"
+            f" {dtype}{list(shape)}, like the tokens"
         )
     with next_thought("With which mesh and which spec is the batch placed?"):
         spmd.assert_sharding({"batch": batch}, P("data"), mesh)
@@ -196,7 +202,7 @@ def check_13_3(make: Callable[..., Any]) -> None:
         specs = {"w": P("data", "model"), "v": P("model", "data")}
         places = {name: on(mesh, *spec) for name, spec in specs.items()}
         key = jax.random.key(shape[0])
-        with _aot_programs() as programs:
+        with _aot_programs() as programs, _set_meshes() as meshes:
             state = make(init, key, places)
         if not traced or not all(traced):
             raise CheckFailed(
@@ -205,9 +211,11 @@ def check_13_3(make: Callable[..., Any]) -> None:
             )
         with next_thought(f"(w is {list(shape)} on {dict(mesh.shape)})"):
             _require_state(state, init(key), specs, mesh)
+            require_own_buffers(state=state)
         made = functools.partial(_made_of, make, init, places)
-        program = programs[0] if _is_one(programs, made, key) else made
-        peak, total = spmd.xray(program, key).peak_memory, spmd.memory(state)
+        with _set(meshes):
+            program = programs[0] if _is_one(programs, made, key) else made
+            peak, total = spmd.xray(program, key).peak_memory, spmd.memory(state)
         if peak is not None and 2 * peak > total.total_bytes:
             raise CheckFailed(
                 f"the peak is {peak:,} bytes per device, but the state has only"
@@ -264,6 +272,33 @@ def _aot_programs() -> Iterator[list[jax.stages.Compiled]]:
         yield programs
 
 
+@contextlib.contextmanager
+def _set_meshes() -> Iterator[list[Mesh]]:
+    """The meshes that are set inside the block."""
+    meshes: list[Mesh] = []
+    set_mesh: Callable[[Mesh], Any] = jax.set_mesh
+
+    def note(mesh: Mesh) -> Any:
+        meshes.append(mesh)
+        return set_mesh(mesh)
+
+    with mock.patch.object(jax, "set_mesh", note):
+        yield meshes
+
+
+@contextlib.contextmanager
+def _set(meshes: list[Mesh]) -> Iterator[None]:
+    """Set the last mesh for a function that sets it; it can't where it is traced."""
+    if not meshes:
+        yield
+        return
+    with (
+        jax.set_mesh(meshes[-1]),
+        mock.patch.object(jax, "set_mesh", contextlib.nullcontext),
+    ):
+        yield
+
+
 def _is_one(
     compiled: list[jax.stages.Compiled], made: Callable[..., Any], key: Any
 ) -> bool:
@@ -303,13 +338,13 @@ def check_13_4(restore: Callable[..., Any]) -> None:
     m, none = "model", None
     source = {
         "w": normal(1, 12, 6),
-        "deep": {"b": normal(2, 6), "n": normal(3)},
+        "deep": {"b": normal(2, 6), "er": {"n": normal(3)}},
         "half": normal(4, 16, 4).astype(jnp.bfloat16),
         "seen": np.arange(24, dtype=np.int32).reshape(2, 12),
     }
     specs = {
         "w": P("data", m),
-        "deep": {"b": P(m), "n": P()},
+        "deep": {"b": P(m), "er": {"n": P()}},
         "half": P(none, m),
         "seen": P(m, "data"),
     }
@@ -320,11 +355,13 @@ def check_13_4(restore: Callable[..., Any]) -> None:
     }
     with _manager() as manager:
         saved = jax.device_put(source, on(make_mesh(data=4, model=2)))
-        manager.save(7, args=ocp.args.StandardSave(saved))
-        manager.wait_until_finished()
+        for step, tree in {7: saved, 9: jax.tree.map(jnp.zeros_like, saved)}.items():
+            manager.save(step, args=ocp.args.StandardSave(tree))
+            manager.wait_until_finished()
         for (data, model), (w, b, half, seen) in wanted.items():
             mesh = make_mesh(data=data, model=model)
-            places = {"w": w, "deep": {"b": b, "n": P()}, "half": half, "seen": seen}
+            deep = {"b": b, "er": {"n": P()}}
+            places = {"w": w, "deep": deep, "half": half, "seen": seen}
             with next_thought(f"(a mesh of {data} × {model})"):
                 asked = _Elsewhere(manager)
                 got = restore(asked, 7, specs, mesh)
@@ -385,21 +422,27 @@ def _require_restored(
 
 def check_13_5(mean_loss: Callable[..., Any]) -> None:
     """A mean over all rows: equal batches, no waiting, and one fetch."""
-    for seed, (count, size, axes) in enumerate([(37, 16, (4, 2)), (24, 8, (8, 1))]):
+    for seed, (count, size, axes, dtype) in enumerate(
+        [
+            (37, 16, (4, 2), np.float32),
+            (24, 8, (8, 1), np.float32),
+            (13, 8, (2, 4), np.int32),
+        ]
+    ):
         mesh = make_mesh(data=axes[0], model=axes[1])
-        rows = normal(seed, count, 5)
+        rows = (normal(seed, count, 5) * (1 + 9 * (dtype is np.int32))).astype(dtype)
         factor = _factor(rows, size)
         score = _Score(mesh, size, factor, -(-count // size))
         with next_thought(f"({count} rows in batches of {size} on {axes})"):
             began = time.monotonic()
             got = mean_loss(score, rows, size, mesh)
             patience = 0.5 + 2 * (time.monotonic() - began)
-            _require_batches(score)
+            _require_batches(score, rows.dtype)
             if not isinstance(got, float):
                 raise CheckFailed(
                     f"mean_loss returned {kind_of(got)}, but a Python float is expected"
                 )
-            mean = factor * (rows.astype(np.float64) ** 2).sum(axis=1).mean()
+            mean = factor * _losses(rows.astype(np.float64)).mean()
             with next_thought(
                 "Is each row counted once, what is the sum divided by, and is it all"
                 " float32?"
@@ -408,9 +451,14 @@ def check_13_5(mean_loss: Callable[..., Any]) -> None:
             _require_no_waiting(mean_loss, score, rows, patience)
 
 
+def _losses(rows: Any) -> Any:
+    """A loss of each row, which is not zero for a row of zeros."""
+    return (rows**2).sum(axis=1) + 3
+
+
 def _factor(rows: Floats, size: int) -> float:
     """A random factor of the losses at which sums in half precision are off."""
-    rng, losses = np.random.default_rng(), (rows.astype(np.float64) ** 2).sum(axis=1)
+    rng, losses = np.random.default_rng(), _losses(rows.astype(np.float64))
     parts = [losses[at : at + size].sum() for at in range(0, len(rows), size)]
     while True:
         factor = float(rng.uniform(2, 9))
@@ -435,7 +483,7 @@ class _Score:
         scalar = jax.ShapeDtypeStruct((), np.float32)
 
         def total(part: Any, weights: Any) -> Any:
-            losses = factor * (part**2).sum(axis=1)
+            losses = factor * _losses(part)
             return jax.pure_callback(self._pass, scalar, (losses * weights).sum())
 
         self._total = jax.jit(total, out_shardings=on(mesh))
@@ -461,9 +509,9 @@ class _Score:
         return np.asarray(value, np.float32)
 
 
-def _require_batches(score: _Score) -> None:
-    """Each call got `size` rows and weights, both float32 and by P("data")."""
-    wanted = [f"float32[{score.size}, 5]", f"float32[{score.size}]"]
+def _require_batches(score: _Score, dtype: Any) -> None:
+    """Each call got `size` rows and float32 weights, both by P("data")."""
+    wanted = [f"{dtype}[{score.size}, 5]", f"float32[{score.size}]"]
     for pair in score.given:
         seen = [
             f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"

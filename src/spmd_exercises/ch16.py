@@ -120,7 +120,17 @@ def check_16_6(capacity_for: Callable[..., Any]) -> None:
     """The smallest capacity with which no token is dropped."""
     require_function(capacity_for, "capacity_for")
     for seed, (count, devices, tokens) in enumerate(
-        [(8, 8, 6), (5, 4, 9), (2, 3, 20), (7, 6, 11), (16, 3, 4), (3, 1, 7), (4, 9, 1)]
+        [
+            (8, 8, 6),
+            (5, 4, 9),
+            (2, 3, 20),
+            (7, 6, 11),
+            (16, 3, 4),
+            (3, 1, 7),
+            (4, 9, 1),
+            (2, 2, 1200),
+            (3, 1, 150_000),
+        ]
     ):
         rng = np.random.default_rng(166 + seed)
         choice = rng.integers(count, size=(devices, tokens))
@@ -230,6 +240,7 @@ def _reports() -> list[_Report]:
         _report("at the end of all rows", end, 0),
         _report("in the first rows of each part", first, -9),
         _report("in many places", some, -9),
+        _report("in many places, and the errors are very low", some, -1e6),
     ]
 
 

@@ -71,6 +71,10 @@ ANSWERS = {
             "b = each['f32'] * 3\n"
             "c = each['bf16'] * 2 + each['f32'] * 2\n"
             "d = each['bf16'] + each['f32'] + 2 * each['bf16']",
+            (
+                "from decimal import Decimal\n"
+                "a, b, c, d = Decimal(8), 12, 12, Decimal('10')"
+            ),
         ],
         wrong=[
             ("a = b = c = d = 16", "look again at a, b, c, d"),
@@ -165,6 +169,14 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
             "        return -(-each * parameters // pieces)\n"
             "    return dict(parameters=cut(2, 3), gradients=cut(2, 2),\n"
             "                optimizer=cut(12, 1))",
+            (
+                "import types\n"
+                "def state_table(parameters, data, model, zero):\n"
+                "    each = parameters / model\n"
+                "    f = lambda least: data if zero >= least else 1\n"
+                "    return types.MappingProxyType({'parameters': 2 * each / f(3),\n"
+                "        'gradients': 2 * each / f(2), 'optimizer': 12 * each / f(1)})"
+            ),
         ],
         wrong=[
             (  # a table of four cases, and no master copy for all others
@@ -483,6 +495,18 @@ tree_bytes = embed_bytes + stack_bytes + norm_bytes + head_bytes
                 "        n += data\n"
                 "    return n // data - 1",
                 "does not divide over data|more also fit",
+            ),
+            (  # a mesh without data
+                LARGEST
+                + (
+                    "    data = mesh['data']\n"
+                    "    n = data\n"
+                    "    while spmd.training_memory(model, mesh=mesh, batch=n,"
+                    " **how).fits(chip):\n"
+                    "        n += data\n"
+                    "    return n - data"
+                ),
+                "KeyError: 'data'",
             ),
         ],
     ),

@@ -255,6 +255,17 @@ ANSWERS = {
             "        return jax.grad(loss)(p)\n"
             "    return jax.jit(jax.shard_map(local, mesh=mesh,"
             ' in_specs=(specs, P("data")), out_specs=specs))',
+            GRADS
+            + HOLD
+            + SMALL
+            + (
+                "    places = jax.tree.map(lambda p: p.sharding, params)\n"
+                "    @partial(jax.jit, out_shardings=places)\n"
+                "    def grads(p, x):\n"
+                "        value, back = jax.vjp(lambda p: loss(p, x), p)\n"
+                "        return back(jnp.ones_like(value))[0]\n"
+                "    return grads"
+            ),
         ],
         wrong=[
             (  # everything everywhere, and then cut
@@ -451,6 +462,19 @@ ANSWERS = {
                 "    return jax.tree.map(lambda s: jnp.zeros(\n"
                 "        s.shape, s.dtype, device=known.get(s.shape, whole)), shapes)",
                 "every value is zero, not the expected value",
+            ),
+            (  # every number a float
+                STATE
+                + (
+                    "    known = {p.shape: p.sharding for p in params.values()}\n"
+                    "    whole = NamedSharding(mesh, P())\n"
+                    "    places = jax.tree.map(lambda s: known.get(s.shape, whole),\n"
+                    "        jax.eval_shape(optimizer.init, params))\n"
+                    "    state = jax.jit(optimizer.init,"
+                    " out_shardings=places)(params)\n"
+                    "    return jax.tree.map(lambda a: a.astype(jnp.float32), state)"
+                ),
+                "count is float32, but the optimizer makes it int32",
             ),
         ],
     ),

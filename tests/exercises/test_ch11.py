@@ -297,6 +297,14 @@ ANSWERS = {
                 "    return lax.psum(part, 'model') + b2 + mean - mean",
                 "may only run over 'model'",
             ),
+            (  # a bias that is never negative
+                LOCAL
+                + (
+                    "    h = jax.nn.relu(x @ w1 + b1)\n"
+                    "    return lax.psum(h @ w2, 'model') + jnp.abs(b2)"
+                ),
+                "each term once']: off by up to",
+            ),
         ],
     ),
     "11.3": Answers(
@@ -575,6 +583,25 @@ ANSWERS = {
                 + "    return {name_of(path): NamedSharding(mesh, P()) for path, leaf\n"
                 "            in jax.tree_util.tree_leaves_with_path(params)}",
                 "the tree of shardings differs in structure from params",
+            ),
+            (  # another name or case
+                PLACE
+                + BY_NAME.replace(
+                    "re.search(pattern, name)", "re.search(pattern, '/' + name)"
+                ),
+                "must lie as",
+            ),
+            (  # another name or case
+                PLACE
+                + BY_NAME.replace(
+                    "re.search(pattern, name)", "re.search(pattern, name, re.I)"
+                ),
+                "must lie as",
+            ),
+            (  # `layers` at the top of the tree
+                PLACE
+                + BY_NAME.replace('"layers" in name.split("/")', '"/layers/" in name'),
+                "must lie as|NotDivisible|divide",
             ),
         ],
     ),

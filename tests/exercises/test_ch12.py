@@ -411,6 +411,12 @@ ANSWERS = {
                 GOOD_PAIRS + TO + "    w.reshape(len(w), heads, 2, -1).swapaxes(2, 3)",
                 "to_pairs returns None for a weight of shape [10, 60]",
             ),
+            (  # another sign
+                GOOD_PAIRS
+                + GOOD_TO.replace("return w[:, rows.ravel()]", "w = w[:, rows.ravel()]")
+                + ("    return -w\n"),
+                "are not those of the weight",
+            ),
         ],
     ),
     "12.5": Answers(
@@ -431,6 +437,14 @@ ANSWERS = {
             "        e = jnp.exp(x - lax.pmax(top, 'model'))\n"
             "        return e / lax.psum(jnp.einsum('ij->i', e), 'model')[:, None]\n"
             "block_softmax = Softmax()",
+            SOFTMAX
+            + (
+                "    mine = lax.stop_gradient(x.max(-1, keepdims=True))\n"
+                "    e = jnp.exp(x - mine)\n"
+                "    scale = jnp.exp(mine - lax.pmax(mine, 'model'))\n"
+                "    total = lax.psum(scale * e.sum(-1, keepdims=True), 'model')\n"
+                "    return e * scale / total"
+            ),
         ],
         wrong=[
             (SOFTMAX + "    return jax.nn.softmax(x, axis=-1)", "['softmax']"),
@@ -490,6 +504,25 @@ ANSWERS = {
                 '    total = lax.psum(e, "model").sum(-1, keepdims=True)\n'
                 "    return e / total",
                 "bytes",
+            ),
+            (  # all scores of a row are very low
+                SOFTMAX
+                + (
+                    "    top = lax.pmax(lax.stop_gradient(x.max(-1,"
+                    " keepdims=True)), 'model')\n"
+                    "    e = jnp.exp(x - jnp.maximum(top, 0))\n"
+                    "    return e / lax.psum(e.sum(-1, keepdims=True), 'model')"
+                ),
+                "not finite",
+            ),
+            (  # one largest value for all rows
+                SOFTMAX
+                + (
+                    "    top = lax.stop_gradient(x.max()) * jnp.ones((len(x), 1))\n"
+                    "    e = jnp.exp(x - lax.pmax(top, 'model'))\n"
+                    "    return e / lax.psum(e.sum(-1, keepdims=True), 'model')"
+                ),
+                "not finite",
             ),
         ],
     ),

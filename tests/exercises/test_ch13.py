@@ -333,6 +333,17 @@ ANSWERS = {
                 "    mine = windows[order[at * rows : (at + 1) * rows]]\n" + PUT,
                 "the first epoch is not shuffled",
             ),
+            (  # always int32
+                EPOCH
+                + WINDOWS
+                + (
+                    "    order = np.random.default_rng((3, epoch)).permutation(count)\n"
+                    "    mine = windows[order[at * rows:(at + 1) *"
+                    " rows]].astype(np.int32)\n"
+                    "    return jax.device_put(mine, on('data', mesh=mesh))"
+                ),
+                "must be uint16[16, 5], like the tokens",
+            ),
         ],
     ),
     "13.2": Answers(
@@ -397,6 +408,19 @@ ANSWERS = {
             "        return {'params': init(key), 'mu': zeros, 'nu': zeros}\n"
             "    places = {n: places for n in ('params', 'mu', 'nu')}\n"
             "    return jax.jit(state, out_shardings=places)(key)",
+            MAKE
+            + (
+                "    def build(key):\n"
+                "        def put(tree):\n"
+                "            return {n: lax.with_sharding_constraint(a,"
+                " places[n].spec)\n"
+                "                    for n, a in tree.items()}\n"
+                "        params = put(init(key))\n"
+                "        zeros = put(jax.tree.map(jnp.zeros_like, params))\n"
+                "        return {'params': params, 'mu': zeros, 'nu': zeros}\n"
+                "    with jax.set_mesh(places['w'].mesh):\n"
+                "        return jax.jit(build)(key)"
+            ),
         ],
         wrong=[
             (  # as it was
@@ -486,6 +510,18 @@ ANSWERS = {
                 + "    places = dict.fromkeys(('params', 'mu', 'nu'), places)\n"
                 "    return jax.jit(whole, out_shardings=places)(key)",
                 "params",
+            ),
+            (  # one array for both moments
+                MAKE
+                + (
+                    "    @partial(jax.jit, out_shardings=(places, places))\n"
+                    "    def build(key):\n"
+                    "        params = init(key)\n"
+                    "        return params, jax.tree.map(jnp.zeros_like, params)\n"
+                    "    params, zeros = build(key)\n"
+                    "    return {'params': params, 'mu': zeros, 'nu': zeros}"
+                ),
+                "use one buffer",
             ),
         ],
     ),
@@ -583,6 +619,39 @@ ANSWERS = {
                 "            leaf.shape, leaf.dtype, sharding=on(mesh=mesh))\n"
                 + TREE.replace("return manager", "manager"),
                 "restore returned None, but the tree of arrays is expected",
+            ),
+            (  # the latest step
+                RESTORE
+                + (
+                    "    step = manager.latest_step()\n"
+                    "    def target(spec, leaf):\n"
+                    "        fits = [a if a and n % mesh.shape[a] == 0 else None\n"
+                    "                for a, n in zip(spec, leaf.shape)]\n"
+                    "        return jax.ShapeDtypeStruct(\n"
+                    "            leaf.shape, leaf.dtype, sharding=on(*fits,"
+                    " mesh=mesh))\n"
+                )
+                + TREE,
+                "every value is zero|is zero|times|off by",
+            ),
+            (  # two levels only
+                RESTORE
+                + (
+                    "    def target(spec, leaf):\n"
+                    "        fits = [a if a and n % mesh.shape[a] == 0 else None\n"
+                    "                for a, n in zip(spec, leaf.shape)]\n"
+                    "        return jax.ShapeDtypeStruct(\n"
+                    "            leaf.shape, leaf.dtype, sharding=on(*fits,"
+                    " mesh=mesh))\n"
+                    "    saved = manager.item_metadata(step).tree\n"
+                    "    tree = {k: {j: target(specs[k][j], one) for j, one in"
+                    " v.items()}\n"
+                    "            if isinstance(v, dict) else target(specs[k], v)\n"
+                    "            for k, v in saved.items()}\n"
+                    "    return manager.restore(step,"
+                    " args=ocp.args.StandardRestore(tree))"
+                ),
+                "Error",
             ),
         ],
     ),
@@ -727,6 +796,20 @@ ANSWERS = {
                 + "    total = jnp.stack([score(*part) for part in parts]).sum()\n"
                 "    return np.float32(total) / len(rows)",
                 "mean_loss returned a float32, but a Python float is expected",
+            ),
+            (  # a small weight for the padding
+                MEAN
+                + PADDED.replace(
+                    "np.zeros(extra, np.float32)", "np.full(extra, 1e-2, np.float32)"
+                )
+                + "    return float(sum(score(*part) for part in parts)) / len(rows)",
+                "mean",
+            ),
+            (  # whole numbers become floats
+                MEAN
+                + PADDED.replace("rows.dtype", "np.float32")
+                + "    return float(sum(score(*part) for part in parts)) / len(rows)",
+                "int32[8, 5]",
             ),
         ],
     ),

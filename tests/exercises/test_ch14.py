@@ -148,6 +148,7 @@ ANSWERS = {
             'bound = "b"',
             "a, b, c, bound = 61.44, 1293.5, 1 / 6, ' B '",
             "a, b, c, bound = 61.44, np.array(1293.5), 1 / 6, {'b'}",
+            ("a, b, c, bound = 61, 1293, 0.17, 'b'"),
         ],
         wrong=[
             (
@@ -303,6 +304,16 @@ ANSWERS = {
                 "                >= moved / chip.memory_bytes_per_s):\n"
                 "            return B",
                 "fewest_rows(512, 248, v5p, 2) is None, but there is such a number",
+            ),
+            (  # longer, not as long
+                ROWS
+                + RATIO
+                + (
+                    "    left = 2 * d * f - ratio * each * (d + f)\n"
+                    "    return int(ratio * each * d * f / left // 1) + 1 if"
+                    " left > 0 else None"
+                ),
+                "which is too many",
             ),
         ],
     ),

@@ -237,6 +237,11 @@ ANSWERS = {
             "    return {'worst': jnp.where(real, errors, lowest).max(axis=0),\n"
             "            'mean': jnp.einsum('r,rc->c', valid, errors) / valid.sum()}\n"
             "report = partial(jax.jit(of), lowest=-np.inf)",
+            (
+                "def report(errors, valid):\n"
+                "    e = jnp.where(valid[:, None] == 1, errors, jnp.nan)\n"
+                "    return {'mean': jnp.nanmean(e, 0), 'worst': jnp.nanmax(e, 0)}"
+            ),
         ],
         wrong=[
             (  # as it was
@@ -334,6 +339,15 @@ ANSWERS = {
                 "mean is float32[], but has to be float32[6]",
             ),
             ("report = {'mean': 0, 'worst': 1}", "has to be a function"),
+            (  # a number that is low enough
+                (
+                    "def report(errors, valid):\n"
+                    "    real = jnp.where(valid[:, None] == 1, errors, -100)\n"
+                    "    return {'mean': valid @ errors / valid.sum(), 'worst':"
+                    " real.max(0)}"
+                ),
+                "errors are very low",
+            ),
         ],
     ),
     "16.4": Answers(
@@ -608,6 +622,14 @@ ANSWERS = {
                 "tokens. Each box belongs to one device and one expert",
             ),
             (YES + CAPACITY + "    return Yes()", "but has to be a whole number"),
+            (  # counts in eight bits
+                (
+                    "def capacity_for(choice, count):\n"
+                    "    hits = choice[:, :, None] == np.arange(count)\n"
+                    "    return int(hits.sum(1, dtype=np.uint8).max())"
+                ),
+                "drops",
+            ),
         ],
     ),
 }
