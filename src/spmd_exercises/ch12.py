@@ -141,9 +141,9 @@ def check_12_5(block_softmax: Callable[..., Any]) -> None:
     program = jax.jit(graded)
     for size in [(6, 24), (5, 40)]:
         apart = np.float32(3000) * (np.arange(size[0])[:, None] - 2)
-        for seed, (scale, shift) in enumerate(
-            [(1, 0), (3, 1500), (2000, 0), (3, -1500), (3, apart)]
-        ):
+        cases: list[tuple[int, Any]]
+        cases = [(1, 0), (3, 1500), (2000, 0), (3, -1500), (3, apart)]
+        for seed, (scale, shift) in enumerate(cases):
             x, pull = scale * normal(seed, *size) + shift, normal(seed + 9, *size)
             top = np.max(x, axis=1)
             x[:, 0], x[:, -1] = top + 0.3, top - 0.2  # two devices

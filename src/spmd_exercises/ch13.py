@@ -456,7 +456,7 @@ def _losses(rows: Any) -> Any:
     return (rows**2).sum(axis=1) + 3
 
 
-def _factor(rows: Floats, size: int) -> float:
+def _factor(rows: Any, size: int) -> float:
     """A random factor of the losses at which sums in half precision are off."""
     rng, losses = np.random.default_rng(), _losses(rows.astype(np.float64))
     parts = [losses[at : at + size].sum() for at in range(0, len(rows), size)]
@@ -533,7 +533,7 @@ def _require_batches(score: _Score, dtype: Any) -> None:
 
 
 def _require_no_waiting(
-    mean_loss: Callable[..., Any], score: _Score, rows: Floats, patience: float
+    mean_loss: Callable[..., Any], score: _Score, rows: Any, patience: float
 ) -> None:
     """All batches are on their way before the first result, and one fetch gets all."""
     score.close(patience)

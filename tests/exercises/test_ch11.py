@@ -589,19 +589,19 @@ ANSWERS = {
                 + BY_NAME.replace(
                     "re.search(pattern, name)", "re.search(pattern, '/' + name)"
                 ),
-                "must lie as",
+                "per device, but must be P(",
             ),
             (  # another name or case
                 PLACE
                 + BY_NAME.replace(
                     "re.search(pattern, name)", "re.search(pattern, name, re.I)"
                 ),
-                "must lie as",
+                "per device, but must be P(",
             ),
             (  # `layers` at the top of the tree
                 PLACE
                 + BY_NAME.replace('"layers" in name.split("/")', '"/layers/" in name'),
-                "must lie as|NotDivisible|divide",
+                "is sharded as|divide",
             ),
         ],
     ),

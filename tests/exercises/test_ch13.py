@@ -521,7 +521,7 @@ ANSWERS = {
                     "    params, zeros = build(key)\n"
                     "    return {'params': params, 'mu': zeros, 'nu': zeros}"
                 ),
-                "use one buffer",
+                "share one buffer",
             ),
         ],
     ),
