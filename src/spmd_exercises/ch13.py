@@ -25,7 +25,6 @@ import spmd_helpers as spmd
 from spmd_helpers import CheckFailed
 
 from ._setting import (
-    Floats,
     kind_of,
     make_mesh,
     next_thought,
