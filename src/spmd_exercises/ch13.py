@@ -499,6 +499,7 @@ class _Score:
     def close(self, patience: float) -> None:
         """No result until all batches are there, or until one was waited for."""
         self.given, self.late, self.patience = [], False, patience
+        self.held_up = False
         self.gate.clear()
 
     def _pass(self, value: Any) -> Any:
@@ -535,10 +536,14 @@ def _require_no_waiting(
     mean_loss: Callable[..., Any], score: _Score, rows: Any, patience: float
 ) -> None:
     """All batches are on their way before the first result, and one fetch gets all."""
-    score.close(patience)
-    with _fetches(largest=score.batches) as fetched:
-        mean_loss(score, rows, score.size, score.mesh)
-    if score.late and not score.held_up:
+    for longer in (1, 4):  # a busy machine is late once, who waits is late each time
+        score.close(longer * patience)
+        with _fetches(largest=score.batches) as fetched:
+            mean_loss(score, rows, score.size, score.mesh)
+        waits = score.late and not score.held_up
+        if not waits:
+            break
+    if waits:
         raise CheckFailed(
             f"the host waits for a result after {score.waited_at} of {score.batches}"
             " batches, while the devices are idle. Which line needs the number, and"
