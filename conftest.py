@@ -20,8 +20,8 @@ for name, folder in (("IPYTHONDIR", "ipython"), ("MPLCONFIGDIR", "matplotlib")):
     os.environ[name] = os.environ.get(name) or os.path.join(sys.prefix, folder)
     os.makedirs(os.environ[name], exist_ok=True)
 
-# What a course folder gets: nbgrader runs it, there.
-collect_ignore = ["src/spmd_grading/course_folder"]
+# What a course folder gets: nbgrader runs it, there. And checks that tests make theirs.
+collect_ignore = ["src/spmd_grading/course_folder", "tests/own_exercises"]
 
 # XLA takes NPROC for the number of its threads when the backend starts. With as
 # many devices as threads, devices that wait in a collective leave no thread for

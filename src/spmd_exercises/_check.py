@@ -51,8 +51,8 @@ class Check:
     A check takes from the notebook only what it is handed: it makes its own
     meshes and data. `check.source("2.1")` prints its code.
 
-    >>> check("3.1", ..., ...)
-    Exercise 3.1 is open: replace the `...` above, then run this cell.
+    >>> check("6.2", ...)
+    Exercise 6.2 is open: replace the `...` above, then run this cell.
 
     Args:
         number: chapter and exercise, as text: `"2.1"`.
