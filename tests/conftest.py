@@ -48,6 +48,7 @@ def pytest_itemcollected(item):
     """Each long test has its reason."""
     if "mutant" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.long("deliberate faults, each to be noticed"))
+        item.add_marker(pytest.mark.mutant)
     long = item.get_closest_marker("long")
     if long is not None:
         (reason,) = long.args

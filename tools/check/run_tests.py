@@ -8,7 +8,8 @@ shares the tests of a step between two processes, a file at a time.
 
 The first environment is .venv; its JAX is the newest, and made the stored outputs. The
 second, .venv-oldest, has the JAX that Python 3.11 gets: the notebooks print the same
-there, and the package and the exercises are tested. ONLY_FIRST=1 leaves it out.
+there, and the package and the exercises are tested, but not the tests themselves, by
+mutants. ONLY_FIRST=1 leaves it out.
 
 The last line of all says how many tests passed.
 """
@@ -160,7 +161,7 @@ def other_jax(steps: Steps) -> str:
     make = ("bash", "tools/env/environment.sh", OLDEST.name, oldest)
     if steps.run(f"{SECOND}, {oldest}", *make):
         python = OLDEST / "bin" / "python"
-        everything = tests(python, "long or not long", *of_no_jax())
+        everything = tests(python, "not mutant", *of_no_jax())
         steps.run(f"{SECOND}: every notebook", *notebooks(python))
         steps.run(f"{SECOND}: tests", *everything)
         steps.run(f"{SECOND}: exercises on 64 devices", *pod(python))
