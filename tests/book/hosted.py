@@ -61,7 +61,8 @@ def run_all(path: Path, name: str, python: Path, folder: Path):
         XLA_FLAGS="--xla_cpu_enable_fast_math=false",
         **signs(name),
     )
-    assert [(error.ename, error.evalue) for error in errors(notebook)] == []
+    raised = [f"{error.ename}: {error.evalue}" for error in errors(notebook)]
+    assert not raised, raised
     left = [p.name for p in folder.iterdir() if p.name[0] != "." and p.suffix != ".whl"]
     assert left == []
     return printed(notebook, -1).split()

@@ -150,6 +150,8 @@ def test_every_cell_ran_without_an_error(page, checkout):
 
 
 def _code(path: Path) -> list:
+    while not path.read_bytes().rstrip().endswith(b"}"):  # it is being written
+        time.sleep(0.05)
     notebook = nbformat.read(path, as_version=4)
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
