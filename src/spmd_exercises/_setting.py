@@ -104,6 +104,18 @@ def redundancy(report: XRay) -> float:
     return report.redundancy
 
 
+def require_no_finding(report: XRay) -> None:
+    """No finding in a program.
+
+    Raises:
+        CheckFailed: with the first one.
+    """
+    for finding in report.findings:
+        raise CheckFailed(
+            f"the X-ray has a finding, {finding.code}: {finding.sentence}"
+        )
+
+
 def is_jitted(function: Callable[..., Any], *args: Any) -> bool:
     """Whether all that a function does with these arguments runs in jitted programs.
 

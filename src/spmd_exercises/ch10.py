@@ -25,6 +25,7 @@ from ._setting import (
     number,
     on,
     require_function,
+    require_no_finding,
     require_own_buffers,
     short,
     trying,
@@ -197,7 +198,7 @@ def _require_sharded_gradients(
         spmd.assert_close(got, _two_layer_grads(host, x_host), 1e-4)
     with next_thought("What tells jit how to shard each of its results?"):
         spmd.assert_sharding(got, cuts, mesh)
-    _require_no_finding(report)
+    require_no_finding(report)
 
 
 def _require_gathers_and_a_sum(report: XRay) -> None:
@@ -209,13 +210,6 @@ def _require_gathers_and_a_sum(report: XRay) -> None:
         raise CheckFailed(
             f"the program runs {kinds}. Expected are at most two all-gathers and the"
             " sum of the gradients: how is each activation sharded?"
-        )
-
-
-def _require_no_finding(report: XRay) -> None:
-    for finding in report.findings:
-        raise CheckFailed(
-            f"the X-ray has a finding, {finding.code}: {finding.sentence}"
         )
 
 
@@ -370,7 +364,7 @@ def _require_three_units(report: XRay, size: int) -> None:
             f"the step communicates {sum(sent.values()):.2f} V, and 3 V is the"
             f" limit: {told}. Which of these gathers or sums is not needed?"
         )
-    _require_no_finding(report)
+    require_no_finding(report)
 
 
 def _sent(report: XRay, size: int) -> dict[str, float]:

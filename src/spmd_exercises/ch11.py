@@ -27,6 +27,7 @@ from ._setting import (
     on,
     redundancy,
     require_function,
+    require_no_finding,
     require_own_buffers,
     short,
     trying,
@@ -382,10 +383,7 @@ def _require_share(state: Any, when: str) -> None:
 
 
 def _require_cheap(report: XRay) -> None:
-    for finding in report.findings:
-        raise CheckFailed(
-            f"the X-ray has a finding, {finding.code}: {finding.sentence}"
-        )
+    require_no_finding(report)
     if redundancy(report) > 1.01:
         raise CheckFailed(
             f"the average product is computed {redundancy(report):.2f} times. Which"
