@@ -1440,6 +1440,35 @@ def one_word_of_a_table(mesh):
     return f, (on(mesh, (V, D), "model"), ids(mesh, ()))
 
 
+# --- Arrays that a function closes over ---------------------------------------------
+
+
+def placed(mesh, shape, *spec):
+    return jax.device_put(np.ones(shape, np.float32), to(mesh, *spec))
+
+
+@bad("closed-over", only="cpu", mesh=GRID)
+def weights_closed_over(mesh):
+    w1, w2 = placed(mesh, (D, F), None, "model"), placed(mesh, (F, D), "model")
+
+    def f(x):
+        return jnp.tanh(x @ w1) @ w2
+
+    return f, (on(mesh, (B, D), "data"),)
+
+
+@bad("closed-over", only="cpu")
+def sharded_table_closed_over(mesh):
+    table = placed(mesh, (V, D), "data")
+    return lambda words: table[words], (ids(mesh, (B, S), "data"),)
+
+
+@good(only="cpu")
+def mask_closed_over(mesh):
+    mask, scale = np.tril(np.ones((B, B), np.float32)), placed(mesh, (D,))
+    return lambda x: (mask @ x) * scale, (on(mesh, (B, D), None, "data"),)
+
+
 @bad("loop-collective")
 def loop_until_all_are_done(mesh):
     def f(x):
@@ -1559,6 +1588,13 @@ ASK = (
 )
 # What is said of one program of each code: (program, code) -> the whole finding.
 WORDS = {
+    # 512 · 64 floats are 128 KiB, an eighth of them 16 KiB.
+    ("sharded_table_closed_over", "closed-over"): (
+        "closed-over: The function closes over float32[512, 64], sharded as "
+        "P('data'): jit makes a constant of it, which is full-size on every device, "
+        "128 KiB instead of 16 KiB. Give it to the function as an argument. (chapter "
+        "08)"
+    ),
     # 128 · 64 floats are 32 KiB; cut into eight they are 4 KiB: 28 KiB more.
     ("fsdp_gradients_not_asked_for", "replicated-output"): (
         "replicated-output: result['w2'] comes out whole along data, which cuts "

@@ -51,6 +51,8 @@ def _all(evidence: Evidence, named: Named) -> Iterator[Finding]:
             yield _unchecked(output, named)
         for draw in dict.fromkeys(inside.drawn.values()):
             yield _drawn(draw, named)
+    constants = shardings.closed_over(evidence.jaxpr) if evidence.jaxpr else []
+    yield from shardings.constants(constants, named)
     gathers = hlo.gathers_of(evidence)
     yield from requests.constraints(evidence, requested, named)
     yield from requests.device_puts(evidence, requested, named)
@@ -61,7 +63,8 @@ def _all(evidence: Evidence, named: Named) -> Iterator[Finding]:
     yield from hlo.tables(evidence, gathers, named)
     yield from gathered.unrequested(evidence, gathers, requested, named)
     yield from hlo.conditions(evidence, named)
-    yield from _work(evidence)
+    lost = {axis for each in constants for axis in each.axes}
+    yield from _work(evidence, lost)
     yield from shardings.drift(evidence)
     yield from shardings.donation(evidence)
 
@@ -136,14 +139,19 @@ def _at(line: tuple[str, int] | None, named: Named) -> str | None:
 # --- Work done more than once ---------------------------------------------------------
 
 
-def _work(evidence: Evidence) -> Iterator[Finding]:
-    """`idle-axis` and `redundant-work`: the same products on several devices."""
+def _work(evidence: Evidence, lost: set[str]) -> Iterator[Finding]:
+    """`idle-axis` and `redundant-work`: the same products on several devices.
+
+    An axis that was lost with an array that the function closes over is idle for that.
+    """
     work, sizes = evidence.work, dict(evidence.mesh_shape)
     if work.flops is not None and work.flops < _touched(evidence):
         return  # what is repeated is less than looking at the arrays
     reported = 0
     for axis in work.idle_axes:
         reported += 1
+        if axis in lost:
+            continue
         cut = any(_is_cut(leaf, axis) for leaf in evidence.inputs)
         share = work.redundant_over.get(axis, 1.0) * (1 - 1 / sizes[axis])
         yield Finding(
@@ -162,6 +170,8 @@ def _work(evidence: Evidence) -> Iterator[Finding]:
     for axis, share in work.redundant_over.items():
         if axis not in work.idle_axes and share >= _REPEATED:
             reported += 1
+            if axis in lost:
+                continue
             yield Finding(
                 "redundant-work",
                 f"Along {axes_words([axis], sizes)} {share:.0%} of the work of the "

@@ -11,10 +11,11 @@ from math import prod
 
 from .._core.words import bytes_words, count_words, join_words
 from .._jaxprs.requests import TracedArray, TracedRequests, is_requested
+from .._jaxprs.walk import ClosedJaxpr, own_line
 from .._shardings.cuts import Cuts, array_words, cuts_of, is_named, spec_words
 from .._shardings.sharding import ShardingInfo
 from .evidence import Evidence, Leaf
-from .finding import SMALL_BYTES, Finding, axes_words, few
+from .finding import SMALL_BYTES, Finding, Named, axes_words, few
 
 _KEYS = re.compile(r"\[[^\]]*\]|\.\w+")
 
@@ -224,6 +225,73 @@ def _total_bytes(leaf: Leaf) -> int:
     )
 
 
+# --- Arrays that a function closes over -----------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClosedOver:
+    """A sharded array that a function uses without taking it as an argument.
+
+    Attributes:
+        shape, dtype, cuts: of the array, as it is sharded outside of the function.
+        nbytes, bytes_per_device: of all of it, and of a shard.
+        line: where the function uses it first.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    cuts: Cuts
+    nbytes: int
+    bytes_per_device: int
+    line: tuple[str, int] | None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes that it is sharded over."""
+        return tuple(axis for part in self.cuts for axis in part)
+
+
+def closed_over(jaxpr: ClosedJaxpr) -> list[ClosedOver]:
+    """The sharded arrays that a function closes over."""
+    arrays = []
+    for variable, x in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True):
+        sharding = getattr(x, "sharding", None)
+        if not is_named(sharding):
+            continue
+        sharded = cuts_of(sharding.spec, sharding.mesh, len(x.shape))
+        if sharded is None or not any(sharded) or x.nbytes < SMALL_BYTES:
+            continue
+        takers = [eqn for eqn in jaxpr.jaxpr.eqns if variable in eqn.invars]
+        shard = prod(sharding.shard_shape(x.shape)) * x.dtype.itemsize
+        line = own_line(takers[0]) if takers else None
+        array = tuple(x.shape), str(x.dtype), sharded
+        arrays.append(ClosedOver(*array, int(x.nbytes), shard, line))
+    return arrays
+
+
+def constants(arrays: list[ClosedOver], named: Named) -> Iterator[Finding]:
+    """`closed-over`: a sharded array is a constant of the program, and full-size."""
+    by_line: dict[tuple[str, int] | None, list[ClosedOver]] = {}
+    for each in arrays:
+        by_line.setdefault(each.line, []).append(each)
+    for line, group in by_line.items():
+        words = few(
+            f"{array_words(x.shape, x.dtype)}, sharded as {spec_words(x.cuts)}"
+            for x in group
+        )
+        size = sum(x.nbytes for x in group)
+        shard = sum(x.bytes_per_device for x in group)
+        yield Finding(
+            "closed-over",
+            f"The function closes over {words}: jit makes a constant of it, which is "
+            f"full-size on every device, {bytes_words(size)} instead of "
+            f"{bytes_words(shard)}.",
+            "Give it to the function as an argument.",
+            "08_it_ran_but",
+            named(*line) if line else None,
+        )
+
+
 # --- What changes from one step to the next ----------------------------------------
 
 
@@ -234,7 +302,9 @@ def drift(evidence: Evidence) -> Iterator[Finding]:
         out, before = evidence.outputs[number], evidence.inputs[into]
         reason = _difference(before, out, evidence) or _weakness(into, number, evidence)
         if reason is not None:
-            changes.setdefault(reason, []).append(f"{before.path} → {out.path}")
+            same = before.path == out.path
+            words = before.path if same else f"{before.path} → {out.path}"
+            changes.setdefault(reason, []).append(words)
     for (was, becomes, remedy), paths in changes.items():
         goes, comes = ("goes", "comes") if len(paths) == 1 else ("go", "come")
         yield Finding(

@@ -79,6 +79,9 @@ class ClosedJaxpr(Protocol):
     @property
     def jaxpr(self) -> Jaxpr: ...
 
+    @property
+    def consts(self) -> Sequence[Any]: ...
+
 
 @dataclass(frozen=True)
 class Around:

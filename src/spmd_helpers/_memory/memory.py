@@ -8,6 +8,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from .._core.attributes import has_method
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
 from .._shardings.from_jax import (
@@ -143,6 +144,7 @@ def memory(
             parameters, an optimizer's state, a Flax NNX module, or the shardings of an
             X-ray. An array that stands in it twice counts once. NumPy arrays and Python
             numbers lie on the host: they are listed, and hold nothing on a device.
+            Functions in it, such as a module's activation, are left out.
         shardings: how the leaves would lie: one NamedSharding or PartitionSpec for all,
             or a tree of them with the form of `tree`, or of its upper part. None, also
             in the tree, leaves a leaf as it is.
@@ -216,7 +218,9 @@ def _leaves(
         _check_wanted(shardings, "/".join(keys), sharding)
     used: set[Keys] = set()
     leaves: list[tuple[str, Any, Any]] = []
-    for keys, leaf in flatten(tree, _holds_one):
+    flat = flatten(tree, _holds_one)
+    data = [pair for pair in flat if not _is_function(pair[1])]
+    for keys, leaf in data or flat:
         above = [keys[:n] for n in range(len(keys) + 1) if keys[:n] in wanted]
         if not above:
             raise NotUnderstood(
@@ -236,8 +240,13 @@ def _leaves(
 
 def _holds_one(node: object) -> bool:
     """A Flax variable or box is one leaf, so that its path is not '…/value'."""
-    known = any(callable(getattr(node, name, None)) for name in ("get_value", "unbox"))
+    known = has_method(node, "get_value") or has_method(node, "unbox")
     return known and not isinstance(node, type)
+
+
+def _is_function(node: object) -> bool:
+    """Whether a leaf is a function, such as a module's activation: no data."""
+    return callable(node) and not has_method(node, "__array__") and not _holds_one(node)
 
 
 def _check_wanted(shardings: object, path: str, sharding: object) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .._core.attributes import attribute, has_method
 from .._core.words import JAX_PMAP_AXIS, PMAP_AXIS
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .sharding import (
@@ -259,9 +260,9 @@ def _few(ids: Sequence[int]) -> str:
 def unwrap(x: Any) -> Any:
     """What a Flax variable, or a box with a value, holds."""
     for _ in range(4):
-        if callable(get := getattr(x, "get_value", None)) and not isinstance(x, type):
-            x = get()
-        elif not hasattr(x, "shape") and hasattr(x, "value"):
+        if has_method(x, "get_value") and not isinstance(x, type):
+            x = x.get_value()
+        elif attribute(x, "shape") is None and attribute(x, "value") is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 x = x.value

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 Block = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]  # for each dimension the axes that cut it
 
-_KEY_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16}
+# Of float0, the gradient of a whole number, there is nothing.
+_NAMED_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16, "float0": 0}
 _NUMBER = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
 
 
@@ -230,8 +231,8 @@ def itemsize(dtype: str, name: str = "dtype") -> int:
         match = None
     elif dtype == "bool":
         return 1
-    elif dtype in _KEY_BYTES:
-        return _KEY_BYTES[dtype]
+    elif dtype in _NAMED_BYTES:
+        return _NAMED_BYTES[dtype]
     else:
         match = _NUMBER.fullmatch(dtype)
     if match is None:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .._core.attributes import attribute
 from .._errors import NotUnderstood
 from .._tpu.refusals import does_not_fit
+from .calls import Call, call_of, is_jitted
+from .flax_objects import unchanged
 
 if TYPE_CHECKING:
     from jax.stages import Compiled, Lowered, Traced
@@ -21,19 +24,37 @@ class Program:
         name: the function's name.
         compiled: JAX's compiled stage, which holds the shardings and the memory.
         text: the compiled program as text.
+        call: the function and all its arguments.
         traced: JAX's traced stage, which holds the jaxpr and the requested shardings of
             the outputs; None where only a later stage was given.
-        infos: a tree of what the caller said of each argument: `donated`.
-        out_info: a tree like the result, with the sharding that was requested for each
-            output; None where only a compiled function was given.
+        lowered: JAX's lowered stage; None where only a compiled function was given.
     """
 
     name: str
     compiled: "Compiled"
     text: str
+    call: Call
     traced: "Traced | None"
-    infos: object
-    out_info: object
+    lowered: "Lowered | None"
+
+    @property
+    def pmapped(self) -> bool:
+        """Whether f is what pmap gives, which has no traced stage."""
+        return self.traced is None and bool(self.call.name)
+
+    @property
+    def infos(self) -> object:
+        """A tree of what the caller said of each argument: `donated`."""
+        return (self.traced or self.lowered or self.compiled).args_info
+
+    @property
+    def out_info(self) -> object:
+        """A tree like the result, with the sharding requested for each output.
+
+        None where only a compiled function was given.
+        """
+        stage = self.traced or self.lowered
+        return None if stage is None else stage.out_info
 
 
 def compile_it(
@@ -44,42 +65,27 @@ def compile_it(
     jit: Mapping[str, Any] | None,
 ) -> Program:
     """Trace, lower and compile `f` as far as that has not been done."""
-    traced, lowered, compiled, name = _stages(jax, f, args, kwargs, jit)
-    # Flax's stages hold JAX's.
-    traced = getattr(traced, "traced", traced)
-    lowered = getattr(lowered, "lowered", lowered)
-    compiled = getattr(compiled, "compiled", compiled)
-    text = compiled.as_text()
-    if text is None:
-        raise NotUnderstood(
-            f"f={_short(f)}: the compiler gives no text of this program, and xray "
-            "reads nothing else; compile for cpu, gpu or tpu"
-        )
-    stages = [stage for stage in (traced, lowered) if stage is not None]
+    _check(jax, f, jit)
+    staged = _is_staged(jax, f)
+    call = Call(f, args, kwargs, "") if staged else call_of(jax, f, args, kwargs)
+    with unchanged(f):
+        traced, lowered, compiled = _stages(jax, call, staged, jit)
     return Program(
-        name=name or _module_name(text),
+        name=call.name or _module_name(compiled.as_text() or ""),
         compiled=compiled,
-        text=text,
+        text=_text(f, compiled),
+        call=call,
         traced=traced,
-        infos=getattr([*stages, compiled][0], "args_info", None),
-        out_info=getattr(stages[0], "out_info", None) if stages else None,
+        lowered=lowered,
     )
 
 
-def _stages(
-    jax: ModuleType,
-    f: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    jit: Mapping[str, Any] | None,
-) -> "tuple[Traced | None, Lowered | None, Compiled, str | None]":
-    """The traced, lowered and compiled stage, and the function's name."""
+def _check(jax: ModuleType, f: Any, jit: Mapping[str, Any] | None) -> None:
     if isinstance(f, str):
         raise NotUnderstood(
             f"f={_short(f)} is a text: read_hlo(text, mesh_shape) reads those"
         )
-    is_traced = isinstance(getattr(f, "traced", f), jax.stages.Traced)
-    staged = is_traced or hasattr(f, "as_text")
+    staged = _is_staged(jax, f)
     if not staged and not callable(f):
         raise NotUnderstood(
             f"f={_short(f)} is not a function: give the function itself, "
@@ -90,32 +96,63 @@ def _stages(
             f"jit={_short(jit)} is not a dict of options for jax.jit: "
             "give for example jit={'donate_argnums': 0}"
         )
-    if jit is not None and (staged or hasattr(f, "lower")):
+    if jit is not None and (staged or is_jitted(call_of(jax, f, (), {}).f)):
         raise NotUnderstood(
             f"jit={_short(jit)} is of no use: f is already jitted. Give the plain "
             "function, or give these options where it was jitted"
         )
-    name = None if staged else getattr(f, "__name__", type(f).__name__)
-    traced = None
+
+
+def _is_staged(jax: ModuleType, f: Any) -> bool:
+    """Whether f was traced, lowered or compiled already."""
+    return isinstance(_stage(f), jax.stages.Traced) or hasattr(_stage(f), "as_text")
+
+
+def _stage(f: Any) -> Any:
+    """JAX's stage; those of Flax and Equinox hold it."""
+    inner = (attribute(f, name) for name in ("compiled", "lowered", "traced"))
+    return next((stage for stage in inner if stage is not None), f)
+
+
+def _stages(
+    jax: ModuleType, call: Call, staged: bool, jit: Mapping[str, Any] | None
+) -> "tuple[Traced | None, Lowered | None, Compiled]":
+    """JAX's stages of a call: those of Flax and Equinox hold them."""
+    f, traced = _stage(call.f) if staged else call.f, None
+    if staged and hasattr(f, "memory_analysis"):
+        return None, None, f
     try:
-        if hasattr(f, "memory_analysis"):
-            return None, None, f, name
-        traced = f if is_traced else None
         if not staged:
-            f = f if hasattr(f, "lower") else jax.jit(f, **(jit or {}))
-            if hasattr(f, "trace"):  # what pmap gives has no such stage
-                traced = f.trace(*args, **kwargs)
-        if traced is not None:
-            lowered = traced.lower()
-        else:
-            lowered = f if staged else f.lower(*args, **kwargs)
-        return traced, lowered, lowered.compile(), name
+            f = f if is_jitted(f) else jax.jit(f, **(call.jit or jit or {}))
+            # What pmap gives has no traced stage.
+            begin = f.trace if hasattr(f, "trace") else f.lower
+            f = _stage(begin(*call.args, **call.kwargs))
+        traced = f if isinstance(f, jax.stages.Traced) else None
+        lowered = f if traced is None else traced.lower()
+        return traced, lowered, lowered.compile()
     except Exception as error:
-        too_large = does_not_fit(jax, error, args, kwargs, traced)
+        too_large = does_not_fit(jax, error, call.args, call.kwargs, traced)
         if too_large is not None:
             raise too_large from None
-        error.add_note(f"xray was tracing and compiling {name or 'f'}, not running it.")
+        name = call.name or "f"
+        if "different trace level" in str(error):  # Flax's words
+            error.add_note(
+                "A module that the function changes has to be its argument: give xray "
+                "the step itself, decorated with nnx.jit, as in xray(step, model, x). "
+                "The module is as it was before."
+            )
+        error.add_note(f"xray was tracing and compiling {name}, not running it.")
         raise
+
+
+def _text(f: Any, compiled: "Compiled") -> str:
+    text = compiled.as_text()
+    if text is None:
+        raise NotUnderstood(
+            f"f={_short(f)}: the compiler gives no text of this program, and xray "
+            "reads nothing else; compile for cpu, gpu or tpu"
+        )
+    return text
 
 
 def _short(x: object) -> str:

@@ -1,14 +1,21 @@
 """The arrays that go into a compiled function and come out of it, one by one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .._core.attributes import attribute
 from .._core.validate import as_integer
 from .._errors import NotUnderstood
 from .._findings.evidence import Leaf
+from .._findings.finding import SMALL_BYTES
 from .._shardings.sharding import ShardingInfo
+from .calls import is_filter_jitted
 from .compile import Program
+from .flax_objects import is_module, takes_modules, variable_paths
+from .program_shardings import dtype_name
+from .results import Results
 
 if TYPE_CHECKING:
     from jax.sharding import Sharding
@@ -18,19 +25,14 @@ KeyPath = tuple[object, ...]  # JAX's keys, from the root of a tree to a leaf
 
 
 def input_leaves(
-    jax: ModuleType,
-    program: Program,
-    sharding_infos: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    jax: ModuleType, program: Program, sharding_infos: Any
 ) -> tuple[Leaf, ...]:
     """A Leaf for each array that the function takes, whether it is used or not."""
     avals = _with_paths(jax, program.compiled.in_avals)
     placed = _flat(jax, program.compiled.in_avals, sharding_infos)
-    shardings = [_given_sharding(jax, x) for x in jax.tree.leaves((args, kwargs))]
-    if len(shardings) != len(avals):  # static arguments, or a stage with fixed ones
-        shardings = _input_shardings(jax, program)
+    shardings = _given_shardings(jax, program, len(avals))
     names = _names_of_jax(program, "arg_names", len(avals))
+    names = _names_of_flax(jax, program, names)
     donated = [info.donated for info in jax.tree.leaves(program.infos)]
     if len(donated) != len(avals):
         donated = [False] * len(avals)
@@ -41,7 +43,7 @@ def input_leaves(
             Leaf(
                 path=names[number] or _argument(path),
                 shape=tuple(aval.shape),
-                dtype=str(aval.dtype),
+                dtype=dtype_name(aval),
                 weak_type=bool(getattr(aval, "weak_type", False)),
                 sharding_info=placed[number],
                 sharding=sharding,
@@ -53,31 +55,52 @@ def input_leaves(
 
 
 def output_leaves(
-    jax: ModuleType, program: Program, sharding_infos: Any
+    jax: ModuleType,
+    program: Program,
+    results: Results,
+    sharding_infos: Any,
+    inputs: Sequence[Leaf],
 ) -> tuple[Leaf, ...]:
-    """A Leaf for each array that comes out."""
-    infos = _with_paths(jax, program.compiled.out_info)
-    placed = _flat(jax, program.compiled.out_info, sharding_infos)
-    requested = jax.tree.leaves(program.out_info)
+    """A Leaf for each array that comes out.
+
+    A module that nnx.jit changes in place has the path of the argument that it is.
+    """
+    infos = _with_paths(jax, results.tree)
+    placed = _flat(jax, results.tree, sharding_infos)
+    requested = jax.tree.leaves(results.requested)
     if len(requested) != len(infos):
         requested = [info for _, info in infos]
     names = _names_of_jax(program, "result_paths", len(infos))
-    shardings = jax.tree.leaves(program.compiled.output_shardings)
+    for out, arg in _kept_modules(jax, program, results):
+        names[out] = inputs[arg].path
     leaves = []
     for number, (path, info) in enumerate(infos):
-        actual = shardings[number] if len(shardings) == len(infos) else None
         leaves.append(
             Leaf(
                 path=names[number] or f"result{_key(path)}",
                 shape=tuple(info.shape),
-                dtype=str(info.dtype),
+                dtype=dtype_name(info),
                 weak_type=bool(getattr(requested[number], "weak_type", False)),
                 sharding_info=placed[number],
                 sharding=getattr(requested[number], "sharding", None),
-                devices=getattr(actual, "num_devices", 1),
+                devices=getattr(results.shardings[number], "num_devices", 1),
             )
         )
     return tuple(leaves)
+
+
+def without_lost_donations(
+    inputs: Sequence[Leaf], outputs: Sequence[Leaf]
+) -> tuple[Leaf, ...]:
+    """The inputs, donated only where a result could take their memory.
+
+    Equinox's `donate="all"` donates all arguments and asks for no warnings.
+    """
+    known = {(out.shape, out.dtype) for out in outputs}
+    return tuple(
+        replace(leaf, donated=leaf.donated and (leaf.shape, leaf.dtype) in known)
+        for leaf in inputs
+    )
 
 
 def varying(
@@ -103,35 +126,116 @@ def _cut_over(info: ShardingInfo) -> frozenset[str]:
 
 
 def pairs(
-    jax: ModuleType, program: Program, carry: Mapping[int, int] | int | None
+    jax: ModuleType,
+    program: Program,
+    results: Results,
+    carry: Mapping[int, int] | int | None,
 ) -> tuple[tuple[int, int], ...]:
-    """(output leaf, input leaf) of what the next step takes, from `xray`'s carry."""
-    if carry is None:
-        return ()
-    outputs = program.compiled.out_info
-    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    sizes_out = [len(jax.tree.leaves(part)) for part in outputs]
-    sizes_in = [len(jax.tree.leaves(part)) for part in program.compiled.in_avals[0]]
-    numbers: list[tuple[int, int]] = []
-    for out, arg in _positions(carry).items():
-        for word, n, sizes in (
-            ("outputs", out, sizes_out),
-            ("arguments", arg, sizes_in),
+    """(output leaf, input leaf) of what the next step takes, from `xray`'s carry.
+
+    The large arrays of modules that nnx.jit hands on by itself are among them.
+    """
+    if carry is not None and is_filter_jitted(program.call.f):
+        raise NotUnderstood(
+            f"carry={carry!r}: a lowered or compiled step of Equinox does not tell its "
+            "arguments apart; give xray the function itself and its arguments"
+        )
+    outputs, arguments = _parts_out(jax, program, results), _parts_in(jax, program)
+    infos = jax.tree.leaves(results.tree)
+    numbers = [
+        (out, arg)
+        for out, arg in _kept_modules(jax, program, results)
+        if infos[out].size * infos[out].dtype.itemsize >= SMALL_BYTES
+    ]
+    for out, arg in _positions(carry).items() if carry is not None else ():
+        for word, n, parts in (
+            ("outputs", out, outputs),
+            ("arguments", arg, arguments),
         ):
-            if n >= len(sizes):
+            if n not in parts:
                 raise NotUnderstood(
                     f"carry={carry!r}: there is no number {n} among the {word} of "
-                    f"{program.name}, of which there are {len(sizes)}, counted from 0"
+                    f"{program.name}, of which there are {len(parts)}, counted from 0"
                 )
-        if sizes_out[out] != sizes_in[arg]:
+        left, right = outputs[out], arguments[arg]
+        if len(left) != len(right):
             raise NotUnderstood(
                 f"carry={carry!r}: output {out} of {program.name} has "
-                f"{sizes_out[out]} arrays and argument {arg} has {sizes_in[arg]}; "
+                f"{len(left)} arrays and argument {arg} has {len(right)}; "
                 "name an output and the argument that it becomes"
+                + (
+                    ", and no module of nnx.jit, which is carried by itself"
+                    if takes_modules(program.call)
+                    else ""
+                )
             )
-        start_out, start_in = sum(sizes_out[:out]), sum(sizes_in[:arg])
-        numbers += [(start_out + k, start_in + k) for k in range(sizes_in[arg])]
-    return tuple(numbers)
+        numbers += zip(left, right, strict=True)
+    return tuple(dict.fromkeys(numbers))
+
+
+def _ranges(jax: ModuleType, parts: Sequence[Any], start: int = 0) -> list[range]:
+    """The numbers of the leaves of each part, one after the other."""
+    ranges = []
+    for part in parts:
+        end = start + len(jax.tree.leaves(part))
+        ranges.append(range(start, end))
+        start = end
+    return ranges
+
+
+def _parts_out(jax: ModuleType, program: Program, results: Results) -> dict[int, range]:
+    """The reader's results, by number: the leaves of each."""
+    tree, start = results.tree, 0
+    if takes_modules(program.call) and isinstance(tree, tuple):
+        hidden, tree = (tree[:2], tree[2]) if len(tree) == 3 else ((), tree[0])
+        start = len(jax.tree.leaves(hidden))
+    parts = tree if isinstance(tree, (tuple, list)) else (tree,)
+    return dict(enumerate(_ranges(jax, parts, start)))
+
+
+def _parts_in(jax: ModuleType, program: Program) -> dict[int, range]:
+    """The reader's arguments, by number: the leaves of each."""
+    ranges = _ranges(jax, program.compiled.in_avals[0])
+    first = program.call.first
+    return {n - first: ranges[k] for n, k in enumerate(_places(jax, program)) if k >= 0}
+
+
+def _places(jax: ModuleType, program: Program) -> list[int]:
+    """For each argument its place among those of the program; -1 if it is static."""
+    parts, given = program.compiled.in_avals[0], program.call.args
+    if len(given) in (0, len(parts)):
+        return list(range(len(parts)))
+    places, k = [], 0
+    for n, argument in enumerate(given):
+        static_ones = len(given) - n - (len(parts) - k)
+        same = k < len(parts) and _fits(jax, argument, parts[k])
+        places.append(k if same or (k < len(parts) and static_ones == 0) else -1)
+        k += places[-1] >= 0
+    return places
+
+
+def _fits(jax: ModuleType, argument: Any, part: Any) -> bool:
+    if type(part).__name__ == "NodeStates":  # in which nnx.jit puts a module
+        return is_module(argument)
+    return _form(jax, argument) == _form(jax, part)
+
+
+def _form(jax: ModuleType, tree: Any) -> object:
+    leaves, form = jax.tree.flatten(tree)
+    return form, [attribute(x, "shape", ()) for x in leaves]
+
+
+def _kept_modules(
+    jax: ModuleType, program: Program, results: Results
+) -> Iterator[tuple[int, int]]:
+    """(output leaf, input leaf) of the modules that nnx.jit changes in place."""
+    tree, taken = results.tree, program.compiled.in_avals[0]
+    if not takes_modules(program.call) or len(tree) != 3:
+        return
+    kept = tree[0]
+    for left, right in zip(_ranges(jax, kept), _ranges(jax, taken), strict=False):
+        if len(left) == len(right):
+            yield from zip(left, right, strict=True)
 
 
 def _positions(carry: Mapping[int, int] | int) -> dict[int, int]:
@@ -181,16 +285,51 @@ def _names_of_jax(program: Program, which: str, count: int) -> list[str | None]:
     return [*names] if names is not None and len(names) == count else [None] * count
 
 
+def _names_of_flax(
+    jax: ModuleType,
+    program: Program,
+    names: list[str | None],
+) -> list[str | None]:
+    """Names with the paths of a module's variables, of which JAX knows none."""
+    if not takes_modules(program.call) or not program.call.args:
+        return names
+    names, ranges = [*names], _ranges(jax, program.compiled.in_avals[0])
+    paths = variable_paths(program.call.args)
+    for n, place in enumerate(_places(jax, program)):
+        module, numbers = paths[n], ranges[place]
+        if place < 0 or module is None or len(module) != len(numbers):
+            continue
+        for number, path in zip(numbers, module, strict=True):
+            root, states, _ = (names[number] or "").partition(".states[")
+            if states:
+                names[number] = root + path
+    return names
+
+
+def _given_shardings(
+    jax: ModuleType, program: Program, count: int
+) -> "list[Sharding | None]":
+    """The sharding that each argument was given with."""
+    leaves = jax.tree.leaves((program.call.args, program.call.kwargs))
+    arrays = [x for x in leaves if attribute(x, "dtype") is not None]
+    for given in (leaves, arrays):  # those without static arguments
+        if len(given) == count:
+            return [_given_sharding(jax, x) for x in given]
+    return _input_shardings(jax, program)
+
+
 def _given_sharding(jax: ModuleType, x: Any) -> "Sharding | None":
     """The sharding an argument was given with; None where it was never placed.
 
     A struct without one, inside `jax.set_mesh`, stands for a fresh array, which JAX
     places on that mesh, replicated.
     """
-    if not getattr(x, "committed", True):
+    if not attribute(x, "committed", True):
         return None
     mesh = jax.sharding.get_abstract_mesh()
-    sharding: Sharding | None = getattr(x, "sharding", None)
+    sharding: Any = attribute(x, "sharding")
+    if not isinstance(sharding, jax.sharding.Sharding):
+        sharding = None
     if isinstance(x, jax.ShapeDtypeStruct) and sharding is None and mesh.shape:
         sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    return sharding
+    return sharding  # type: ignore[no-any-return]  # of JAX's classes

@@ -1,19 +1,24 @@
 """The shardings of what goes into a compiled program and of what comes out."""
 
-from collections.abc import Iterator, Sequence
-from itertools import permutations
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations, product
 from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
+from .._core.attributes import attribute
 from .._errors import MeshMismatch
 from .._hlo.parser import header_devices
+from .._hlo.replica_groups import parse_groups
 from .._shardings.from_jax import read_mesh
 from .._shardings.from_jax import sharding as read_sharding
 from .._shardings.sharding import ShardingInfo
 
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh, NamedSharding, Sharding
+
+    from .._shardings.types import JaxDevice
 
 
 def shardings_in(jax: ModuleType, tree: object) -> "Iterator[Sharding]":
@@ -28,7 +33,7 @@ def shardings_of_args(
 ) -> "Iterator[Sharding]":
     """The shardings of the arrays among a function's arguments."""
     for leaf in jax.tree.leaves((args, kwargs)):
-        yield from shardings_in(jax, getattr(leaf, "sharding", None))
+        yield from shardings_in(jax, attribute(leaf, "sharding"))
 
 
 def find_mesh(
@@ -72,21 +77,32 @@ def shardings_like(
 ) -> Any:
     """A tree like `avals`, of ShardingInfos; None where the program lacks the array."""
     leaves, tree = jax.tree.flatten(avals)
+    flat = shardings if isinstance(shardings, list) else tree.flatten_up_to(shardings)
     return tree.unflatten(
         _sharding_info(jax, aval, sharding, mesh)
-        for aval, sharding in zip(leaves, tree.flatten_up_to(shardings), strict=True)
+        for aval, sharding in zip(leaves, flat, strict=True)
     )
+
+
+def dtype_name(aval: Any) -> str:
+    """'float32'; also of float0, the gradient of an integer, which has no name."""
+    dtype = aval.dtype
+    return "float0" if "float0" in str(dtype) else str(dtype)
 
 
 def _sharding_info(
     jax: ModuleType, aval: Any, sharding: object, mesh: "Mesh | AbstractMesh | None"
 ) -> ShardingInfo | None:
-    known = (jax.sharding.NamedSharding, jax.sharding.SingleDeviceSharding)
-    if not isinstance(sharding, known):
+    kinds = jax.sharding
+    if isinstance(sharding, kinds.NamedSharding):
+        # An array may lie on a mesh with the same devices and other axis names.
+        if mesh is not None and tuple(sharding.mesh.shape) != tuple(mesh.shape):
+            sharding = _name_sharding(jax, sharding, aval.shape, mesh) or sharding
+    elif not isinstance(sharding, kinds.SingleDeviceSharding):
         sharding = _name_sharding(jax, sharding, aval.shape, mesh)
     if sharding is None:
         return None
-    return read_sharding(tuple(aval.shape), sharding, dtype=str(aval.dtype))
+    return read_sharding(tuple(aval.shape), sharding, dtype=dtype_name(aval))
 
 
 def _name_sharding(
@@ -97,30 +113,91 @@ def _name_sharding(
 ) -> "NamedSharding | None":
     """The NamedSharding on `mesh` that cuts the same blocks, None if there is none.
 
-    The compiler reports some shardings without the names of the axes. An axis cuts
-    a dimension if moving along it changes the block.
+    The compiler reports some shardings without the names of the axes.
     """
     if not isinstance(sharding, jax.sharding.Sharding) or not _has_devices(mesh):
         return None
+    if isinstance(sharding, jax.sharding.NamedSharding) and not _has_devices(
+        sharding.mesh
+    ):
+        return None
     blocks = sharding.devices_indices_map(shape)
+    for named in _with_blocks(jax, blocks, shape, mesh):
+        if named.is_equivalent_to(sharding, len(shape)):
+            return named
+    return None
+
+
+def sharding_of_tiles(
+    jax: ModuleType,
+    tiles: Any,
+    shape: tuple[int, ...],
+    mesh: "Mesh | AbstractMesh | None",
+) -> "NamedSharding | None":
+    """The NamedSharding on `mesh` of what XLA writes as a grid of tiles."""
+    if not _has_devices(mesh):
+        return None
+    kinds = jax.sharding
+    words = str(tiles)
+    grid = [int(n) for n in re.findall(r"tile_assignment_dimensions: (\d+)", words)]
+    if not grid:
+        return kinds.NamedSharding(mesh, kinds.PartitionSpec())  # type: ignore[no-any-return]
+    sizes = [int(n) for n in re.findall(r"iota_reshape_dims: (\d+)", words)]
+    order = [int(n) for n in re.findall(r"iota_transpose_perm: (\d+)", words)]
+    listed = [int(n) for n in re.findall(r"tile_assignment_devices: (\d+)", words)]
+    iota = f"[{','.join(map(str, grid))}]"
+    if sizes:
+        iota += f"<=[{','.join(map(str, sizes))}]T({','.join(map(str, order))})"
+        listed = [
+            n for group in parse_groups(_as_groups(iota), mesh.size) for n in group
+        ]
+    devices = list(mesh.devices.flat)
+    blocks = {}
+    for place, index in zip(listed, product(*map(range, grid)), strict=True):
+        blocks[devices[place]] = tuple(
+            _part(size, parts, n)
+            for size, parts, n in zip(shape, grid, index, strict=False)
+        )
+    for named in _with_blocks(jax, blocks, shape, mesh):
+        if named.devices_indices_map(shape) == blocks:
+            return named
+    return None
+
+
+def _as_groups(iota: str) -> str:
+    """The order of a grid's devices as one group of all of them."""
+    dims, _, rest = iota.partition("<=")
+    return f"[1,{prod(map(int, dims[1:-1].split(',')))}]<={rest}"
+
+
+def _part(size: int, parts: int, number: int) -> slice:
+    if parts == 1:
+        return slice(None, None, None)
+    rows = -(-size // parts)
+    return slice(number * rows, min((number + 1) * rows, size), None)
+
+
+def _with_blocks(
+    jax: ModuleType,
+    blocks: "Mapping[JaxDevice, tuple[slice, ...]]",
+    shape: tuple[int, ...],
+    mesh: "Mesh",
+) -> "Iterator[NamedSharding]":
+    """NamedShardings that may cut an array so: an axis along which blocks change."""
     home = blocks.get(mesh.devices.flat[0])
     if home is None:
-        return None
+        return
     entries: list[list[str]] = [[] for _ in shape]
     for number, axis in enumerate(mesh.axis_names):
         if mesh.shape[axis] > 1:
             at = [0] * mesh.devices.ndim
             at[number] = 1
-            other = blocks[mesh.devices[tuple(at)]]
-            for entry, here, there in zip(entries, home, other, strict=True):
+            other = blocks.get(mesh.devices[tuple(at)])
+            for entry, here, there in zip(entries, home, other or home, strict=True):
                 if here != there:
                     entry.append(axis)
     for spec in _orders(entries):
-        partitions = jax.sharding.PartitionSpec(*spec)
-        named: NamedSharding = jax.sharding.NamedSharding(mesh, partitions)
-        if named.is_equivalent_to(sharding, len(shape)):
-            return named
-    return None
+        yield jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
 
 
 def _has_devices(mesh: "Mesh | AbstractMesh | None") -> "TypeGuard[Mesh]":

@@ -12,19 +12,27 @@ from .._core.tables import Table
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
 from .._hlo.collectives import Collective, collectives_of
+from .._hlo.constants import constant_bytes
 from .._hlo.validate import read_module
 from .._hlo.work import work
 from .._runtime.require import require_jax
 from .._shardings.from_jax import read_mesh
 from . import report as view
 from .compile import Program, compile_it
-from .leaves import input_leaves, output_leaves, pairs, varying
+from .leaves import (
+    input_leaves,
+    output_leaves,
+    pairs,
+    varying,
+    without_lost_donations,
+)
 from .program_shardings import (
     find_mesh,
     shardings_in,
     shardings_like,
     shardings_of_args,
 )
+from .results import Results, check_references, output_shardings, results_of
 
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh
@@ -51,8 +59,9 @@ class XRay:
             of them or more.
         findings: what looks like a mistake that runs without an error, each with a
             code, a sentence and a remedy.
-        peak_memory: bytes that one device needs at once: arguments, results and
-            what lies between. None where the backend doesn't say.
+        peak_memory: bytes that one device needs at once: arguments, results, what lies
+            between, and arrays that the function closes over, which are constants of
+            the program. None where the backend doesn't say.
         lowered_for: the platform it was compiled for: 'cpu', 'gpu', 'tpu'.
         input_shardings: a tree of ShardingInfos for each positional argument, and last,
             if there are any, a dict of the keyword arguments. None for an
@@ -157,7 +166,8 @@ def xray(
 
     Raises:
         NotUnderstood: f is not a function, or `jit` can't be applied to it, or
-            `carry` names outputs or arguments that there are not.
+            `carry` names outputs or arguments that there are not, or f closes over
+            references (`jax.new_ref`).
         MeshMismatch: the program runs on another number of devices than `mesh`.
         DoesNotFit: the compiler says that the program needs more memory than the
             device has.
@@ -167,39 +177,38 @@ def xray(
     """
     jax = require_jax()
     program = compile_it(jax, f, args, kwargs, jit)
-    compiled = program.compiled
+    check_references(program)
+    compiled, call = program.compiled, program.call
+    out_shardings = output_shardings(jax, program)
     known = [*shardings_in(jax, compiled.input_shardings)]
-    known += shardings_in(jax, compiled.output_shardings)
-    given = [*shardings_of_args(jax, args, kwargs), *known]
+    known += out_shardings or []
+    given = [*shardings_of_args(jax, call.args, call.kwargs), *known]
+    if program.pmapped:  # arguments may come from a pmap with another axis name
+        given = [*(out_shardings or []), *given]
     program_mesh = find_mesh(jax, program.text, mesh, given)
     devices: list[JaxDevice] = [d for s in known for d in s.device_set]
-    platform = devices[0].platform if devices else jax.default_backend()
-    positional, named = shardings_like(
-        jax, compiled.in_avals, compiled.input_shardings, program_mesh
-    )
-    call = _Call(
+    results = results_of(jax, program, out_shardings, program_mesh)
+    looked = _Looked(
         program=program,
-        args=args,
-        kwargs=kwargs,
+        results=results,
         mesh_shape=dict(read_mesh(program_mesh).shape)
         if program_mesh is not None
         else {},
-        platform=platform,
-        inputs=(positional, named),
-        outputs=shardings_like(
-            jax, compiled.out_info, compiled.output_shardings, program_mesh
+        platform=devices[0].platform if devices else jax.default_backend(),
+        inputs=shardings_like(
+            jax, compiled.in_avals, compiled.input_shardings, program_mesh
         ),
+        outputs=shardings_like(jax, results.tree, results.shardings, program_mesh),
     )
-    return _report(jax, call, carry)
+    return _report(jax, looked, carry)
 
 
 @dataclass(frozen=True)
-class _Call:
-    """A compiled function, what it was given, and the shardings that it has."""
+class _Looked:
+    """A compiled function, its results, and the shardings that it has."""
 
     program: Program
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    results: Results
     mesh_shape: dict[str, int]
     platform: str
     inputs: tuple[Any, Any]  # shardings of the positional and of the named arguments
@@ -207,13 +216,15 @@ class _Call:
 
 
 def _report(
-    jax: ModuleType, call: _Call, carry: Mapping[int, int] | int | None
+    jax: ModuleType, looked: _Looked, carry: Mapping[int, int] | int | None
 ) -> XRay:
-    program, shape = call.program, call.mesh_shape
+    program, shape = looked.program, looked.mesh_shape
     module = read_module(program.text)
     moved = collectives_of(module, shape, _place)
-    inputs = input_leaves(jax, program, call.inputs, call.args, call.kwargs)
-    outputs = output_leaves(jax, program, call.outputs)
+    inputs = input_leaves(jax, program, looked.inputs)
+    outputs = output_leaves(jax, program, looked.results, looked.outputs, inputs)
+    if program.call.keeps_quiet:
+        inputs = without_lost_donations(inputs, outputs)
     done = work(module, shape, varying(jax, program, inputs))
     memory = program.compiled.memory_analysis()
     evidence = Evidence(
@@ -224,10 +235,10 @@ def _report(
         collectives=moved,
         mesh_shape=shape,
         work=done,
-        carry=pairs(jax, program, carry),
-        platform=call.platform,
+        carry=pairs(jax, program, looked.results, carry),
+        platform=looked.platform,
     )
-    positional, named = call.inputs
+    positional, named = looked.inputs
     return XRay(
         name=program.name,
         collectives=moved,
@@ -235,18 +246,20 @@ def _report(
         redundancy=done.redundancy,
         idle_axes=done.idle_axes,
         findings=find(evidence, _place),
-        peak_memory=_peak(memory, call.platform),
-        lowered_for=call.platform,
+        peak_memory=_peak(memory, looked.platform, constant_bytes(module)),
+        lowered_for=looked.platform,
         input_shardings=(*positional, named) if named else tuple(positional),
-        output_shardings=call.outputs,
+        output_shardings=looked.outputs,
         mesh_shape=shape,
         hlo=program.text,
         upper_bound=done.upper_bound,
     )
 
 
-def _peak(memory: Any, platform: str) -> int | None:
+def _peak(memory: Any, platform: str, constants: int = 0) -> int | None:
     """The bytes a device needs at once, by what is right on this platform.
+
+    XLA counts no constants, such as arrays that the function closes over.
 
     On CPU XLA's peak leaves out the temporaries. On GPU it leaves out the gaps of the
     one piece that holds them: the allocator's own peak is the sum. On TPU it counts the
@@ -259,11 +272,12 @@ def _peak(memory: Any, platform: str) -> int | None:
         + memory.output_size_in_bytes
         - memory.alias_size_in_bytes
         + memory.temp_size_in_bytes
+        + constants
     )
     peak: int | None = getattr(memory, "peak_memory_in_bytes", None)
     if platform != "tpu":
         return total
-    return None if peak is None else min(peak, total)
+    return None if peak is None else min(peak + constants, total)
 
 
 def _place(file: str, line: int) -> str:
