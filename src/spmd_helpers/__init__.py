@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 # For type checkers, which do not run `__getattr__`.
 if TYPE_CHECKING:
+    from ._aot.does_not_fit import DoesNotFit as DoesNotFit
     from ._asserts.arrays import assert_close as assert_close
     from ._asserts.arrays import assert_same_as_one_device as assert_same_as_one_device
     from ._asserts.arrays import assert_sharding as assert_sharding
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from ._shardings.from_jax import sharding as sharding
     from ._shardings.sharding import ShardingInfo as ShardingInfo
     from ._tpu.mesh import tpu_mesh as tpu_mesh
-    from ._tpu.refusals import DoesNotFit as DoesNotFit
     from ._training.model import MLP as MLP
     from ._training.model import Transformer as Transformer
     from ._training.models import MODELS as MODELS
@@ -99,7 +99,7 @@ _HOMES = {
     "explain": "_explain.explain",
     "Explanation": "_explain.explain",
     "tpu_mesh": "_tpu.mesh",
-    "DoesNotFit": "_tpu.refusals",
+    "DoesNotFit": "_aot.does_not_fit",
     "assert_sharding": "_asserts.arrays",
     "assert_close": "_asserts.arrays",
     "assert_same_as_one_device": "_asserts.arrays",

@@ -26,6 +26,9 @@ from jax.experimental import mesh_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from spmd_helpers import _errors as spmd_errors
+from spmd_helpers._aot import does_not_fit as aot
+from spmd_helpers._aot.does_not_fit import Buffer, hlo_dtype
 from spmd_helpers._core.words import join_words
 from spmd_helpers._hardware.chips import HARDWARE
 from spmd_helpers._hlo.parser import dtype_word
@@ -33,7 +36,7 @@ from spmd_helpers._tpu import libtpu as tpu_libtpu
 from spmd_helpers._tpu import mesh as mesh_module
 from spmd_helpers._tpu import refusals as tpu_refusals
 from spmd_helpers._tpu import topology as tpu_topology
-from spmd_helpers._tpu.refusals import Buffer, explain_compile_error, hlo_dtype
+from spmd_helpers._tpu.refusals import explain_compile_error
 from spmd_helpers._tpu.topology import UnknownTopology, read_topology
 
 OOM = Path(__file__).parents[1] / "data" / "oom"
@@ -518,7 +521,7 @@ def test_chips_are_named_as_in_the_hardware_table():
     for name in tpu_topology.GENERATIONS:
         device = SimpleNamespace(device_kind=HARDWARE[name].device_kind)
         leaf = SimpleNamespace(sharding=SimpleNamespace(device_set=[device]))
-        assert tpu_refusals._kind(leaf) == name
+        assert aot._kind(leaf) == name
 
 
 # --- Without the compiler ---------------------------------------------------------
@@ -620,7 +623,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("axes", "message"), MISTAKES, ids=lambda x: str(x)[:24])
 def test_mistakes_are_told_before_the_compiler_is_asked(no_libtpu, axes, message):
-    with pytest.raises((mesh_module.NotUnderstood, mesh_module.MeshMismatch)) as raised:
+    with pytest.raises((spmd_errors.NotUnderstood, spmd_errors.MeshMismatch)) as raised:
         mesh_module.tpu_mesh("v5e:2x4", **axes)
     assert str(raised.value).startswith(message)
     assert raised.traceback[-1].name == "tpu_mesh"
@@ -628,7 +631,7 @@ def test_mistakes_are_told_before_the_compiler_is_asked(no_libtpu, axes, message
 
 def test_two_devices_a_chip_are_counted(no_libtpu):
     with pytest.raises(
-        mesh_module.MeshMismatch, match="7x:2x2x1 has 8, two on each of 4 chi"
+        spmd_errors.MeshMismatch, match="7x:2x2x1 has 8, two on each of 4 chi"
     ):
         mesh_module.tpu_mesh("7x:2x2x1", data=4)
 
@@ -800,14 +803,14 @@ MUTANTS = [
     ("_tpu.refusals:_rows", "$left[$shape].pop(0)", "$left[$shape][0]"),
     ("_tpu.refusals:_rows", "len($rows) != 1 or $rows[0][2] != '1'", "0"),
     ("_tpu.refusals:_rows", "$values == '1'", "True"),
-    ("_tpu.refusals:_largest_shape", "$shape.nbytes", "-$shape.nbytes"),
-    ("_tpu.refusals:_largest", "$one.bytes >= _SMALLEST_SHARE * $needed", "True"),
-    ("_tpu.refusals:_largest", "-$buffer.bytes", "$buffer.bytes"),
+    ("_aot.does_not_fit:largest_shape", "$shape.nbytes", "-$shape.nbytes"),
+    ("_aot.does_not_fit:largest_of", "$one.bytes >= _SMALLEST_SHARE * $needed", "True"),
+    ("_aot.does_not_fit:largest_of", "-$buffer.bytes", "$buffer.bytes"),
     ("_tpu.refusals:_entries", "$arguments[$at].shape == $shape", "True"),
     ("_tpu.refusals:_what", "$name[1].partition('/')[2] or $name[1]", "$name[1]"),
     ("_tpu.refusals:_own_report", "0.01 * $needed", "10 * $needed"),
     ("_tpu.refusals:_what", "$label.startswith('Output index')", "False"),
-    ("_tpu.refusals:_padded", "$buffer.bytes < 1.1 * $alone", "True"),
+    ("_aot.does_not_fit:_padded", "$buffer.bytes < 1.1 * $alone", "True"),
     ("_tpu.refusals:explain_compile_error", "$buffers or $arguments", "$buffers"),
 ]  # fmt: skip
 

@@ -18,12 +18,13 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
+from spmd_helpers._aot.does_not_fit import DoesNotFit
 from spmd_helpers._hardware.chips import HARDWARE
 from spmd_helpers._tpu import libtpu
 from spmd_helpers._tpu import mesh as mesh_module
 from spmd_helpers._tpu import topology as tpu_topology
 from spmd_helpers._tpu.mesh import tpu_mesh
-from spmd_helpers._tpu.refusals import DoesNotFit, does_not_fit
+from spmd_helpers._tpu.refusals import does_not_fit
 from spmd_helpers._tpu.topology import read_topology, shapes_on
 
 pytest.importorskip("libtpu", reason="needs the TPU compiler: make tpu")

@@ -1,4 +1,4 @@
 """TPUs that are not there: meshes of them, their compiler, and what it refuses.
 
-Imports `_core`, `_hlo` and `_hardware`.
+Imports `_aot`, `_core`, `_hlo`, `_hardware` and `_runtime`.
 """

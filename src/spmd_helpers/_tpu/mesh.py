@@ -5,7 +5,7 @@ from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .._core.validate import integer
+from .._aot.axes import checked_sizes, checked_types, mesh_words
 from .._core.words import join_words
 from .._errors import (
     MeshMismatch,
@@ -76,7 +76,7 @@ def tpu_mesh(
     try:
         block = read_topology(topology)
         shape = _sizes(block, axes)
-        types = _types(jax, axis_types, len(shape))
+        types = checked_types(jax, axis_types, len(shape))
         if not anyhow and not lies_on(block.torus, shape):
             raise _off_torus(block, axes)
         devices = _place(block, axes, _devices(jax, block), anyhow)
@@ -87,21 +87,11 @@ def tpu_mesh(
 
 
 def _sizes(topology: Topology, axes: dict[str, int]) -> tuple[int, ...]:
-    if not axes:
-        raise NotUnderstood(
-            f"no axes: name them and their sizes, such as tpu_mesh({topology.name!r}, "
-            f"data={topology.devices})"
-        )
-    sizes = tuple(
-        integer(axis, size, "a number of devices") for axis, size in axes.items()
-    )
-    if prod(sizes) != topology.devices:
-        words = " · ".join(f"{axis}={size}" for axis, size in axes.items())
-        raise MeshMismatch(
-            f"{words} are {prod(sizes)} devices, and {_has(topology)}; meshes that fit "
-            f"are {_examples(_first(topology, len(sizes)), tuple(axes))}"
-        )
-    return sizes
+    def examples(count: int) -> str:
+        return _examples(_first(topology, count), tuple(axes))
+
+    call = f"tpu_mesh({topology.name!r}"
+    return checked_sizes(call, axes, topology.devices, _has(topology), examples)
 
 
 def _has(topology: Topology) -> str:
@@ -109,23 +99,6 @@ def _has(topology: Topology) -> str:
     if topology.devices == chips:
         return f"{topology.name} has {chips}"
     return f"{topology.name} has {topology.devices}, two on each of {chips} chips"
-
-
-def _types(
-    jax: ModuleType, given: "AxisType | str | Sequence[AxisType | str]", axes: int
-) -> "tuple[AxisType, ...]":
-    kinds = jax.sharding.AxisType
-    by_name = {"auto": kinds.Auto, "explicit": kinds.Explicit}
-    alone = isinstance(given, str | kinds)
-    types: object = [given] * axes if alone else given
-    if isinstance(types, Sequence) and len(types) == axes:
-        read = [by_name.get(kind) or kind for kind in types]
-        if all(isinstance(kind, kinds) for kind in read):
-            return tuple(read)
-    raise NotUnderstood(
-        f"axis_types={given!r} is of no use: give 'auto', 'explicit' or an AxisType, "
-        "or one of these for each axis"
-    )
 
 
 def _devices(jax: ModuleType, topology: Topology) -> "Sequence[Device]":
@@ -215,8 +188,4 @@ def _first(topology: Topology, axes: int) -> list[tuple[int, ...]]:
 
 
 def _examples(shapes: list[tuple[int, ...]], names: tuple[str, ...]) -> str:
-    examples = [
-        "(" + ", ".join(f"{n}={s}" for n, s in zip(names, shape, strict=True)) + ")"
-        for shape in shapes
-    ]
-    return join_words(examples)
+    return join_words([mesh_words(shape, names) for shape in shapes])
