@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ._errors import LaunchTimedOut as LaunchTimedOut
     from ._errors import MeshMismatch as MeshMismatch
     from ._errors import MissingLibrary as MissingLibrary
+    from ._errors import NoGpuCompiler as NoGpuCompiler
     from ._errors import NoJax as NoJax
     from ._errors import NotDivisible as NotDivisible
     from ._errors import NotOnTorus as NotOnTorus
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ._explain.explain import Explanation as Explanation
     from ._explain.explain import explain as explain
     from ._findings.find import Finding as Finding
+    from ._gpu.mesh import gpu_mesh as gpu_mesh
     from ._hardware.chips import HARDWARE as HARDWARE
     from ._hardware.chips import Chip as Chip
     from ._hardware.measured import load_measured as load_measured
@@ -99,6 +101,7 @@ _HOMES = {
     "explain": "_explain.explain",
     "Explanation": "_explain.explain",
     "tpu_mesh": "_tpu.mesh",
+    "gpu_mesh": "_gpu.mesh",
     "DoesNotFit": "_aot.does_not_fit",
     "assert_sharding": "_asserts.arrays",
     "assert_close": "_asserts.arrays",
@@ -126,6 +129,7 @@ _HOMES = {
     "NotOnTorus": "_errors",
     "UnknownTopology": "_errors",
     "NoTpuCompiler": "_errors",
+    "NoGpuCompiler": "_errors",
     "NoJax": "_errors",
     "OldJax": "_errors",
     "MissingLibrary": "_errors",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ._core.validate import integer
 from ._errors import BackendStarted
+from ._gpu.plugin import quiet_plugin
 from ._runtime.packages import is_older
 from ._runtime.require import require_jax
 from ._tpu.libtpu import quiet_libtpu
@@ -96,7 +97,7 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
             f"at_least={least} is more than n={n}, and use_devices never returns more"
             f" than n: write use_devices({least}, at_least={least})."
         )
-    with _threads_for(n), quiet_libtpu():
+    with _threads_for(n), quiet_libtpu(), quiet_plugin():
         return _choose(jax, n, least)
 
 

@@ -37,7 +37,7 @@ class NotOnTorus(MeshMismatch):
 
 
 class UnknownTopology(ValueError):
-    """No TPU slice has this name."""
+    """No slice of TPUs and no cluster of GPUs has this name."""
 
 
 class NotUnderstood(ValueError):
@@ -50,6 +50,10 @@ class NoJax(OneSentence, RuntimeError):
 
 class NoTpuCompiler(OneSentence, RuntimeError):
     """The TPU compiler, libtpu, is not installed or does not start."""
+
+
+class NoGpuCompiler(OneSentence, RuntimeError):
+    """JAX's CUDA plugin, which has the GPU compiler, is missing or does not start."""
 
 
 class OldJax(OneSentence, RuntimeError):

@@ -185,6 +185,20 @@ def oldest_libtpu() -> str | None:
     return oldest[0] if oldest else None
 
 
+def misfits(*names: str) -> str:
+    """The clause about the first of some packages that is not this JAX's; "" if none.
+
+    A package without metadata, one that pip did not install, is not judged.
+    """
+    wanted = dict(_requirements_of_jax())
+    for name in names:
+        have = installed(name)
+        fits = have is None or name not in wanted
+        if not fits and not wanted[name].contains(str(have), prereleases=True):
+            return f"{name} {have} is not the one for jax {installed('jax')}"
+    return ""
+
+
 def _requirements_of_jax() -> Iterator[tuple[str, "SpecifierSet"]]:
     """(jaxlib or a plugin, which versions the installed JAX goes with)."""
     from packaging.requirements import InvalidRequirement, Requirement

@@ -1,10 +1,12 @@
 """Checked before anything else: is there a JAX, new enough, and what else is needed?"""
 
+import contextlib
 import sys
 from types import ModuleType
 
 from .._core.words import join_words
 from .._errors import MissingLibrary, NoJax, OldJax, RestartNeeded
+from .compiler_log import kept_log
 from .install import RESTART, hosted, import_again, install
 from .packages import OLDEST_JAX, Change, is_older, needed_change
 
@@ -25,8 +27,11 @@ def require_jax() -> ModuleType:
 
     Used by every function that asks JAX anything; the first is `use_devices`.
     """
+    # Beside a CUDA plugin an older JAX logs, as it is imported, that no GPU is there.
+    quiet = contextlib.nullcontext() if "jax" in sys.modules else kept_log()
     try:
-        import jax
+        with quiet:
+            import jax
     except (ImportError, RuntimeError, AttributeError, TypeError, OSError) as error:
         raise NoJax(_why_not(error)) from None
     version = str(getattr(jax, "__version__", ""))

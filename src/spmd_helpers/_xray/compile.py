@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.attributes import attribute
 from .._errors import NotUnderstood
+from .._gpu.memory import too_large
+from .._runtime.compiler_log import kept_log
 from .._tpu.refusals import does_not_fit
 from .calls import Call, call_of, is_jitted
 from .flax_objects import unchanged
 
 if TYPE_CHECKING:
     from jax.stages import Compiled, Lowered, Traced
+
+    _Stages = tuple[Traced | None, Lowered | None, Compiled]
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Program:
         traced: JAX's traced stage, which holds the jaxpr and the requested shardings of
             the outputs; None where only a later stage was given.
         lowered: JAX's lowered stage; None where only a compiled function was given.
+        log: the lines that the compiler logged.
     """
 
     name: str
@@ -36,6 +41,7 @@ class Program:
     call: Call
     traced: "Traced | None"
     lowered: "Lowered | None"
+    log: tuple[str, ...] = ()
 
     @property
     def pmapped(self) -> bool:
@@ -69,15 +75,36 @@ def compile_it(
     staged = _is_staged(jax, f)
     call = Call(f, args, kwargs, "") if staged else call_of(jax, f, args, kwargs)
     with unchanged(f):
-        traced, lowered, compiled = _stages(jax, call, staged, jit)
+        (traced, lowered, compiled), lines = _stages(jax, call, staged, jit)
+    text = _text(f, compiled)
+    log = _logged(text, lines)
+    refused = too_large(jax, compiled, call.args, call.kwargs, traced, "\n".join(log))
+    if refused is not None:
+        raise refused
     return Program(
-        name=call.name or _module_name(compiled.as_text() or ""),
+        name=call.name or _module_name(text),
         compiled=compiled,
-        text=_text(f, compiled),
+        text=text,
         call=call,
         traced=traced,
         lowered=lowered,
+        log=log,
     )
+
+
+# What was logged of a program, by its text: JAX compiles it once, and keeps no log.
+_logs: dict[int, tuple[str, ...]] = {}
+_MOST_LOGS = 256
+
+
+def _logged(text: str, log: tuple[str, ...]) -> tuple[str, ...]:
+    """What the compiler logged of a program, now or when it compiled it before."""
+    key = hash(text)
+    if log:
+        while len(_logs) >= _MOST_LOGS:
+            del _logs[next(iter(_logs))]
+        _logs[key] = log
+    return log or _logs.get(key, ())
 
 
 def _check(jax: ModuleType, f: Any, jit: Mapping[str, Any] | None) -> None:
@@ -116,11 +143,11 @@ def _stage(f: Any) -> Any:
 
 def _stages(
     jax: ModuleType, call: Call, staged: bool, jit: Mapping[str, Any] | None
-) -> "tuple[Traced | None, Lowered | None, Compiled]":
-    """JAX's stages of a call: those of Flax and Equinox hold them."""
+) -> "tuple[_Stages, tuple[str, ...]]":
+    """JAX's stages of a call, which those of Flax and Equinox hold; and the log."""
     f, traced = _stage(call.f) if staged else call.f, None
     if staged and hasattr(f, "memory_analysis"):
-        return None, None, f
+        return (None, None, f), ()
     try:
         if not staged:
             f = f if is_jitted(f) else jax.jit(f, **(call.jit or jit or {}))
@@ -129,11 +156,13 @@ def _stages(
             f = _stage(begin(*call.args, **call.kwargs))
         traced = f if isinstance(f, jax.stages.Traced) else None
         lowered = f if traced is None else traced.lower()
-        return traced, lowered, lowered.compile()
+        with kept_log() as log:
+            compiled = lowered.compile()
+        return (traced, lowered, compiled), tuple(log)
     except Exception as error:
-        too_large = does_not_fit(jax, error, call.args, call.kwargs, traced)
-        if too_large is not None:
-            raise too_large from None
+        refused = does_not_fit(jax, error, call.args, call.kwargs, traced)
+        if refused is not None:
+            raise refused from None
         name = call.name or "f"
         if "different trace level" in str(error):  # Flax's words
             error.add_note(

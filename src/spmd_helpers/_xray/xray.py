@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .._aot.peak import peak_bytes
 from .._core.source_lines import place_name
 from .._core.tables import Table
 from .._findings.evidence import Evidence
@@ -246,7 +247,7 @@ def _report(
         redundancy=done.redundancy,
         idle_axes=done.idle_axes,
         findings=find(evidence, _place),
-        peak_memory=_peak(memory, looked.platform, constant_bytes(module)),
+        peak_memory=peak_bytes(memory, looked.platform, constant_bytes(module)),
         lowered_for=looked.platform,
         input_shardings=(*positional, named) if named else tuple(positional),
         output_shardings=looked.outputs,
@@ -254,30 +255,6 @@ def _report(
         hlo=program.text,
         upper_bound=done.upper_bound,
     )
-
-
-def _peak(memory: Any, platform: str, constants: int = 0) -> int | None:
-    """The bytes a device needs at once, by what is right on this platform.
-
-    XLA counts no constants, such as arrays that the function closes over.
-
-    On CPU XLA's peak leaves out the temporaries. On GPU it leaves out the gaps of the
-    one piece that holds them: the allocator's own peak is the sum. On TPU it counts the
-    chip's vector memory too, which shows in small programs: there the sum is smaller.
-    """
-    if memory is None:
-        return None
-    total: int = (
-        memory.argument_size_in_bytes
-        + memory.output_size_in_bytes
-        - memory.alias_size_in_bytes
-        + memory.temp_size_in_bytes
-        + constants
-    )
-    peak: int | None = getattr(memory, "peak_memory_in_bytes", None)
-    if platform != "tpu":
-        return total
-    return None if peak is None else min(peak + constants, total)
 
 
 def _place(file: str, line: int) -> str:
