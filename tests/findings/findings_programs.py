@@ -1293,6 +1293,17 @@ def features_to_batch_over_more_axes(mesh):
     return f, args
 
 
+@bad("gathered-reshard", also=("padded-constraint",), mesh=GRID, tpu=())
+def heads_that_the_compiler_replicates(mesh):
+    """The compiled program shows no detour; the CPU and GPU compilers warn of it."""
+
+    def f(x):
+        heads = pin(x.reshape(D, 6, 8), mesh, "data", "model")
+        return pin(jnp.sin(heads), mesh, None, ("model", "data")).sum(0)
+
+    return f, (on(mesh, (D, 48), "data", "model"),)
+
+
 @bad("redundant-work", also=("gathered-reshape", "gathered-output"))
 def query_heads_cut_in_parts(mesh):
     """Six heads on eight devices: groups of devices do the same scores."""
@@ -1656,6 +1667,13 @@ WORDS = {
         "is first gathered whole over model: 128 KiB on each device, of which it keeps "
         "1/8. Go there in two steps, moving one axis at a time, or cut it from the "
         "start as it is needed. (chapter 04)"
+    ),
+    # 64 · 6 · 8 floats.
+    ("heads_that_the_compiler_replicates", "gathered-reshard"): (
+        "gathered-reshard: The compiler knows no direct way from P('data', 'model') to "
+        "P(None, ('model', 'data')), so float32[64, 6, 8] is first replicated on every "
+        "device: 12 KiB on each, of which it keeps 1/8. Go there in two steps, moving "
+        "one axis at a time, or shard it from the start as it is needed. (chapter 04)"
     ),
     # 32 · 16 · 128 floats.
     ("sequence_merged_with_batch", "gathered-reshape"): (

@@ -56,6 +56,7 @@ class Evidence:
         carry: pairs (number of an output leaf, number of an input leaf) that are
             the same thing, one step later.
         platform: 'cpu', 'gpu' or 'tpu'.
+        log: the lines that the compiler logged.
     """
 
     inputs: tuple[Leaf, ...]
@@ -67,3 +68,4 @@ class Evidence:
     work: Work
     carry: tuple[tuple[int, int], ...]
     platform: str
+    log: tuple[str, ...] = ()

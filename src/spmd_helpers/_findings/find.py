@@ -16,6 +16,7 @@ from . import compiled as hlo
 from . import gathered, requests, shardings
 from .evidence import Evidence, Leaf
 from .finding import Finding, Named, axes_words
+from .rematerialized import rematerialized
 
 __all__ = ["Finding", "find"]
 
@@ -61,7 +62,9 @@ def _all(evidence: Evidence, named: Named) -> Iterator[Finding]:
     yield from requests.reshards(evidence, requested, named)
     yield from hlo.stacks(evidence, gathers, named)
     yield from hlo.tables(evidence, gathers, named)
-    yield from gathered.unrequested(evidence, gathers, requested, named)
+    unasked = [*gathered.unrequested(evidence, gathers, requested, named)]
+    yield from unasked
+    yield from rematerialized(evidence, requested, unasked, named)
     yield from hlo.conditions(evidence, named)
     lost = {axis for each in constants for axis in each.axes}
     yield from _work(evidence, lost)

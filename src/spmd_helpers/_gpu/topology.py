@@ -100,12 +100,13 @@ def _card(name: str, kind: str) -> Card:
     if _AMD.match(plain):
         raise UnknownTopology(
             f"topology={name!r}: JAX's plugin for AMD, ROCm, does not start where no "
-            "AMD GPU is, so programs are compiled for such cards beside one only. Here "
-            f"are {names_words()}."
+            "AMD GPU is, so programs are compiled for such cards beside one only. The "
+            f"cards are {names_words()}."
         )
-    starts = [repr(one) for one in BY_NAME if plain and one.startswith(plain)]
     close = close_name(plain, BY_NAME)
-    words = " or ".join(starts[:3]) or (repr(BY_NAME[close].name) if close else "")
+    near = [card for one, card in BY_NAME.items() if plain and one.startswith(plain)]
+    near = near or ([BY_NAME[close]] if close else [])
+    words = " or ".join(dict.fromkeys(repr(card.name) for card in near))
     guess = f" Did you mean {words}?" if words else ""
     raise UnknownTopology(f"topology={name!r} names no card.{guess} {_HOW}")
 

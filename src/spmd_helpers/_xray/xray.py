@@ -238,6 +238,7 @@ def _report(
         work=done,
         carry=pairs(jax, program, looked.results, carry),
         platform=looked.platform,
+        log=program.log,
     )
     positional, named = looked.inputs
     return XRay(
