@@ -25,6 +25,8 @@ LIBRARIES = {
     "_runtime.packages": {"packaging"},
     "_devices": {"jax"},
     "_tpu.mesh": {"jax"},
+    "_gpu.mesh": {"jax"},
+    "_gpu.plugin": {"jax"},
     "_shardings.from_jax": {"numpy"},
     "_datasets.mnist": {"numpy", "pooch"},
     "_drawing.draw": {"matplotlib"},

@@ -13,6 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers._xray.xray as module
+from spmd_helpers._aot.peak import peak_bytes
 from spmd_helpers._errors import MeshMismatch, NotUnderstood
 from spmd_helpers._xray.xray import xray
 
@@ -380,13 +381,13 @@ def test_the_peak_field_is_taken_on_a_tpu():
         argument_size_in_bytes = output_size_in_bytes = temp_size_in_bytes = 5
         alias_size_in_bytes, peak_memory_in_bytes = 0, 7
 
-    assert module._peak(Memory(), "tpu") == 7
+    assert peak_bytes(Memory(), "tpu") == 7
     Memory.peak_memory_in_bytes = 99  # of them 84 in vector memory
-    assert module._peak(Memory(), "tpu") == 15
-    assert module._peak(Memory(), "gpu") == module._peak(Memory(), "cpu") == 15
+    assert peak_bytes(Memory(), "tpu") == 15
+    assert peak_bytes(Memory(), "gpu") == peak_bytes(Memory(), "cpu") == 15
     Memory.peak_memory_in_bytes = None
-    assert module._peak(Memory(), "tpu") is None
-    assert module._peak(None, "cpu") is None
+    assert peak_bytes(Memory(), "tpu") is None
+    assert peak_bytes(None, "cpu") is None
 
 
 # --- Where the mesh comes from ---------------------------------------------------
