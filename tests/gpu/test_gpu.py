@@ -479,14 +479,13 @@ def test_what_lives_at_the_peak():
     ]
 
 
+MINE = ["mine"]
+
+
 class Stage:
     """What is asked of a compiled stage."""
 
-    input_shardings = ()
-
-    def __init__(self, device, arguments, results, alias, temporaries):
-        sharding = SimpleNamespace(device_set={device})
-        self.output_shardings = (sharding,)
+    def __init__(self, arguments, results, alias, temporaries):
         self._memory = SimpleNamespace(
             argument_size_in_bytes=arguments,
             output_size_in_bytes=results,
@@ -506,12 +505,12 @@ def test_too_large_names_what_is_largest(monkeypatch):
     kib = 1024
     x = jax.ShapeDtypeStruct((1024, 8), "float32")
     # 800 KiB of 1000: three quarters of them are too few, four fifths are just enough.
-    stage = Stage("mine", 32 * kib, 288 * kib, 0, 480 * kib)
-    gpu_memory.remember(["mine"], "h100", 1000 * kib)
+    stage = Stage(32 * kib, 288 * kib, 0, 480 * kib)
+    gpu_memory.remember(MINE, "h100", 1000 * kib)
     monkeypatch.setattr(
         gpu_memory, "_of_device", {"mine": gpu_memory._of_device.pop("mine")}
     )
-    error = gpu_memory.too_large(jax, stage, (x,), {}, None, "log")
+    error = gpu_memory.too_large(jax, stage, MINE, (x,), {}, None, "log")
     assert (error.needed_bytes, error.available_bytes) == (800 * kib, 750 * kib)
     assert (error.chip, error.text) == ("h100", "log")
     assert [(one.bytes // kib, one.what, one.shape) for one in error.largest] == [
@@ -525,10 +524,10 @@ def test_too_large_names_what_is_largest(monkeypatch):
     assert "JAX takes 75% of the 0.00 GiB of such a card" in str(error)
     assert str(error).splitlines()[-1].startswith("Cut what lies whole")
     # A donated argument: its bytes are a result's, once.
-    donated = Stage("mine", 288 * kib, 288 * kib, 256 * kib, 480 * kib)
-    error = gpu_memory.too_large(jax, donated, (x,))
+    donated = Stage(288 * kib, 288 * kib, 256 * kib, 480 * kib)
+    error = gpu_memory.too_large(jax, donated, MINE, (x,))
     assert [one.what for one in error.largest].count("result") == 1
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.8")
-    assert gpu_memory.too_large(jax, stage, (x,)) is None
+    assert gpu_memory.too_large(jax, stage, MINE, (x,)) is None
     monkeypatch.setenv("XLA_CLIENT_MEM_FRACTION", "0.1")
-    assert gpu_memory.too_large(jax, Stage("another", 1, 1, 0, 1), (x,)) is None
+    assert gpu_memory.too_large(jax, Stage(1, 1, 0, 1), ["another"], (x,)) is None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from jax import Device
     from jax.stages import Compiled
 
+    from .._shardings.types import JaxDevice
+
 # The part of the card's memory that JAX's allocator takes, of which all arrays and
 # temporaries come (jax 0.10.2 to 0.12), and the variables that set another.
 _SHARE = 0.75
@@ -30,7 +32,7 @@ class _Memory:
     bytes: int
 
 
-_of_device: "dict[Device, _Memory]" = {}
+_of_device: dict[object, _Memory] = {}
 
 
 def remember(devices: "Iterable[Device]", card: str, memory_bytes: int) -> None:
@@ -55,6 +57,7 @@ def share() -> float:
 def too_large(
     jax: ModuleType,
     compiled: "Compiled",
+    devices: "Iterable[JaxDevice]",
     args: tuple[object, ...] = (),
     kwargs: Mapping[str, object] | None = None,
     traced: object = None,
@@ -69,15 +72,12 @@ def too_large(
     Args:
         jax: the module.
         compiled: JAX's compiled stage.
+        devices: those that it was compiled for.
         args: the function's arguments, for the report to name.
         kwargs: those given by name.
         traced: JAX's traced stage, which knows what the function calls them.
         text: what the compiler logged.
     """
-    shardings = jax.tree_util.tree_leaves(
-        (compiled.input_shardings, compiled.output_shardings)
-    )
-    devices = (d for s in shardings for d in getattr(s, "device_set", ()))
     known = next((_of_device[d] for d in devices if d in _of_device), None)
     if known is None:
         return None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.attributes import attribute
 from .._errors import NotUnderstood
-from .._gpu.memory import too_large
 from .._runtime.compiler_log import kept_log
 from .._tpu.refusals import does_not_fit
 from .calls import Call, call_of, is_jitted
@@ -77,10 +76,6 @@ def compile_it(
     with unchanged(f):
         (traced, lowered, compiled), lines = _stages(jax, call, staged, jit)
     text = _text(f, compiled)
-    log = _logged(text, lines)
-    refused = too_large(jax, compiled, call.args, call.kwargs, traced, "\n".join(log))
-    if refused is not None:
-        raise refused
     return Program(
         name=call.name or _module_name(text),
         compiled=compiled,
@@ -88,7 +83,7 @@ def compile_it(
         call=call,
         traced=traced,
         lowered=lowered,
-        log=log,
+        log=_logged(text, lines),
     )
 
 

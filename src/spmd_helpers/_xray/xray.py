@@ -12,6 +12,7 @@ from .._core.source_lines import place_name
 from .._core.tables import Table
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
+from .._gpu.memory import too_large
 from .._hlo.collectives import Collective, collectives_of
 from .._hlo.constants import constant_bytes
 from .._hlo.validate import read_module
@@ -188,6 +189,12 @@ def xray(
         given = [*(out_shardings or []), *given]
     program_mesh = find_mesh(jax, program.text, mesh, given)
     devices: list[JaxDevice] = [d for s in known for d in s.device_set]
+    log = "\n".join(program.log)
+    refused = too_large(
+        jax, compiled, devices, call.args, call.kwargs, program.traced, log
+    )
+    if refused is not None:
+        raise refused
     results = results_of(jax, program, out_shardings, program_mesh)
     looked = _Looked(
         program=program,
