@@ -6,19 +6,32 @@ None nothing is raised there; `new=` likewise for jax 0.12.
 """
 
 import functools
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import flax.linen as nn
 import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 from flax.training import common_utils
 from jax import lax
 from jax.experimental import mesh_utils
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, reshard
+from jax.experimental import pallas as pl
+from jax.experimental.ode import odeint
+from jax.sharding import (
+    AbstractMesh,
+    AxisType,
+    Mesh,
+    NamedSharding,
+    auto_axes,
+    reshard,
+)
 from jax.sharding import PartitionSpec as P
 
 IS_OLD = tuple(map(int, jax.__version__.split(".")[:2])) < (0, 11)
@@ -30,7 +43,7 @@ OTHER_VERSION = {
     True: {
         "too-many-entries": {2},
         "pvary-is-gone": {2},
-        "dimension-must-be-whole": {1},
+        "dimension-must-be-whole": {1, 5},
         "scatter-is-ambiguous": {0},
     },
     False: {
@@ -38,22 +51,32 @@ OTHER_VERSION = {
         "pvary-is-gone": {0},
         "donated-and-gone": {1},
         "contraction-is-ambiguous": {1},
+        "dimension-must-be-whole": {6},
     },
 }[IS_OLD]
-# Rules whose message says too little alone, without type or traceback.
+# Rules whose message says too little alone, without type or traceback: what it is
+# explained by then; "" for nothing.
 NOT_ALONE = {
-    "devices-do-not-fill-the-shape",
-    "mesh-from-a-number",
-    "spec-longer-than-shape",
-    "wrong-axis-in-shard-map",
-    "ppermute-numbers",
-    "pmap-rows",
-    "pmap-scalar",
-    "pmap-out-axes",
-    "nnx-tree-of-shardings",
-    "optax-returns-two",
-    "flax-shard-rows",
-    "sharding-type",
+    "devices-do-not-fill-the-shape": "",
+    "mesh-from-a-number": "",
+    "spec-longer-than-shape": "",
+    "wrong-axis-in-shard-map": "",
+    "ppermute-numbers": "",
+    "pmap-rows": "",
+    "pmap-scalar": "",
+    "pmap-out-axes": "",
+    "nnx-tree-of-shardings": "",
+    "optax-returns-two": "",
+    "flax-shard-rows": "",
+    "sharding-type": "",
+    "named-pmap-under-set-mesh": "another-mesh-is-set",
+    "pmap-of-a-placed-array": "in-shardings-differ",
+    "get-metrics-of-scalars": "",
+    "library-carry-varies": "carry-varies",
+    "library-carry-on-explicit-axes": "carry-is-sharded-differently",
+    "device-put-of-a-module": "",
+    "logical-name-without-rule": "unknown-axis",
+    "checkpoint-of-other-devices-in-old-orbax": "",
 }
 
 
@@ -253,6 +276,11 @@ def none_for_a_spec():
 @case("spec-without-mesh")
 def a_constraint_by_spec_alone():
     jax.jit(lambda v: constrain(v, P("x")))(jnp.zeros(8))
+
+
+@case("spec-without-mesh")
+def a_shape_by_spec_alone():
+    str(jax.ShapeDtypeStruct((8,), jnp.float32, sharding=P("x")))
 
 
 @case("spec-without-mesh")
@@ -625,12 +653,12 @@ def a_constraint_inside_shard_map():
         jax.jit(f)(jnp.zeros(8))
 
 
-@case("constraint-on-a-manual-axis")
+@case("auto-axis-in-a-manual-type")
 def a_constraint_with_its_mesh_inside_shard_map():
     jax.jit(blocks(lambda v: constrain(v, on(LINE, "x"))))(jnp.zeros(8))
 
 
-@case("constraint-on-a-manual-axis")
+@case("auto-axis-in-a-manual-type")
 def device_put_inside_shard_map():
     jax.jit(blocks(lambda v: put(v, on(LINE, "x"))))(jnp.zeros(8))
 
@@ -901,7 +929,7 @@ def a_tiled_cut_dimension():
     jnp.tile(zeros(8, 4, at=EXPLICIT, spec=("data",)), (2, 1))
 
 
-@case("branches-are-cut-differently")
+@case("carry-is-sharded-differently")
 def a_carry_that_is_cut_otherwise():
     step = lambda i, v: reshard(v, on(EXPLICIT, None, "model"))  # noqa: E731
     lax.fori_loop(0, 3, step, zeros(8, 4, at=EXPLICIT, spec=("data",)))
@@ -1310,3 +1338,533 @@ def optax_updates_with_the_state():
 @case("flax-shard-rows")
 def flax_shard_of_ten_rows():
     common_utils.shard(jnp.ones((10, 3)))
+
+
+# What is left of pmap.
+
+
+@case("pmap-under-set-mesh")
+def pmap_under_set_mesh():
+    with jax.set_mesh(BOX):
+        jax.pmap(lambda v: v + 1)(np.ones((8, 2)))
+
+
+@case("pmap-under-set-mesh")
+def pmap_after_a_bare_set_mesh():
+    jax.set_mesh(LINE)
+    try:
+        jax.pmap(lambda v: v + 1)(np.ones((8, 2)))
+    finally:
+        jax.set_mesh(None)
+
+
+@case("named-pmap-under-set-mesh")
+def a_named_pmap_under_set_mesh():
+    with jax.set_mesh(BOX):
+        jax.pmap(lambda v: lax.pmean(v, "batch"), axis_name="batch")(np.ones((8, 2)))
+
+
+@case("pmap-of-a-placed-array")
+def a_pmapped_mean_of_statistics_that_are_ported():
+    sync = jax.pmap(lambda x: lax.pmean(x, "x"), "x")
+    sync(zeros(8, at=LINE))
+
+
+@case("pmap-argument-of-jit")
+def jit_with_an_axis_name():
+    jax.jit(lambda x: x, axis_name="batch")
+
+
+@case("pmap-argument-of-jit")
+def jit_with_in_axes():
+    jax.jit(lambda x: x, in_axes=(0,))
+
+
+@case("static-broadcasted-argnums")
+def jit_with_static_broadcasted_argnums():
+    jax.jit(lambda x, n: x * n, static_broadcasted_argnums=(1,))
+
+
+@case("vmap-output-differs")
+def a_step_under_vmap_without_its_pmean():
+    step = lambda w, x: w - x.mean()  # noqa: E731
+    jax.vmap(step, in_axes=(None, 0), out_axes=None, axis_name="batch")(
+        1.0, jnp.ones((8, 2))
+    )
+
+
+@case("key-array-for-one-key")
+def keys_of_eight_devices_for_one_draw():
+    jax.random.normal(jax.random.split(jax.random.key(0), 8), (4,))
+
+
+@case("key-array-for-one-key")
+def old_keys_of_eight_devices_for_one_draw():
+    key = common_utils.shard_prng_key(jax.random.PRNGKey(0))
+    jax.jit(lambda k: jax.random.normal(k, (4,)))(key)
+
+
+@case("key-array-for-one-key")
+def a_slice_of_keys_in_shard_map():
+    keys = jax.random.split(jax.random.key(0), 8)
+    blocks(lambda k: jax.random.normal(k, (2,)))(keys)
+
+
+@case("get-metrics-of-scalars")
+def get_metrics_of_a_jitted_step():
+    common_utils.get_metrics([{"loss": put(1.0, on(LINE))}] * 3)
+
+
+# Two modes, and what comes from outside.
+
+
+@case("auto-and-explicit-meet")
+def an_array_closed_over_in_auto_axes():
+    with jax.set_mesh(EXPLICIT):
+        x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
+        auto_axes(lambda x: x + q, out_sharding=P("data"))(x)
+
+
+@case("auto-and-explicit-meet")
+def an_array_by_name_into_auto_axes():
+    with jax.set_mesh(EXPLICIT):
+        x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
+        auto_axes(lambda x, q: x + q, out_sharding=P("data"))(x, q=q)
+
+
+@case("auto-and-explicit-meet")
+def an_array_closed_over_and_searched_in_auto_axes():
+    with jax.set_mesh(EXPLICIT):
+        x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
+        auto_axes(lambda x: jnp.searchsorted(q, x), out_sharding=P("data"))(x)
+
+
+@case("constraint-on-a-free-explicit-axis")
+def a_constraint_on_the_axis_that_stays_explicit():
+    f = shard_map(
+        lambda v: constrain(v * 2, P(None, "model")),
+        in_specs=P("data"),
+        out_specs=P("data"),
+        axis_names={"data"},
+    )
+    with jax.set_mesh(EXPLICIT):
+        jax.jit(f)(zeros(8, 8, at=EXPLICIT, spec=("data",)))
+
+
+def rows_to_add():
+    rows = zeros(4, 2, at=BOX, spec=("data", "model"))
+    return zeros(4, at=BOX, spec=("data",)), rows
+
+
+def added_in_shard_map(a, b):
+    rows = lambda b: jax.vmap(lambda row: a + row)(b)  # noqa: E731
+    return blocks(rows, P("model"), P("model"), BOX)(b)
+
+
+@case("auto-axis-in-a-manual-type")
+def vmap_with_an_axis_of_a_shard_map_that_closes_over():
+    jax.vmap(added_in_shard_map, spmd_axis_name="data")(*rows_to_add())
+
+
+@case("auto-axis-in-a-manual-type")
+def vmap_with_an_axis_of_a_shard_map_of_a_replicated_value():
+    def f(a, b):
+        rows = lambda a, b: jax.vmap(lambda row: a + row)(b)  # noqa: E731
+        return blocks(rows, (P(), P("model")), P("model"), BOX)(a, b)
+
+    jax.vmap(f, spmd_axis_name="data")(*rows_to_add())
+
+
+@case("spec-where-no-mesh-is")
+def a_sharding_on_an_empty_mesh():
+    NamedSharding(Mesh(np.empty((), object), ()), P("x"))
+
+
+@case("spec-where-no-mesh-is")
+def a_function_of_jax_that_loses_the_mesh():
+    with jax.set_mesh(EXPLICIT_LINE):
+        jax.scipy.special.hyp1f1(1.0, 2.0, zeros(16, at=EXPLICIT_LINE, spec=("x",)))
+
+
+@case("closed-over-explicit-array")
+def a_key_closed_over_in_shard_map():
+    with jax.set_mesh(EXPLICIT_LINE):
+        key = jax.random.key(0)
+        f = blocks(lambda v: v + jax.random.normal(key, v.shape), mesh=EXPLICIT_LINE)
+        f(zeros(64, at=EXPLICIT_LINE, spec=("x",)))
+
+
+@case("tracer-has-no-sharding")
+def the_sharding_of_a_traced_key():
+    jax.jit(lambda key: key.sharding)(jax.random.key(0))
+
+
+# Global arrays.
+
+
+@case("shard-of-another-shape")
+def a_callback_that_returns_the_full_array():
+    jax.make_array_from_callback((16, 4), on(LINE, "x"), lambda i: np.ones((16, 4)))
+
+
+def from_shards(shards):
+    return jax.make_array_from_single_device_arrays((16, 4), on(LINE, "x"), shards)
+
+
+@case("shards-for-the-devices")
+def shards_of_numpy():
+    from_shards([np.ones((2, 4))] * 8)
+
+
+@case("shards-for-the-devices")
+def four_shards_for_eight_devices():
+    from_shards([put(np.ones((2, 4)), device) for device in jax.devices()[:4]])
+
+
+@case("shards-for-the-devices")
+def eight_shards_on_one_device():
+    from_shards([jnp.ones((2, 4))] * 8)
+
+
+@case("shards-for-the-devices")
+def shards_that_are_sharded():
+    from_shards([zeros(16, 4, at=LINE, spec=("x",))] * 8)
+
+
+@case("process-local-data-shape")
+def a_global_shape_of_two_processes_in_one():
+    jax.make_array_from_process_local_data(on(LINE, "x"), np.ones((16, 4)), (32, 4))
+
+
+# Explicit axes: errors of other types.
+
+
+@case("vmap-inputs-sharded-differently")
+def vmap_of_a_sharded_and_a_replicated_array():
+    x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        jax.vmap(lambda a, b: a * b)(x, jnp.ones((16, 4)))
+
+
+@case("vmap-inputs-sharded-differently")
+def vmap_of_a_replicated_and_a_sharded_array():
+    x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        jax.vmap(lambda a, b: a * b)(jnp.ones((16, 4)), x)
+
+
+@case("vmap-inputs-sharded-differently")
+def the_inverse_of_sharded_matrices():
+    x = put(jnp.stack([jnp.eye(4)] * 16), on(EXPLICIT, "data"))
+    with jax.set_mesh(EXPLICIT):
+        jax.jit(jnp.linalg.inv)(x)
+
+
+@case("repeat-needs-out-sharding")
+def repeat_of_a_sharded_array():
+    with jax.set_mesh(EXPLICIT):
+        jnp.repeat(zeros(16, 4, at=EXPLICIT, spec=("data",)), 2, axis=0)
+
+
+@case("no-sharding-rule")
+def a_ragged_product_of_sharded_experts():
+    with jax.set_mesh(EXPLICIT_LINE):
+        w = zeros(16, 8, 4, at=EXPLICIT_LINE, spec=("x",))
+        lax.ragged_dot(jnp.ones((32, 8)), w, jnp.full(16, 2))
+
+
+@case("dimension-must-be-whole")
+def nonzero_of_a_sharded_array():
+    with jax.set_mesh(EXPLICIT):
+        jnp.nonzero(zeros(16, 4, at=EXPLICIT, spec=("data",)) > 0, size=4)
+
+
+@case("map-over-sharded-rows")
+def a_map_over_sharded_rows_in_batches():
+    with jax.set_mesh(EXPLICIT):
+        x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+        lax.map(lambda row: row * 2, x, batch_size=4)
+
+
+@case("scan-over-sharded-layers")
+def a_map_over_sharded_rows():
+    with jax.set_mesh(EXPLICIT):
+        lax.map(lambda row: row * 2, zeros(16, 4, at=EXPLICIT, spec=("data",)))
+
+
+@case("carry-is-sharded-differently")
+def a_carry_that_starts_replicated():
+    with jax.set_mesh(EXPLICIT):
+        x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+        lax.fori_loop(0, 3, lambda i, c: c + x, jnp.zeros(x.shape))
+
+
+@case("carry-is-sharded-differently")
+def a_carry_of_keys_that_is_replicated_in_the_loop():
+    keys = put(jax.random.split(jax.random.key(0), 8), on(EXPLICIT, "data"))
+    with jax.set_mesh(EXPLICIT):
+        lax.fori_loop(0, 3, lambda i, c: reshard(c, P()), keys)
+
+
+@case("library-carry-on-explicit-axes")
+def a_loop_of_a_library_over_a_sharded_array():
+    with jax.set_mesh(EXPLICIT):
+        added_three_times(zeros(16, at=EXPLICIT, spec=("data",)))
+
+
+# The source of a function that is a library's, by its file's path.
+LIBRARY = """
+def added_three_times(x):
+    return lax.fori_loop(0, 3, lambda i, c: c + x, jnp.zeros(x.shape))
+"""
+exec(compile(LIBRARY, "/lib/site-packages/library.py", "exec"))
+added_three_times = globals()["added_three_times"]
+
+
+# Values that vary, in code of libraries and in kernels.
+
+
+@case("library-carry-varies")
+def a_solver_of_a_library_in_shard_map():
+    blocks(solved)(jnp.arange(16.0))
+
+
+def solved(v):
+    return odeint(lambda y, t: -y, v, jnp.array([0.0, 1.0]))[1]
+
+
+@case("library-carry-varies")
+def a_series_of_jax_in_shard_map():
+    blocks(lambda v: jax.scipy.special.hyp1f1(1.0, 2.0, v))(jnp.arange(16.0))
+
+
+@case("carry-varies")
+def a_carry_that_varies_along_one_axis_of_two():
+    def f(v):
+        start = lax.pcast(0.0, "data", to="varying")
+        return lax.scan(lambda c, a: (c + a, None), start, v)[0][None]
+
+    spec = P(("data", "model"))
+    blocks(f, spec, spec, BOX)(jnp.arange(16.0))
+
+
+@case("key-varies-less")
+def one_key_for_the_parameters_of_each_device():
+    key = jax.random.key(0)
+    blocks(lambda v: jax.random.gamma(key, v + 1))(jnp.arange(16.0))
+
+
+@case("key-varies-less")
+def one_key_for_beta_in_shard_map():
+    key = jax.random.key(0)
+    blocks(lambda v: jax.random.beta(key, v + 1, v + 1))(jnp.arange(16.0))
+
+
+def doubled(x_ref, out_ref):
+    out_ref[...] = x_ref[...] * 2
+
+
+def kernel(out_shape, interpret=True, **kwargs):
+    """A kernel inside shard_map, its output's type as `out_shape` makes it."""
+
+    def f(v):
+        return pl.pallas_call(doubled, out_shape=out_shape(v), interpret=interpret)(v)
+
+    return jax.jit(blocks(f, **kwargs))
+
+
+@case("kernel-output-varies")
+def a_kernel_whose_output_says_no_axes():
+    kernel(lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype))(jnp.ones((64, 128)))
+
+
+@case("library-mixes-varying")
+def a_kernel_that_is_interpreted():
+    kernel(jax.typeof)(jnp.ones((64, 128)))
+
+
+@case("vma-is-gone")
+def the_axes_of_a_type_by_their_old_name():
+    blocks(lambda v: jax.typeof(v).vma and v)(jnp.zeros(8))
+
+
+@case("vma-is-gone")
+def a_shape_with_the_old_name_of_its_axes():
+    jax.ShapeDtypeStruct((8,), jnp.float32, vma=frozenset({"x"}))
+
+
+# Memory kinds.
+
+
+def on_the_host(*spec):
+    return NamedSharding(LINE, P(*spec), memory_kind="pinned_host")
+
+
+@case("host-and-device-memory")
+def an_array_of_the_host_and_one_of_the_device():
+    host, device = put(jnp.ones(8), on_the_host("x")), put(jnp.ones(8), on(LINE, "x"))
+    jax.jit(lambda a, b: a + b)(host, device)
+
+
+@case("memory-kind-of-an-argument")
+def in_shardings_of_the_device_for_an_array_of_the_host():
+    host = put(jnp.ones(8), on_the_host("x"))
+    jax.jit(lambda a: a * 2, in_shardings=on(LINE, "x"))(host)
+
+
+@case("no-such-memory-kind")
+def a_memory_kind_of_another_chip():
+    NamedSharding(LINE, P("x"), memory_kind="hbm")
+
+
+@case("transfer-to-memory-kind-is-gone")
+def transfer_to_a_memory_kind():
+    jax.sharding.TransferToMemoryKind("device")
+
+
+@case("transfer-to-memory-kind-is-gone")
+def transfer_to_a_memory_kind_imported():
+    exec("from jax.sharding import TransferToMemoryKind")
+
+
+# Objects that are no arrays.
+
+
+@case("mesh-handed-to-jit")
+def a_mesh_handed_to_jit():
+    jax.jit(lambda x, mesh: x)(jnp.zeros(8), LINE)
+
+
+@case("mesh-handed-to-jit")
+def a_sharding_handed_to_jit():
+    jax.jit(lambda x, sharding: x)(jnp.zeros(8), on(LINE, "x"))
+
+
+@case("mesh-handed-to-jit")
+def a_spec_handed_to_jit():
+    jax.jit(lambda x, spec: x)(jnp.zeros(8), P("x"))
+
+
+@case("module-handed-to-jit")
+def an_optimizer_handed_to_jit():
+    jax.jit(lambda tx, x: x)(optax.adam(1e-3), jnp.zeros(8))
+
+
+@case("module-handed-to-jit")
+def a_linen_module_handed_to_jit():
+    jax.jit(lambda model, x: x)(nn.Dense(3), jnp.zeros(8))
+
+
+@case("device-put-of-a-module")
+def device_put_of_a_tree_with_a_function():
+    jax.device_put({"w": jnp.zeros(8), "activation": jax.nn.relu}, on(LINE))
+
+
+@case("axis-resources-is-gone")
+def jit_with_in_axis_resources():
+    jax.jit(lambda x: x, in_axis_resources=P("x"))
+
+
+# Flax's logical names.
+
+
+class Annotated(nn.Module):
+    """A layer whose weight has logical names."""
+
+    @nn.compact
+    def __call__(self, x):
+        init = nn.with_logical_partitioning(nn.initializers.ones, ("in", "out"))
+        return nn.Dense(8, kernel_init=init)(x)
+
+
+@functools.cache
+def annotated():
+    return Annotated().init(jax.random.key(0), jnp.ones((16, 4)))
+
+
+def kernel_of(variables):
+    return variables["params"]["Dense_0"]["kernel"]
+
+
+@case("boxed-parameter")
+def a_product_with_a_boxed_weight():
+    jnp.ones((16, 4)) @ kernel_of(annotated())
+
+
+@case("boxed-parameter")
+def the_shape_of_a_boxed_weight():
+    return kernel_of(annotated()).shape
+
+
+@case("boxed-parameter")
+def the_sum_of_a_boxed_weight():
+    jnp.sum(kernel_of(annotated()))
+
+
+@case("logical-name-without-rule")
+def logical_names_taken_for_axes():
+    put(annotated(), nn.get_sharding(annotated(), BOX))
+
+
+@case("logical-name-without-rule")
+def a_rule_to_an_axis_that_is_not_there():
+    specs = nn.get_partition_spec(annotated())
+    nn.logical_to_mesh_sharding(specs, BOX, (("in", "dta"),))
+
+
+@case("logical-name-without-rule")
+def logical_names_in_nnx_without_rules():
+    init = nnx.with_partitioning(nnx.initializers.zeros, ("embed", "mlp"))
+    with jax.set_mesh(BOX):
+        nnx.Linear(8, 8, kernel_init=init, rngs=nnx.Rngs(0))
+
+
+@case("logical-name-twice")
+def one_logical_name_in_two_dimensions():
+    nn.logical_to_mesh_axes(("embed", "embed"), (("embed", "data"),))
+
+
+@case("nnx-mesh-is-empty")
+def nnx_with_the_mesh_of_with_mesh():
+    init = nnx.with_partitioning(
+        nnx.initializers.zeros, (None,), mesh=Mesh(np.empty((), object), ())
+    )
+    nnx.Variable(init(nnx.Rngs(0).params(), (12,), jnp.float32))
+
+
+# Orbax.
+
+
+@functools.cache
+def saved():
+    """Where a checkpoint of w (8, 8) and n (3,) is."""
+    path = Path(tempfile.mkdtemp()) / "state"
+    state = {"w": zeros(8, 8, at=LINE, spec=("x",)), "n": np.arange(3)}
+    with warnings.catch_warnings(action="ignore"), ocp.StandardCheckpointer() as one:
+        one.save(path, state)
+    return path
+
+
+def target(*shape):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(LINE, "x"))
+
+
+@case("checkpoint-has-another-shape")
+def a_target_of_another_shape():
+    tree = {"w": target(8, 6), "n": np.zeros(3)}
+    ocp.StandardCheckpointer().restore(saved(), tree)
+
+
+@case("checkpoint-has-another-tree")
+def a_target_with_another_key():
+    ocp.StandardCheckpointer().restore(saved(), {"v": target(8, 8)})
+
+
+@case("checkpoint-has-another-tree")
+def a_target_that_is_a_list():
+    ocp.StandardCheckpointer().restore(saved(), [target(8, 8)])
+
+
+@case("checkpoint-exists")
+def a_checkpoint_saved_twice():
+    ocp.StandardCheckpointer().save(saved(), {"w": jnp.zeros(3)})

@@ -4,11 +4,17 @@
 program of `explain_cases` that raises.
 """
 
+import os
+from pathlib import Path
+
+import flax.linen as nn
 import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
+from flax.training import common_utils
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, auto_axes
 from jax.sharding import PartitionSpec as P
@@ -21,27 +27,57 @@ from .cases import (
     EXPLICIT,
     EXPLICIT_LINE,
     LINE,
+    added_in_shard_map,
+    added_three_times,
+    annotated,
     blocks,
     constrain,
+    kernel,
+    kernel_of,
     on,
+    on_the_host,
     put,
+    rows_to_add,
+    saved,
     shard_map,
+    solved,
+    target,
     zeros,
 )
 
 CURES = {}
-# Advice that is followed elsewhere, or can't be followed here.
+DEVICES_START = "tests/test_devices.py::test_first_call_gives_eight_cpu_devices"
+HERE = "tests/explain/test_explain.py::"
+MEMORY = HERE + "test_what_is_held_and_needed"
+LOG = HERE + "test_lines_of_the_log"
+TWO = HERE + "test_errors_of_two_processes"
+START = HERE + "test_a_cluster_that_does_not_start"
+CHECKPOINT = HERE + "test_a_checkpoint_of_other_devices"
+OF_PROCESSES = (
+    "not-on-this-process",
+    "closed-over-global-array",
+    "processes-disagree",
+    "device-put-of-a-global-array",
+    "allgather-needs-tiled",
+)
+# Advice that is followed by a test elsewhere: where that test is.
 ELSEWHERE = {
-    "too-late-for-devices": "a fresh process with use_devices: test_devices",
-    "no-such-backend": "use_devices: test_devices",
-    "devices-do-not-fill-the-shape": "use_devices: test_devices",
-    "too-large-for-the-chip": "a choice of sizes",
-    "not-on-this-process": "two processes: test_explain",
-    "closed-over-global-array": "two processes: test_explain",
-    "processes-disagree": "two processes: test_explain",
-    "device-put-of-a-global-array": "two processes: test_explain",
-    "allgather-needs-tiled": "two processes: test_explain",
-    "distributed-too-late": "two processes: test_explain",
+    "too-late-for-devices": DEVICES_START,
+    "no-such-backend": DEVICES_START,
+    "devices-do-not-fill-the-shape": DEVICES_START,
+    "too-large-for-the-chip": MEMORY,
+    "no-room-for-the-program": MEMORY,
+    "recompute-is-not-enough": MEMORY,
+    "one-device-rematerialization": LOG,
+    "full-rematerialization": LOG,
+    **dict.fromkeys(OF_PROCESSES, TWO),
+    "distributed-too-late": TWO,
+    "initialized-twice": TWO,
+    "cluster-is-not-described": TWO,
+    "a-process-did-not-come": START,
+    "port-is-taken": START,
+    "checkpoint-of-other-devices": CHECKPOINT,
+    "checkpoint-of-other-devices-in-old-orbax": CHECKPOINT,
 }
 
 
@@ -422,7 +458,7 @@ def a_constraint_on_auto_axes():
     jax.jit(lambda y: constrain(y, NamedSharding(BOX, P("data", None))))(x)
 
 
-@cure("incompatible-devices", "device-order-differs")
+@cure("incompatible-devices", "device-order-differs", "other-platforms")
 def all_on_one_mesh():
     x = put(put(jnp.zeros(8), DEVICES[0]), NamedSharding(LINE, P()))
     x + zeros(8, at=LINE, spec=("x",))
@@ -531,3 +567,321 @@ def an_optax_step():
     state, grads = tx.init(params), {"w": jnp.ones(3)}
     updates, state = tx.update(grads, state, params)
     optax.apply_updates(params, updates)
+
+
+@cure("pmap-under-set-mesh", "named-pmap-under-set-mesh")
+def pmap_after_the_mesh_and_jit_under_it():
+    x = np.ones((8, 2), np.float32)
+    with jax.set_mesh(BOX):
+        assert jax.jit(jax.vmap(lambda v: v + 1))(x).shape == (8, 2)
+        mean = jax.vmap(lambda v: lax.pmean(v, "batch"), axis_name="batch")
+        assert jax.jit(mean)(x).shape == (8, 2)
+    assert jax.pmap(lambda v: v + 1)(x).shape == (8, 2)
+    jax.set_mesh(BOX)
+    jax.set_mesh(None)
+    assert jax.pmap(lambda v: v + 1)(x).shape == (8, 2)
+
+
+@cure("pmap-of-a-placed-array")
+def statistics_as_they_are_and_rows_of_the_host():
+    stats = zeros(8, at=LINE)
+    per_device = jax.pmap(lambda v: lax.pmean(v, "x"), "x")
+    averaged = per_device(np.arange(8.0))  # what must not happen to 8 channels
+    assert np.asarray(averaged).tolist() == [3.5] * 8
+    assert jax.jit(lambda v: v * 2)(stats).shape == (8,)
+    assert jax.pmap(lambda v: v)(np.asarray(stats)).shape == (8,)
+
+
+@cure("pmap-argument-of-jit", "static-broadcasted-argnums")
+def vmap_takes_the_mapped_axis_over():
+    x = np.arange(16.0, dtype=np.float32).reshape(8, 2)
+    body = lambda w, x: w - lax.pmean(x.mean(), "batch")  # noqa: E731
+    old = jax.pmap(body, in_axes=(None, 0), axis_name="batch")(1.0, x)
+    step = jax.jit(jax.vmap(body, in_axes=(None, 0), axis_name="batch"))
+    np.testing.assert_allclose(step(1.0, x), old, rtol=2e-7)
+    assert jax.jit(lambda w, x: w - x.mean())(1.0, x) == old[0]
+    assert jax.jit(lambda x, n: x * n, static_argnums=(1,))(1.0, 2) == 2
+
+
+@cure("vmap-output-differs")
+def a_step_under_vmap_with_its_pmean():
+    x, mean = jnp.arange(16.0).reshape(8, 2), lax.pmean
+    one = lambda w, x: w - mean(x.mean(), "batch")  # noqa: E731
+    step = jax.vmap(one, in_axes=(None, 0), out_axes=None, axis_name="batch")
+    assert step(1.0, x) == 1.0 - 7.5
+    rows = jax.vmap(lambda w, x: w - x, (None, 0), out_axes=0, axis_name="batch")
+    assert rows(1.0, x).shape == (8, 2)
+
+
+@cure("key-array-for-one-key", "key-varies-less")
+def one_key_or_one_draw_a_key():
+    key = jax.random.key(0)
+    keys = jax.random.split(key, 8)
+    assert jax.jit(lambda k: jax.random.normal(k, (16,)))(key).shape == (16,)
+    assert jax.vmap(lambda k: jax.random.normal(k, (4,)))(keys).shape == (8, 4)
+    blocks(lambda k: jax.random.normal(k[0], (2,)))(keys)
+
+    def drawn(v):
+        own = jax.random.fold_in(key, lax.axis_index("x"))
+        return jax.random.gamma(own, v)
+
+    assert len(set(np.asarray(blocks(drawn)(jnp.ones(8))).tolist())) == 8
+
+
+@cure("get-metrics-of-scalars")
+def metrics_without_a_device_axis():
+    metrics = [{"loss": put(float(i), on(LINE))} for i in range(3)]
+    metrics = common_utils.stack_forest(jax.device_get(metrics))
+    assert metrics["loss"].tolist() == [0, 1, 2]
+
+
+@cure("auto-and-explicit-meet")
+def arrays_by_position_into_auto_axes():
+    spec = P("data", None)
+    with jax.set_mesh(EXPLICIT):
+        x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
+        for f in (lambda x, w: x + w, lambda x, w: jnp.searchsorted(w, x)):
+            assert auto_axes(f, out_sharding=spec)(x, q).sharding.spec == spec
+
+
+@cure("constraint-on-a-free-explicit-axis")
+def reshard_along_the_axis_that_stays_explicit():
+    f = shard_map(
+        lambda v: jax.reshard(v * 2, P(None, "model")),
+        in_specs=P("data"),
+        out_specs=P("data"),
+        axis_names={"data"},
+    )
+    with jax.set_mesh(EXPLICIT):
+        y = jax.jit(f)(zeros(8, 8, at=EXPLICIT, spec=("data",)))
+    assert y.sharding.spec == P("data", "model")
+
+
+@cure("auto-axis-in-a-manual-type")
+def vmap_without_an_axis_and_a_constraint_outside():
+    a, b = rows_to_add()
+    expected = np.asarray(a)[:, None] + np.asarray(b)
+    np.testing.assert_array_equal(jax.vmap(added_in_shard_map)(a, b), expected)
+    f = blocks(lambda v: v * 2)
+    jax.jit(lambda v: constrain(f(v), on(LINE, "x")))(jnp.zeros(8))
+
+
+@cure("spec-where-no-mesh-is")
+def a_mesh_and_a_function_left_to_xla():
+    x = zeros(16, at=EXPLICIT_LINE, spec=("x",))
+    NamedSharding(EXPLICIT_LINE, P("x"))
+    f = lambda v: jax.scipy.special.hyp1f1(1.0, 2.0, v)  # noqa: E731
+    with jax.set_mesh(EXPLICIT_LINE):
+        assert auto_axes(f, out_sharding=P("x"))(x).sharding.spec == P("x")
+
+
+@cure("closed-over-explicit-array")
+def a_key_by_position():
+    with jax.set_mesh(EXPLICIT_LINE):
+        draw = lambda v, w: v + jax.random.normal(w, v.shape)  # noqa: E731
+        f = blocks(draw, (P("x"), P()), P("x"), EXPLICIT_LINE)
+        f(zeros(64, at=EXPLICIT_LINE, spec=("x",)), jax.random.key(0))
+
+
+@cure("shard-of-another-shape", "shards-for-the-devices", "process-local-data-shape")
+def global_arrays():
+    data, sharding = np.arange(64.0).reshape(16, 4), on(LINE, "x")
+    made = [jax.make_array_from_callback((16, 4), sharding, lambda i: data[i])]
+    indices = sharding.addressable_devices_indices_map((16, 4)).items()
+    shards = [jax.device_put(data[i], d) for d, i in indices]
+    made += [jax.make_array_from_single_device_arrays((16, 4), sharding, shards)]
+    made += [jax.make_array_from_process_local_data(sharding, data)]
+    for x in made:
+        np.testing.assert_array_equal(x, data)
+        assert x.sharding == sharding
+
+
+@cure("vmap-inputs-sharded-differently")
+def vmap_of_arrays_that_are_sharded_alike():
+    x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+    square = put(jnp.stack([jnp.eye(4)] * 16), on(EXPLICIT, "data"))
+    with jax.set_mesh(EXPLICIT):
+        w = jax.reshard(jnp.ones((16, 4)), P("data"))
+        jax.vmap(lambda a, b: a * b)(x, w)
+        auto_axes(jnp.linalg.inv, out_sharding=P("data"))(square)
+
+
+@cure("repeat-needs-out-sharding", "no-sharding-rule")
+def results_whose_sharding_is_stated():
+    with jax.set_mesh(EXPLICIT):
+        x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+        y = jnp.repeat(x, 2, axis=0, out_sharding=P("data", None))
+        assert y.sharding.spec == P("data", None)
+        w = zeros(16, 8, 4, at=EXPLICIT, spec=("data",))
+        ragged = auto_axes(lax.ragged_dot, out_sharding=P())
+        assert ragged(jnp.ones((32, 8)), w, jnp.full(16, 2)).shape == (32, 4)
+
+
+@cure("gather-is-ambiguous", "scatter-is-ambiguous", "dimension-must-be-whole")
+def functions_that_index_left_to_xla():
+    x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+    i = put(np.arange(16), on(EXPLICIT, "data"))
+    key = jax.random.key(0)
+    functions = (
+        lambda x, i: x[i],
+        lambda x, i: jnp.take(x, i, axis=0),
+        lambda x, i: jax.random.permutation(key, x),
+        lambda x, i: jax.ops.segment_sum(x, i, 16),
+        lambda x, i: jnp.bincount(i, length=16),
+    )
+    with jax.set_mesh(EXPLICIT):
+        for f in functions:
+            y = auto_axes(f, out_sharding=P("data"))(x, i)
+            assert y.sharding.spec[0] == "data"
+        assert x.at[x[:, 0] > 0].get(out_sharding=P(None, None)).shape == (0, 4)
+        assert len(jnp.nonzero(jax.reshard(x, P()) > 0, size=4)) == 2
+
+
+@cure("map-over-sharded-rows", "scan-over-sharded-layers")
+def rows_without_a_loop_or_with_one_on_each_device():
+    x = zeros(16, 4, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        assert jax.vmap(lambda row: row * 2)(x).sharding.spec == P("data", None)
+        mapped = lambda x: lax.map(lambda row: row * 2, x)  # noqa: E731
+        spec = P("data", None)
+        y = jax.shard_map(mapped, in_specs=spec, out_specs=spec)(x)
+    assert y.sharding.spec == P("data", None)
+
+
+@cure("carry-is-sharded-differently")
+def a_carry_that_starts_as_the_body_gives_it():
+    x, spec = zeros(16, 4, at=EXPLICIT, spec=("data",)), P("data", None)
+    with jax.set_mesh(EXPLICIT):
+        start = jax.reshard(jnp.zeros(x.shape), spec)
+        assert lax.fori_loop(0, 3, lambda i, c: c + x, start).sharding.spec == spec
+        back = lambda i, c: jax.reshard(c + x, P())  # noqa: E731
+        y = lax.fori_loop(0, 3, back, jnp.zeros(x.shape))
+        assert y.sharding.is_fully_replicated
+
+
+@cure("library-carry-on-explicit-axes")
+def a_loop_of_a_library_left_to_xla():
+    x = zeros(16, at=EXPLICIT, spec=("data",))
+    with jax.set_mesh(EXPLICIT):
+        y = auto_axes(added_three_times, out_sharding=P("data"))(x)
+    assert y.sharding.spec == P("data")
+
+
+@cure("library-carry-varies", "library-mixes-varying", "kernel-output-varies")
+def unchecked_axes_for_code_of_others():
+    x = jnp.arange(16.0)
+    y = blocks(solved, check_vma=False)(x)
+    np.testing.assert_allclose(y, x * np.exp(-1), rtol=1e-4)
+    series = lambda v: jax.scipy.special.hyp1f1(1.0, 2.0, v)  # noqa: E731
+    blocks(series, check_vma=False)(x)
+    ones = jnp.ones((64, 128))
+    bare = lambda v: jax.ShapeDtypeStruct(v.shape, v.dtype)  # noqa: E731
+    assert kernel(bare, check_vma=False)(ones)[0, 0] == 2
+
+
+@cure("kernel-output-varies", "vma-is-gone")
+def a_kernel_that_says_its_axes():
+    """For a TPU, whose kernels are lowered without one; interpreted they are not."""
+    seen = []
+
+    def typed(v):
+        axes = jax.typeof(v).manual_axis_type
+        seen.append(axes.varying)
+        return jax.ShapeDtypeStruct(v.shape, v.dtype, manual_axis_type=axes)
+
+    x = jax.ShapeDtypeStruct((64, 128), jnp.float32)
+    jax.export.export(kernel(typed, interpret=False), platforms=["tpu"])(x)
+    assert seen[0] == {"x"}
+
+
+@cure("carry-varies", "carry-stops-varying")
+def only_the_axes_that_are_missing():
+    def f(v):
+        start = lax.pcast(0.0, "data", to="varying")
+        start = lax.pcast(start, "model", to="varying")
+        return lax.scan(lambda c, a: (c + a, None), start, v)[0][None]
+
+    spec = P(("data", "model"))
+    blocks(f, spec, spec, BOX)(jnp.arange(16.0))
+
+
+@cure("host-and-device-memory", "transfer-to-memory-kind-is-gone")
+def from_the_host_to_the_device_inside():
+    host, device = put(jnp.ones(8), on_the_host("x")), put(jnp.ones(8), on(LINE, "x"))
+    moved = jax.jit(lambda a, b: put(a, jax.memory.Space.Device) + b)
+    assert moved(host, device).sharding.memory_kind == "device"
+
+
+@cure("memory-kind-of-an-argument", "no-such-memory-kind")
+def memory_kinds_that_are_there():
+    x = put(jnp.ones(8), on_the_host("x"))
+    x = put(x, x.sharding.with_memory_kind("device"))
+    jax.jit(lambda a: a * 2, in_shardings=on(LINE, "x"))(x)
+    put(x, NamedSharding(LINE, P("x"), memory_kind="device"))
+
+
+@cure("mesh-handed-to-jit", "module-handed-to-jit", "device-put-of-a-module")
+def what_is_no_array_stays_outside():
+    step = lambda x, mesh: constrain(x, NamedSharding(mesh, P("x")))  # noqa: E731
+    x = jnp.zeros(8)
+    assert jax.jit(step, static_argnames="mesh")(x, LINE).sharding.spec == P("x")
+    assert jax.jit(lambda x: step(x, LINE))(x).sharding.spec == P("x")
+    model, tx = nn.Dense(3), optax.adam(1e-3)
+    params = model.init(jax.random.key(0), x)
+    jax.jit(lambda params, x: model.apply(params, x))(params, x)
+    jax.jit(lambda params: tx.init(params))(params)
+    tree = {"w": x, "activation": jax.nn.relu}
+    placed = jax.tree.map(
+        lambda v: put(v, on(LINE, "x")) if isinstance(v, jax.Array) else v, tree
+    )
+    assert placed["w"].sharding.spec == P("x")
+
+
+@cure("axis-resources-is-gone")
+def out_shardings_for_out_axis_resources():
+    y = jax.jit(lambda x: x, out_shardings=NamedSharding(BOX, P("data")))(jnp.zeros(8))
+    assert y.sharding.spec == P("data")
+
+
+@cure("boxed-parameter", "logical-name-without-rule", "logical-name-twice")
+def logical_names_with_rules():
+    variables = nn.unbox(annotated())
+    assert (jnp.ones((16, 4)) @ kernel_of(variables)).shape == (16, 8)
+    specs = nn.get_partition_spec(annotated())
+    rules = [("in", "data"), ("out", "model")]
+    shardings = nn.logical_to_mesh_sharding(specs, BOX, rules)
+    assert put(kernel_of(variables), kernel_of(shardings)).sharding.spec == P(
+        "data", "model"
+    )
+    init = nnx.with_partitioning(nnx.initializers.zeros, ("embed", "embed_out"))
+    rules = [("embed", "data"), ("embed_out", "model")]
+    with jax.set_mesh(BOX), nnx.logical_axis_rules(rules):
+        model = nnx.Linear(8, 8, kernel_init=init, rngs=nnx.Rngs(0))
+    assert model.kernel.get_value().sharding.spec == P("data", "model")
+    assert nn.logical_to_mesh_axes(("embed", "embed_out"), rules) == P("data", "model")
+
+
+@cure("nnx-mesh-is-empty")
+def nnx_with_the_mesh_that_is_set():
+    init = nnx.with_partitioning(nnx.initializers.zeros, ("data",))
+    with jax.set_mesh(BOX):
+        made = nnx.Variable(init(nnx.Rngs(0).params(), (12,), jnp.float32))
+    assert made.get_value().shape == (12,)
+
+
+@cure("checkpoint-has-another-shape", "checkpoint-has-another-tree")
+@cure("checkpoint-exists", "checkpoint-path-is-relative")
+def a_checkpoint_as_it_was_saved(tmp_path):
+    checkpointer = ocp.StandardCheckpointer()
+    printed = str(checkpointer.metadata(saved()).item_metadata)
+    assert "'n'" in printed
+    assert "(8, 8)" in printed
+    tree = {"w": target(8, 8), "n": np.zeros(3)}
+    assert checkpointer.restore(saved(), tree)["w"].sharding.spec == P("x")
+    assert checkpointer.restore(saved())["n"].tolist() == [0, 1, 2]
+    path = Path(os.path.relpath(tmp_path)).absolute() / "state"
+    checkpointer.save(path, {"n": np.arange(3)})
+    checkpointer.wait_until_finished()
+    checkpointer.save(path, {"n": np.arange(4)}, force=True)
+    checkpointer.wait_until_finished()
+    assert checkpointer.restore(path)["n"].tolist() == [0, 1, 2, 3]

@@ -22,7 +22,9 @@ from spmd_helpers._explain.rules.rule import BOTH
 from spmd_helpers._explain.rules.table import RULES, records
 
 from .cases import CASES, IS_OLD, OTHER_VERSION, errors
-from .test_explain import OF_PROCESSES, RECORDED
+from .cures import OF_PROCESSES
+from .test_explain import RECORDED
+from .test_reports import REPORTS
 from .unrelated import strangers
 
 BOOK = Path(__file__).parents[2] / "book"
@@ -83,12 +85,13 @@ def test_records_are_plain_words():
     assert len(table) == len(RULES)
     for record in table:
         assert set(record) == {
-            *("code", "raised", "says", "means", "instead", "chapter", "versions")
+            *("code", "subject", "raised", "says", "means", "instead"),
+            *("chapter", "versions"),
         }
         assert all(isinstance(text, str) and text for text in record.values())
         assert not re.search(r"\{\w+(!r)?\}|\{\{", record["means"] + record["instead"])
     versions = {record["versions"] for record in table}
-    assert versions == {BOTH, "0.12", "TPU"}
+    assert versions == {BOTH, "0.12", "GPU", "TPU"}
 
 
 # Mutants: a table with one thing less.
@@ -104,6 +107,7 @@ def seen():
         if case.code is not None
     ]
     found += [(read_text(text)[0], code) for text, code in RECORDED.items()]
+    found += [(read_text(one["line"])[0], one["code"]) for one in REPORTS]
     found += [(read(error), "") for error in strangers().values()]
     return [
         (raised, code, [i for i, r in enumerate(RULES) if match(r, raised) is not None])

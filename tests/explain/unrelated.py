@@ -146,6 +146,9 @@ UNRELATED = {
     "assertion in shard_map": _assert_in_shard_map,
     "assertion about a collective": _own_assert_on_the_line_of_a_collective,
     "index on the line of a ppermute": _list_index_beside_ppermute,
+    "axis of a scalar": lambda: jnp.squeeze(jnp.float32(1), 0),
+    "type of an object": lambda: blocks(lambda v: v)(object()),
+    "file that exists": lambda: _raise(ValueError("Destination a already exists.")),
     "sizes of a compiled program": lambda: (
         jax.jit(lambda v: v).lower(jnp.zeros(3)).compile()(jnp.zeros(4))
     ),

@@ -26,31 +26,34 @@ it means, and what to write. The same comes up by itself under a traceback after
 
     %load_ext spmd_helpers
 
-and `spmd.explain()` says it for the last error, or for one that you hand over. A search
-in this page finds a message by a few of its words.
+and `spmd.explain()` says it for the last error, or for one that you hand over: an
+exception, or the text of a traceback or of a line in XLA's log. A search in this page
+finds a message by a few of its words.
 """
 # The rules' order is that in which they are tried; a reader looks by subject.
-SUBJECTS = {
-    "01_pmap_mnist": "Devices and pmap",
-    "02_jit_sharding": "From pmap to jit",
-    "03_mesh_and_partitionspec": "Meshes and specs",
-    "04_computation_follows_data": "Where data lie",
-    "05_three_modes": "Auto, Explicit and Manual",
-}
-LATER = "Training, memory and whole runs"
+SUBJECTS = (
+    "Devices and meshes",
+    "Specs, and placing arrays",
+    "Calling a jitted function",
+    "pmap, and ports from it",
+    "Inside shard_map",
+    "Explicit axes",
+    "Memory",
+    "Several processes",
+    "Flax, Optax and Orbax",
+    "Names that changed",
+)
 
 
 def errors_page() -> str:
     """The text of `book/errors.md`."""
     parts = [ERRORS_HEAD]
-    groups: dict[str, list[dict[str, str]]] = {s: [] for s in SUBJECTS.values()}
-    groups[LATER] = []
+    groups: dict[str, list[dict[str, str]]] = {subject: [] for subject in SUBJECTS}
     for record in records():
-        groups[SUBJECTS.get(record["chapter"], LATER)].append(record)
-    for subject, found in groups.items():
-        if found:
-            parts.append(f"## {subject}\n")
-            parts += [_entry(record) for record in found]
+        groups[record["subject"]].append(record)
+    for subject, group in groups.items():
+        parts.append(f"## {subject}\n")
+        parts += [_entry(record) for record in group]
     return "\n".join(parts)
 
 

@@ -14,6 +14,7 @@ from .._core.words import (
     join_words,
 )
 
+_SHARDED = re.compile(r"@(?:\([^)]*\)|\w+)")
 _QUOTED = re.compile(r"'([^']*)'")
 _KNOWN = {
     "ARG_SHARDING": "in_shardings",
@@ -60,7 +61,8 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
         `near`, `first` and `axes_code` from `axes` (and `axis`);
         `more` and `pads` from `parts`, `size`, `dim` and `shape`;
         `shorter` and `entries` from `spec` and `rank`; `ids_list` from `ids`;
-        `one_leaf` from `argument`.
+        `type_spec` from `type`; `gained` and `lost`, the axes along which `type_out`
+        varies and `type` does not, and the reverse; `one_leaf` from `argument`.
     """
     raw = {
         name: (text or "").replace(repr(JAX_PMAP_AXIS), PMAP_AXIS)
@@ -81,6 +83,12 @@ def readable(groups: Mapping[str, str | None]) -> dict[str, str]:
     for name in ("ids", "ids_other"):
         if name in raw:
             words[f"{name}_list"] = _shortened(_numbers(raw[name]))
+    for name in ("type", "type_out"):
+        if name in raw:
+            words[f"{name}_spec"] = _spec_of_type(raw[name])
+    if {"type", "type_out"} <= raw.keys():
+        words["gained"] = _axes_code(_gained(raw))
+        words["lost"] = _axes_code(_lost(raw))
     if "argument" in raw:
         leaf = _LEAVES.get(raw["argument"], "NamedSharding(mesh, P())")
         words["one_leaf"] = leaf
@@ -93,7 +101,69 @@ def same_devices(groups: Mapping[str, str | None]) -> bool:
     return sorted(first) == sorted(second)
 
 
-CHECKS = {"same devices": same_devices}
+def gains_axes(groups: Mapping[str, str | None]) -> bool:
+    """Whether what comes out varies along an axis along which the input does not."""
+    return bool(_gained(groups))
+
+
+def another_sharding(groups: Mapping[str, str | None]) -> bool:
+    """Whether two types have the same shape and different shardings."""
+    first, second = groups["type"] or "", groups["type_out"] or ""
+    bare = [_SHARDED.sub("", one) for one in (first, second)]
+    return bare[0] == bare[1] and first != second
+
+
+def free_explicit_axes(groups: Mapping[str, str | None]) -> bool:
+    """Whether a spec names Explicit axes only, of a mesh that has Manual ones too."""
+    mesh = groups["mesh"] or ""
+    types = re.findall(r"\w+", mesh.partition("axis_types=")[2])
+    of_axis = dict(zip(re.findall(r"'([^']+)': \d+", mesh), types, strict=False))
+    named = {of_axis.get(axis) for axis in _names(groups["spec"] or "")}
+    return named == {"Explicit"} and "Manual" in types
+
+
+def other_platforms(groups: Mapping[str, str | None]) -> bool:
+    """Whether two things are on devices of two kinds, a GPU and the CPU."""
+    return groups["platform"] != groups["platform_other"]
+
+
+CHECKS = {
+    "same devices": same_devices,
+    "other platforms": other_platforms,
+    "gains axes": gains_axes,
+    "another sharding": another_sharding,
+    "free explicit axes": free_explicit_axes,
+}
+
+
+def _varying(type_: str | None) -> list[str]:
+    """The axes after V: in float32[2]{V:(data,model)}; {data,model} in older JAX."""
+    axes = re.search(r"\{(?:V:)?\(?([\w,]+)\)?\}", type_ or "")
+    return axes[1].split(",") if axes else []
+
+
+def _gained(groups: Mapping[str, str | None]) -> list[str]:
+    before = _varying(groups["type"])
+    return [axis for axis in _varying(groups["type_out"]) if axis not in before]
+
+
+def _lost(groups: Mapping[str, str | None]) -> list[str]:
+    after = _varying(groups["type_out"])
+    return [axis for axis in _varying(groups["type"]) if axis not in after]
+
+
+def _axes_code(axes: list[str]) -> str:
+    return repr(axes[0] if len(axes) == 1 else tuple(axes))
+
+
+def _spec_of_type(type_: str) -> str:
+    """P('data', None) for float32[16@data,4]; P() where nothing is sharded."""
+    shape = re.search(r"\[(.*?@.*?)\]", type_)
+    if not shape:
+        return "P()"
+    sizes = re.findall(r"(?:[^,(]|\([^)]*\))+", shape[1])
+    axes = [_names(size.partition("@")[2]) for size in sizes]
+    return f"P({', '.join(_axes_code(one) if one else 'None' for one in axes)})"
 
 
 def _words(name: str, text: str) -> str:

@@ -54,14 +54,15 @@ class Raised:
 
 
 def one_line(message: str) -> str:
-    """A message as the patterns expect it.
+    """A message as the patterns expect it, P(…) for the PartitionSpec(…) of old.
 
     Example:
         >>> one_line("please call `psum`\\n  under\\n\\n`jax.shard_map`")
         "please call 'psum' under 'jax.shard_map'"
     """
     plain = _COLORS.sub("", message[:LONGEST])
-    return " ".join(_JAX_NOTE.sub("", plain).replace("`", "'").split())
+    words = " ".join(_JAX_NOTE.sub("", plain).replace("`", "'").split())
+    return words.replace("PartitionSpec(", "P(")
 
 
 def frame_line(file: str, function: str, line: str, part: str = "") -> str:

@@ -3,11 +3,20 @@
 `Rule` says what the fields of one hold.
 """
 
+from ..read import innermost
 from .rule import Rule
+from .varying import NO_LOOP
 
 MODES = "05_three_modes"
 TYPE = ("ShardingTypeError",)
 
+_CARRY = (
+    r"^(?P<loop>scan|while_loop) body function carry .*?[Tt]he input carry"
+    r"(?: component)? (?P<name>\S+) has type (?P<type>\S+\[\S*\]) but the"
+    r" corresponding output carry component has type (?P<type_out>\S+\[\S*\])"
+)
+
+SUBJECT = "Explicit axes"
 RULES = (
     Rule(
         code="contraction-is-ambiguous",
@@ -76,8 +85,10 @@ RULES = (
         " the gather. Got operand=TYPE, indices=TYPES",
         means="Indexing picks from an array cut as {type} at places cut as {types}."
         " How the result is cut does not follow: you say it.",
-        instead="with jax.set_mesh(mesh):\n"
-        "    y = x.at[i].get(out_sharding=P('data', None))  # in place of x[i]",
+        instead="y = x.at[i].get(out_sharding=P('data', None))  # for x[i], under"
+        " jax.set_mesh(mesh)\n"
+        "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x, i)  # if f indexes: a"
+        " function of JAX, a mask",
         chapter=MODES,
     ),
     Rule(
@@ -92,7 +103,9 @@ RULES = (
         means="An update writes into an array cut as {type}. Whether it stays so"
         " does not follow: you say it.",
         instead="x.at[i].set(v, out_sharding=jax.typeof(x).sharding.spec)  # under"
-        " jax.set_mesh(mesh)",
+        " jax.set_mesh(mesh)\n"
+        "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x, i)  # if f updates:"
+        " segment_sum, bincount, x.view",
         chapter=MODES,
         versions="0.12",
     ),
@@ -113,15 +126,35 @@ RULES = (
         chapter="12_attention",
     ),
     Rule(
+        code="map-over-sharded-rows",
+        raised=("ValueError",),
+        patterns=(
+            r"^0th dimension of leaf passed to 'jax\.lax\.map' should be replicated\."
+            r" Got"
+            r" (?P<type>[\w<>]+\[.*?\])",
+        ),
+        says="0th dimension of leaf passed to jax.lax.map should be replicated. Got"
+        " TYPE",
+        means="lax.map takes one slice of the first dimension after another, and that"
+        " dimension is sharded in {type}. Rows that don't depend on each other need no"
+        " loop.",
+        instead="y = jax.vmap(f)(x)  # all rows at once, each device its own\n"
+        "y = jax.shard_map(lambda x: lax.map(f, x), in_specs={type_spec},"
+        " out_specs=...)(x)  # a loop on each device",
+        chapter=MODES,
+    ),
+    Rule(
         code="scan-over-sharded-layers",
         raised=("ValueError",),
         patterns=(
             r"^0th dimension of all xs should be replicated\. Got (?P<spec>P\(.*?\))",
         ),
         says="0th dimension of all xs should be replicated. Got SPEC",
-        means="scan takes one slice of the first dimension a step, and {spec} cuts"
-        " that dimension over devices: no step would have its slice at hand.",
-        instead="P(None, 'data')  # keep the layers whole, cut within a layer",
+        means="scan and lax.map take one slice of the first dimension a step, and"
+        " {spec} shards that dimension over devices: no step would have its slice at"
+        " hand.",
+        instead="P(None, 'data')  # stacked layers: shard within a layer\n"
+        "y = jax.vmap(f)(x)  # rows that don't depend on each other: no lax.map",
         chapter="08_it_ran_but",
     ),
     Rule(
@@ -140,8 +173,51 @@ RULES = (
         chapter=MODES,
     ),
     Rule(
+        code="vmap-inputs-sharded-differently",
+        raised=("ValueError",),
+        patterns=(
+            r"^Mapped away dimension of inputs passed to vmap should be sharded the"
+            r" same\."
+            r" Got inconsistent axis specs: (?:None vs )?(?P<axis>(?!None)[^\s.]+)",
+        ),
+        says="Mapped away dimension of inputs passed to vmap should be sharded the"
+        " same."
+        " Got inconsistent axis specs: AXIS vs None",
+        means="vmap maps a dimension that is sharded over {axis!r} in one argument and"
+        " not in another. Functions of JAX such as jnp.linalg.inv use vmap inside.",
+        instead="w = jax.reshard(w, P({axis!r}))  # the mapped dimension, like the"
+        " other\n"
+        "y = jax.sharding.auto_axes(jnp.linalg.inv, out_sharding=P({axis!r}))(x)",
+        chapter=MODES,
+    ),
+    Rule(
+        code="repeat-needs-out-sharding",
+        raised=("ValueError",),
+        patterns=(r"^Please pass sharding to 'jnp\.(?P<op>\w+)' via 'out_sharding'",),
+        says="Please pass sharding to jnp.OP via out_sharding parameter",
+        means="How the result of {op} is sharded does not follow from its input on"
+        " Explicit axes: you say it.",
+        instead="y = jnp.{op}(x, 2, axis=0, out_sharding=P('data', None))  # under"
+        " jax.set_mesh(mesh)",
+        chapter=MODES,
+    ),
+    Rule(
+        code="no-sharding-rule",
+        raised=("NotImplementedError",),
+        patterns=(
+            r"^Explicit sharding inference for (?P<op>\w+) is not currently"
+            r" implemented",
+        ),
+        says="Explicit sharding inference for OP is not currently implemented",
+        means="JAX has no rule yet that gives the sharding of the result of {op} on"
+        " Explicit axes. In Auto mode XLA chooses one.",
+        instead="y = jax.sharding.auto_axes(lax.ragged_dot, out_sharding=P())(x, w,"
+        " sizes)  # {op}: leave it to XLA",
+        chapter=MODES,
+    ),
+    Rule(
         code="dimension-must-be-whole",
-        raised=TYPE,
+        raised=(*TYPE, "ValueError"),
         patterns=(
             r"^(?P<op>slicing|padding|dynamic_slice) on sharded dims .* Got input"
             r" type=(?P<type>\S+) and",
@@ -153,6 +229,10 @@ RULES = (
             r" Got arg sharding=.*?(?P<type>P\(.*?\))\)",
             r"^The input should be unsharded over the axis along which to compute the"
             r" (?P<op>\w+) values\. Got input type=(?P<type>\S+) and",
+            r"^Cannot apply (?P<op>nonzero) over sharded axes .* with sharding"
+            r" .*?spec=(?P<type>P\(.*?\))\)",
+            r"^The input should be fully replicated when axis is not specified to"
+            r" (?P<op>\w+)\. Got input type=(?P<type>\S+\])",
             r"^Operand cannot be sharded on dimension \d+ when the (?P<op>\w+) is"
             r" non-trivial\. Got input type: (?P<type>\S+) with",
         ),
@@ -166,21 +246,48 @@ RULES = (
         chapter=MODES,
     ),
     Rule(
+        code="library-carry-on-explicit-axes",
+        raised=("TypeError",),
+        patterns=(_CARRY,),
+        where=innermost(NO_LOOP),
+        check="another sharding",
+        says="LOOP carry must have equal types: TYPE and TYPE OUT, from a line without"
+        " a"
+        " loop",
+        means="On Explicit axes the sharding is part of the type. The loop is in a"
+        " function of a library, and its carry {name} starts as {type} and comes out as"
+        " {type_out}.",
+        instead="y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # leave f to"
+        " XLA",
+        chapter=MODES,
+    ),
+    Rule(
+        code="carry-is-sharded-differently",
+        raised=("TypeError",),
+        patterns=(_CARRY,),
+        check="another sharding",
+        says="LOOP carry must have equal types: TYPE and TYPE OUT",
+        means="On Explicit axes the sharding is part of the type. The carry {name}"
+        " starts as {type} (jnp.zeros: replicated), and the body returns {type_out}.",
+        instead="start = jax.reshard(start, {type_out_spec})  # before the {loop},"
+        " under"
+        " jax.set_mesh(mesh)\n"
+        "return jax.reshard(c, {type_spec})  # or in the body, as the start is",
+        chapter=MODES,
+    ),
+    Rule(
         code="branches-are-cut-differently",
         raised=("TypeError",),
         patterns=(
-            r"^(?P<op>scan|while_loop|cond|switch) (?:body|branches) .*? has type"
-            r" (?P<type>\w+\[\S*@\S*\]) but the corresponding output .*?has type"
-            r" (?P<type_out>\w+\[\S*\])",
-            r"^(?P<op>scan|while_loop|cond|switch) (?:body|branches) .*? has type"
-            r" (?P<type>\w+\[\S*\]) but the corresponding output .*?has type"
-            r" (?P<type_out>\w+\[\S*@\S*\])",
+            r"^(?P<op>cond|switch) branches .*? has type (?P<type>\S+\[\S*\]) but the"
+            r" corresponding output .*?has type (?P<type_out>\S+\[\S*\])",
         ),
-        says="OP carry or branches must have equal types: TYPE and TYPE OUT",
-        means="On Explicit axes the cut is part of the type, and {op} needs one"
-        " type: here are {type} and {type_out}.",
-        instead="y = jax.reshard(y, jax.typeof(x).sharding.spec)  # at the end of"
-        " the body or branch",
+        check="another sharding",
+        says="OP branches must have equal types: TYPE and TYPE OUT",
+        means="On Explicit axes the sharding is part of the type, and {op} needs one"
+        " type: its branches give {type} and {type_out}.",
+        instead="return jax.reshard(y, {type_spec})  # at the end of each branch, under"
+        " jax.set_mesh(mesh)",
         chapter=MODES,
     ),
     Rule(
@@ -201,11 +308,10 @@ RULES = (
         code="explicit-sharding-on-auto-axes",
         raised=("ValueError",),
         patterns=(
-            r"^PartitionSpec passed to (?P<op>\S+) cannot contain axis names that are"
-            r" of"
-            r" type Auto or Manual\. Got PartitionSpec: (?P<spec>P\(.*\)) with axis"
-            r" name:"
-            r" (?P<axis>.+?) of type: AxisType\.(?P<mode>\w+)",
+            r"^PartitionSpec passed to (?P<op>(?!broadcast_in_dim)\S+) cannot contain axis"
+            r" names that are of type Auto or Manual\. Got PartitionSpec:"
+            r" (?P<spec>P\(.*\)) with axis name: (?P<axis>.+?) of type:"
+            r" AxisType\.(?P<mode>\w+)",
         ),
         says="PartitionSpec passed to OP cannot contain axis names that are of type"
         " Auto or Manual. Got SPEC with axis name AXIS of type MODE",

@@ -18,6 +18,7 @@ def _calls(names: str) -> str:
     return innermost(rf":[\w<>]+: (?!assert\b)[^\n]*\b(?P<op>{names})\(")
 
 
+SUBJECT = "Inside shard_map"
 RULES = (
     # Axis names and collectives.
     Rule(
@@ -289,14 +290,49 @@ RULES = (
         patterns=(
             r"^Closing over inputs to shard_map where the input is sharded on"
             r" 'Explicit'"
-            r" axes .* Got input with shape (?P<type>\w+\[.*?\])",
+            r" axes .* Got input with shape (?P<type>\S+?\[.*?\])",
         ),
         says="Closing over inputs to shard_map where the input is sharded on"
         " Explicit axes is not implemented",
         means="The function uses an array from outside, {type}, that is no"
         " argument: no spec says which block of it a device sees.",
-        instead="jax.shard_map(lambda v, w: v + w, in_specs=(P('x'), P('x')),"
-        " out_specs=P('x'))(v, w)",
+        instead="f = jax.shard_map(lambda v, w: v + w, in_specs=(P('x'), {type_spec}),"
+        " out_specs=P('x'))  # w: that array\n"
+        "y = f(v, w)",
+        chapter=MODES,
+    ),
+    Rule(
+        code="constraint-on-a-free-explicit-axis",
+        raised=("ValueError",),
+        patterns=(
+            r"can only refer to Auto axes of the mesh\. Got spec=(?P<spec>P\(.*?\)) and"
+            r" mesh=(?P<mesh>AbstractMesh\(.*?axis_types=\([^)]*\))",
+        ),
+        check="free explicit axes",
+        says="The spec passed to with_sharding_constraint can only refer to Auto axes"
+        " of"
+        " the mesh. Got SPEC and MESH, with Manual and Explicit axes",
+        means="Of {mesh}, this shard_map takes only some axes; the others stay Explicit"
+        " inside. A sharding along those is changed by jax.reshard, as outside.",
+        instead="y = jax.reshard(y, {spec})  # inside, in place of the constraint",
+        chapter=MODES,
+    ),
+    Rule(
+        code="auto-axis-in-a-manual-type",
+        raised=("ValueError",),
+        patterns=(
+            r"^Axes mentioned in 'manual_axis_type' field .* with axis: (?P<axis>\S+)"
+            r" of"
+            r" type",
+            r"^pvary is a invariant->variant collective.* Got axes=\('(?P<axis>\w+)'",
+        ),
+        says="Axes mentioned in manual_axis_type … with axis: AXIS of type Auto",
+        means="Two causes: inside shard_map a sharding names the axis {axis!r}, which"
+        " the"
+        " shard_map takes; or jax.vmap(spmd_axis_name={axis!r}) maps a shard_map, in"
+        " which a value from outside is closed over or replicated.",
+        instead="y = f(x)  # a constraint: outside of shard_map\n"
+        "y = jax.vmap(f)(x)  # a vmap: without spmd_axis_name",
         chapter=MODES,
     ),
     Rule(
@@ -305,9 +341,6 @@ RULES = (
         patterns=(
             r"can only refer to Auto axes of the mesh\. Got spec=(?P<spec>P\(.*?\)) and"
             r" mesh=.*?axis_types=\([^)]*Manual",
-            r"^Axes mentioned in 'manual_axis_type' field .* with (?P<spec>axis: \S+)"
-            r" of"
-            r" type",
             r"^pspec (?P<spec>P\(.*?\)) contains a manual axes",
         ),
         says="The spec passed to with_sharding_constraint can only refer to Auto"

@@ -8,6 +8,7 @@ from .rule import Rule
 
 MESH = "03_mesh_and_partitionspec"
 
+SUBJECT = "Devices and meshes"
 RULES = (
     # Devices.
     Rule(

@@ -1,4 +1,4 @@
-"""Rules for names that are gone or renamed: JAX's, Flax's and Optax's.
+"""Rules for names that are gone or renamed in JAX.
 
 `Rule` says what the fields of one hold.
 """
@@ -10,7 +10,7 @@ JIT = "02_jit_sharding"
 MESH = "03_mesh_and_partitionspec"
 MODES = "05_three_modes"
 TWO = "11_two_dimensions"
-LOOP = "13_training_loop"
+MEMORY = "09_memory_math"
 GONE = ("AttributeError", "ImportError", "ModuleNotFoundError")
 
 _FROM = (
@@ -26,8 +26,8 @@ def _gone(module: str, names: str) -> tuple[str, ...]:
     )
 
 
+SUBJECT = "Names that changed"
 RULES = (
-    # JAX.
     Rule(
         code="make-mesh-keyword",
         raised=("TypeError",),
@@ -190,107 +190,44 @@ RULES = (
         instead="jax.tree_util.keystr(path, simple=True, separator='/')",
         chapter=TWO,
     ),
-    # Flax and Optax.
     Rule(
-        code="nnx-optimizer-wrt",
+        code="vma-is-gone",
+        raised=("AttributeError", "TypeError"),
+        patterns=(
+            r"^ShapeDtypeStruct\.__init__\(\) got an unexpected keyword argument"
+            r" '(?P<name>vma)'",
+            r"^'ShapedArray' object has no attribute '(?P<name>vma)'",
+        ),
+        says="ShapeDtypeStruct.__init__() got an unexpected keyword argument 'NAME',"
+        " or: 'ShapedArray' object has no attribute 'NAME'",
+        means="The axes along which a value varies were called {name}. Since JAX 0.10"
+        " they are a part of manual_axis_type.",
+        instead="jax.typeof(x).manual_axis_type.varying  # in place of .vma\n"
+        "jax.ShapeDtypeStruct(x.shape, x.dtype,"
+        " manual_axis_type=jax.typeof(x).manual_axis_type)",
+        chapter=MODES,
+    ),
+    Rule(
+        code="transfer-to-memory-kind-is-gone",
+        raised=GONE,
+        patterns=_gone("sharding", "TransferToMemoryKind"),
+        says="module 'jax.sharding' has no attribute 'TransferToMemoryKind'",
+        means="{name} became jax.memory.Space, with a member for the device's memory"
+        " and one for the host's.",
+        instead="x = jax.device_put(x, jax.memory.Space.Device)",
+        chapter=MEMORY,
+    ),
+    Rule(
+        code="axis-resources-is-gone",
         raised=("TypeError",),
-        patterns=(r"^Missing required argument '(?P<name>wrt)'\. As of Flax 0\.11",),
-        says="Missing required argument `wrt`. As of Flax 0.11.0 …",
-        means="nnx.Optimizer asks which variables it optimizes.",
-        instead="optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)",
-        chapter=TWO,
-    ),
-    Rule(
-        code="nnx-optimizer-update",
-        raised=("TypeError", "AttributeError"),
         patterns=(
-            r"^Missing required argument '(?P<name>grads)'\. As of Flax 0\.11",
-            r"^Optimizer does not have attribute '(?P<name>model)' since Flax 0\.11",
+            r"^p?jit\(\) got an unexpected keyword argument"
+            r" '(?P<name>in_axis_resources|out_axis_resources)'",
         ),
-        says="Missing required argument `grads`, or: Optimizer does not have"
-        " attribute 'model' since Flax 0.11.0",
-        means="nnx.Optimizer no longer holds the model: both are given at each step.",
-        instead="optimizer.update(model, grads)",
-        chapter=TWO,
-    ),
-    Rule(
-        code="nnx-needs-a-mesh",
-        raised=("ValueError",),
-        patterns=(
-            r"^An auto mesh context or metadata is required if creating a variable with"
-            r" annotation \w+=(?P<spec>P\(.*?\))\.",
-        ),
-        says="An auto mesh context or metadata is required if creating a variable"
-        " with annotation SPEC",
-        means="A parameter annotated {spec} is made in pieces at once, so the mesh"
-        " must be set while the model is built.",
-        instead="with jax.set_mesh(mesh):  # Auto axes\n"
-        "    model = Model(rngs=nnx.Rngs(0))",
-        chapter=TWO,
-    ),
-    Rule(
-        code="nnx-sharding-name",
-        raised=("DeprecationWarning",),
-        patterns=(
-            r"^'(?P<name>sharding|sharding_names)' is deprecated, use 'out_sharding'",
-        ),
-        says="'NAME' is deprecated, use 'out_sharding' instead",
-        means="The annotation of an nnx variable is called out_sharding today.",
-        instead="nnx.Param(value, out_sharding=('data', 'model'))",
-        chapter=TWO,
-    ),
-    Rule(
-        code="optax-arguments",
-        raised=("ValueError",),
-        patterns=(r"^The number of updates and states has to be the same in chain",),
-        says="The number of updates and states has to be the same in chain",
-        means="Optax's update takes the gradients, then the optimizer's state. What"
-        " came second is no state of this optimizer.",
-        instead="updates, state = tx.update(grads, state, params)\n"
-        "params = optax.apply_updates(params, updates)",
-        chapter=LOOP,
-    ),
-    Rule(
-        code="optax-needs-params",
-        raised=("ValueError",),
-        patterns=(
-            r"^You are using a transformation that requires the current value of param",
-        ),
-        says="You are using a transformation that requires the current value of"
-        " parameters",
-        means="This optimizer reads the parameters too (weight decay does).",
-        instead="updates, state = tx.update(grads, state, params)",
-        chapter=LOOP,
-    ),
-    Rule(
-        code="optax-returns-two",
-        raised=("ValueError",),
-        patterns=(
-            r"pytree structure error: .*?full pytree has a subtree of different type"
-            r" <class '(?P<kind>tuple)'>",
-        ),
-        where=r"apply_updates",
-        says="pytree structure error in optax.apply_updates: KIND",
-        means="Optax's update returns a pair, updates and state, and the pair was"
-        " handed on whole.",
-        instead="updates, state = tx.update(grads, state, params)\n"
-        "params = optax.apply_updates(params, updates)",
-        chapter=LOOP,
-    ),
-    Rule(
-        code="flax-shard-rows",
-        raised=("TypeError", "ValueError"),
-        patterns=(
-            r"^cannot reshape array of shape (?P<shape>\(.*?\)) \(size \d+\) into shape"
-            r" \((?P<parts>\d+), -1",
-        ),
-        where=r"common_utils\.py:shard",
-        says="cannot reshape array of shape SHAPE into shape (PARTS, -1, …), from"
-        " Flax's shard",
-        means="Flax's shard() lays a batch out for pmap, one row a device, and"
-        " {parts} devices do not divide the rows of {shape}.",
-        instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))  # no extra"
-        " dimension; the rows must divide here too",
-        chapter=PMAP,
+        says="jit() got an unexpected keyword argument 'NAME'",
+        means="{name} was pjit's argument. jit's are in_shardings and out_shardings,"
+        " and take a NamedSharding, or a PartitionSpec where a mesh is set.",
+        instead="step = jax.jit(step, out_shardings=NamedSharding(mesh, P('data')))",
+        chapter=JIT,
     ),
 )

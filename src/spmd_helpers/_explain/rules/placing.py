@@ -7,8 +7,23 @@ from .rule import Rule
 
 MESH = "03_mesh_and_partitionspec"
 
+SUBJECT = "Specs, and placing arrays"
 RULES = (
     # Specs.
+    Rule(
+        code="spec-where-no-mesh-is",
+        raised=("ValueError",),
+        patterns=(
+            r"^Resource axis: .+? of (?P<spec>P\(.*\)) is not found in mesh: \(\)",
+        ),
+        says="Resource axis: AXIS of SPEC is not found in mesh: ()",
+        means="{spec} is used with an empty mesh. Either no mesh is set where the code"
+        " looks for one, or, on Explicit axes, a function of JAX loses the mesh"
+        " inside (jax.scipy.special.hyp1f1, for one).",
+        instead="NamedSharding(mesh, {spec})  # or under jax.set_mesh(mesh)\n"
+        "y = jax.sharding.auto_axes(f, out_sharding={spec})(x)  # f: JAX's function",
+        chapter=MESH,
+    ),
     Rule(
         code="unknown-axis",
         raised=("ValueError",),
@@ -67,7 +82,7 @@ RULES = (
     ),
     Rule(
         code="spec-without-mesh",
-        raised=("RuntimeError", "ValueError"),
+        raised=("RuntimeError", "TypeError", "ValueError"),
         patterns=(
             r"^(?P<name>\w+) requires a non-empty mesh in context if you are passing"
             r" 'PartitionSpec's",
@@ -75,6 +90,8 @@ RULES = (
             r" (?P<name>\w+)",
             r"^Using (?P<name>PartitionSpec) when you are not under a mesh context is"
             r" not allowed",
+            r"^When specifying PartitionSpec to '(?P<name>ShapeDtypeStruct)', the"
+            r" context mesh cannot be empty",
         ),
         says="NAME requires a non-empty mesh in context if you are passing"
         " PartitionSpecs, or: Please set a mesh via jax.set_mesh",
@@ -183,6 +200,10 @@ RULES = (
             r" implies"
             r" that array axis (?P<dim>\d+) is partitioned (?P<parts>\d+) times, but"
             r" the dimension size is (?P<size>\d+) \(full shape: (?P<shape>\(.*?\))",
+            r"spec=(?P<spec>P\(.*?\))(?:, memory_kind=\w+)?\), which implies that the"
+            r" global size of its dimension (?P<dim>\d+) should be divisible by"
+            r" (?P<parts>\d+), but it is equal to (?P<size>\d+) \(full shape:"
+            r" (?P<shape>\(.*?\))",
             r"^Sharding spec (?P<spec>\(.*?\)) implies that array axis (?P<dim>\d+) is"
             r" partitioned (?P<parts>\d+) times, but does not evenly divide the"
             r" dimension size (?P<size>\d+)\. Got shape: (?P<shape>\(.*?\))",
@@ -215,6 +236,58 @@ RULES = (
         chapter="08_it_ran_but",
     ),
     # Looking.
+    # Building a global array.
+    Rule(
+        code="shard-of-another-shape",
+        raised=("ValueError",),
+        patterns=(
+            r"^Expected shard shape (?P<shape>\(.*?\)) doesn't match the single device"
+            r" array shape (?P<shape_have>\(.*?\))",
+        ),
+        says="Expected shard shape SHAPE doesn't match the single device array shape"
+        " SHAPE HAVE",
+        means="Each device's shard has the shape {shape} here, and one of"
+        " {shape_have} was given. A callback returns the part that its index names.",
+        instead="x = jax.make_array_from_callback(shape, sharding, lambda i: data[i])",
+        chapter=MESH,
+    ),
+    Rule(
+        code="shards-for-the-devices",
+        raised=("TypeError", "ValueError"),
+        patterns=(
+            r"^Unsupported type for elements in 'arrays': <class '(?P<what>.*?)'>",
+            r"^Expected \d+ per-device arrays .*?, but (?P<what>got \d+)",
+            r"input arrays must be from distinct devices, but got"
+            r" (?P<what>device IDs \[[\d, ]*\])",
+            r"input arrays must have one shard each\. An argument array had"
+            r" (?P<what>\d+ shard\(s\))",
+        ),
+        says="Unsupported type for elements in arrays: WHAT, or: Expected N per-device"
+        " arrays, but WHAT",
+        means="make_array_from_single_device_arrays takes one jax.Array for each"
+        " device of this process, and each is placed on its own device. Here: {what}.",
+        instead="shards = [jax.device_put(data[i], d) for d, i in"
+        " sharding.addressable_devices_indices_map(shape).items()]\n"
+        "x = jax.make_array_from_single_device_arrays(shape, sharding, shards)",
+        chapter="16_many_hosts",
+    ),
+    Rule(
+        code="process-local-data-shape",
+        raised=("ValueError",),
+        patterns=(
+            r"^When calling 'make_array_from_process_local_data' on a single process,"
+            r" .*? global_shape=(?P<shape>\(.*?\)) and",
+            r"^Invalid host data, each dimension should match either global or process"
+            r" shape\. .*? global_shape=(?P<shape>\(.*?\))",
+        ),
+        says="Invalid host data, each dimension should match either global or process"
+        " shape … global_shape=SHAPE",
+        means="global_shape={shape} does not fit what this process gives: the global"
+        " shape is that of all processes' parts together. Left out, it follows from"
+        " the part and the sharding.",
+        instead="x = jax.make_array_from_process_local_data(sharding, mine)",
+        chapter="16_many_hosts",
+    ),
     Rule(
         code="visualize-rank",
         raised=("ValueError",),

@@ -1,4 +1,4 @@
-"""Rules for errors of running: jit's arguments, donation, memory, processes.
+"""Rules for errors of a call: jit's arguments, and donation.
 
 `Rule` says what the fields of one hold.
 """
@@ -8,19 +8,37 @@ from .rule import Rule
 
 JIT = "02_jit_sharding"
 FOLLOWS = "04_computation_follows_data"
-MEMORY = "09_memory_math"
 LOOP = "13_training_loop"
-HOSTS = "16_many_hosts"
 XLA = ("JaxRuntimeError", "XlaRuntimeError", "RuntimeError", "ValueError")
 
 _ONE = (
     r"^Received incompatible devices for jitted computation\. Got (?P<name>argument"
-    r" \S+|\S+).*? with device ids (?P<ids>\[[\d, ]*\]) on platform \w+ and"
+    r" \S+|\S+).*? (?:with|and) device ids (?P<ids>\[[\d, ]*\]) on platform"
+    r" (?P<platform>\w+) and"
 )
-_OTHER = r" (?P<name_other>.*?)(?: of .*?)? with device ids (?P<ids_other>\[[\d, ]*\])"
+_OTHER = (
+    r" (?P<name_other>.*?)(?: of .*?)? (?:with|and) device ids"
+    r" (?P<ids_other>\[[\d, ]*\]) on platform (?P<platform_other>\w+)"
+)
 
+SUBJECT = "Calling a jitted function"
 RULES = (
     # Where arguments lie.
+    Rule(
+        code="other-platforms",
+        raised=("ValueError",),
+        patterns=(_ONE + _OTHER,),
+        check="other platforms",
+        says="Received incompatible devices for jitted computation: NAME on platform"
+        " PLATFORM and NAME OTHER on platform PLATFORM OTHER",
+        means="{name} is on the {platform}, {name_other} on the {platform_other}. What"
+        " was placed (committed) stays where it is: JAX never moves it by itself. A"
+        " context mesh is one that jax.set_mesh set.",
+        instead="x = jax.device_put(x, NamedSharding(mesh, P()))  # mesh: of the"
+        " devices on which to compute",
+        chapter=FOLLOWS,
+        versions="GPU",
+    ),
     Rule(
         code="device-order-differs",
         raised=("ValueError",),
@@ -61,7 +79,7 @@ RULES = (
         " otherwise: {sharding}. jit does not move what was placed. Under jax.set_mesh"
         " every new array is placed, whole on every device.",
         instead="x = jax.device_put(x, NamedSharding(mesh, {spec}))  # before the"
-        " call\n"
+        " call; but delete a pmap that a port left over\n"
         "step = jax.jit(step)  # and no in_shardings: jit takes the argument's own",
         chapter=FOLLOWS,
     ),
@@ -142,9 +160,9 @@ RULES = (
         patterns=(
             r"The '(?P<name>sharding|addressable_shards|global_shards|committed)'"
             r" attribute is not available on traced array with shape"
-            r" (?P<type>\w+\[.*?\])",
+            r" (?P<type>[\w<>]+\[.*?\])",
             r"The (?P<name>devices)\(\) method was called on traced array with shape"
-            r" (?P<type>\w+\[.*?\])",
+            r" (?P<type>[\w<>]+\[.*?\])",
         ),
         says="The NAME attribute is not available on traced array with shape TYPE",
         means="While JAX traces a function there is no array, only its type {type}."
@@ -159,7 +177,7 @@ RULES = (
         code="donated-and-gone",
         raised=XLA,
         patterns=(
-            r"^Array has been deleted with shape=(?P<type>\w+\[.*?\])",
+            r"^Array has been deleted with shape=(?P<type>[\w<>]+\[.*?\])",
             r"Buffer has been deleted or (?P<type>donated)",
         ),
         says="Array has been deleted with shape=TYPE",
@@ -194,120 +212,60 @@ RULES = (
         instead="jax.jit(step, donate_argnums=0, out_shardings=shardings_of_args)",
         chapter=LOOP,
     ),
-    # Memory.
+    # Objects that are no arrays.
     Rule(
-        code="too-large-for-the-chip",
-        raised=XLA,
+        code="mesh-handed-to-jit",
+        raised=("TypeError",),
         patterns=(
-            r"^RESOURCE_EXHAUSTED: .*?Ran out of memory on \w+, the total memory"
-            r" required"
-            r" for .*? \((?P<need>[\d.]+\w)\) exceeds available \w+"
-            r" \((?P<there>[\d.]+\w)\)",
-            r"^RESOURCE_EXHAUSTED: .*?Ran out of memory in memory space \w+\. Used"
-            r" (?P<need>[\d.]+\w) of (?P<there>[\d.]+\w) ",
+            r"^Error interpreting argument to .* The problematic value is of type"
+            r" (?P<what><class '(?:jax\._src\.mesh\.\w*Mesh|jax\.sharding\.\w+|jax\.P"
+            r"|jax\.\w*PartitionSpec|jaxlib\._jax\.Device)'>) and was passed to the"
+            r" function at path (?P<name>\w+)\.",
         ),
-        says="RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory"
-        " required"
-        " (NEED) exceeds available HBM (THERE)",
-        means="Compiled for this chip, the program needs {need} on each device, and"
-        " a"
-        " device has {there}.",
-        instead="spmd.xray(f, *args).input_shardings  # what is whole on every"
-        " device?\n"
-        "spmd.training_memory(model, mesh=sizes, batch=n)  # what would fit?",
-        chapter=MEMORY,
-        versions="TPU",
+        says="Error interpreting argument … as an abstract array. The problematic value"
+        " is of type WHAT … at path NAME",
+        means="The argument {name} of a jitted function is {what}, and jit takes"
+        " arrays."
+        " What describes a placement is fixed while the function is compiled.",
+        instead="step = jax.jit(step, static_argnames={name!r})\n"
+        "step = jax.jit(lambda x: step(x, {name}))  # or close over it",
+        chapter=JIT,
     ),
     Rule(
-        code="out-of-memory",
-        raised=XLA,
+        code="module-handed-to-jit",
+        raised=("TypeError",),
         patterns=(
-            r"RESOURCE_EXHAUSTED: .*?[Oo]ut of memory.*? allocat\w+ (?P<bytes>\d+)"
-            r" bytes",
-            r"RESOURCE_EXHAUSTED: Failed to allocate request for"
-            r" .*?\((?P<bytes>\d+)B\)",
-            r"RESOURCE_EXHAUSTED: .*?Attempting to allocate (?P<bytes>[\d.]+\w)\.",
+            r"^Error interpreting argument to .* The problematic value is of type"
+            r" <class"
+            r" '(?P<kind>.*?)'> and was passed to the function at path"
+            r" (?P<name>\w+(?:\.|\[)[^\s]*?)\. ",
+            r"^Argument '(?P<name>\w+)\(.* of type <class '(?P<kind>flax\..*?)'> is"
+            r" not a"
+            r" valid JAX type",
         ),
-        says="RESOURCE_EXHAUSTED: Out of memory allocating BYTES bytes",
-        means="One device was asked for {bytes} in one piece, and has not that much"
-        " left. An array made by jnp.zeros or init lies whole on one device first.",
-        instead="params = jax.jit(init, out_shardings=shardings)(key)  # made in"
-        " pieces\n"
-        "spmd.memory(params)  # what is held, on which device",
-        chapter=MEMORY,
-    ),
-    # Processes.
-    Rule(
-        code="not-on-this-process",
-        raised=("RuntimeError",),
-        patterns=(r"^Fetching value for 'jax\.Array' that spans non-addressable",),
-        says="Fetching value for jax.Array that spans non-addressable devices is"
-        " not possible",
-        means="Part of the array lies on devices of another process, and NumPy"
-        " and device_get need all of it here; print shows only shape and dtype.",
-        instead="[s.data for s in x.addressable_shards]  # this process's part\n"
-        "multihost_utils.process_allgather(x, tiled=True)  # all, in every process",
-        chapter=HOSTS,
+        says="Error interpreting argument … The problematic value is of type KIND … at"
+        " path NAME, or: Argument of type KIND is not a valid JAX type",
+        means="{name} is no array ({kind}). A module or an optimizer holds functions"
+        " beside its arrays, and jit takes arrays alone. nnx.jit and Equinox's"
+        " filter_jit separate the two.",
+        instead="step = jax.jit(lambda params, x: model.apply(params, x))  # arrays are"
+        " arguments, model and optimizer are closed over",
+        chapter=JIT,
     ),
     Rule(
-        code="closed-over-global-array",
-        raised=("RuntimeError",),
+        code="device-put-of-a-module",
+        raised=("TypeError",),
         patterns=(
-            r"^Closing over jax\.Array that spans non-addressable .* Got jax\.Array:"
-            r" (?P<type>\S+)",
+            r"^Cannot interpret value of type <class '(?P<kind>.*?)'> as an abstract"
+            r" array",
         ),
-        says="Closing over jax.Array that spans non-addressable devices is not"
-        " allowed. Got TYPE",
-        means="The function uses {type} from outside, and part of it lies on"
-        " another process: it can't become a constant of the program.",
-        instead="step(params, x)  # hand it in as an argument",
-        chapter=HOSTS,
-    ),
-    Rule(
-        code="processes-disagree",
-        raised=("AssertionError",),
-        patterns=(r"passed to device_put is not the same on each process",),
-        says="value passed to device_put is not the same on each process",
-        means="device_put onto a mesh of several processes takes the same whole"
-        " value in each of them; here each gives its own.",
-        instead="jax.make_array_from_process_local_data(sharding, mine)",
-        chapter=HOSTS,
-    ),
-    Rule(
-        code="device-put-of-a-global-array",
-        raised=("ValueError",),
-        patterns=(
-            r"^When the second argument to 'device_put' is a Device, the first argument"
-            r" must be a fully addressable",
-        ),
-        says="When the second argument to device_put is a Device, the first"
-        " argument must be a fully addressable array",
-        means="Part of the array lies on another process: it can't be put on one"
-        " device of this one.",
-        instead="jax.device_put(x, NamedSharding(mesh, P()))  # whole, in every"
-        " process",
-        chapter=HOSTS,
-    ),
-    Rule(
-        code="allgather-needs-tiled",
-        raised=("ValueError",),
-        patterns=(r"^Gathering global non-fully-addressable arrays only supports til",),
-        says="Gathering global non-fully-addressable arrays only supports tiled=True",
-        means="A global array has its shape already: its parts are put side by"
-        " side, not stacked.",
-        instead="multihost_utils.process_allgather(x, tiled=True)",
-        chapter=HOSTS,
-    ),
-    Rule(
-        code="distributed-too-late",
-        raised=("RuntimeError",),
-        patterns=(r"^jax\.distributed\.initialize\(\) must be called before any JAX",),
-        says="jax.distributed.initialize() must be called before any JAX calls that"
-        " might initialise the XLA backend",
-        means="JAX already runs in this process, alone. Processes meet before the"
-        " first array or jax.devices().",
-        instead="jax.distributed.initialize(address, processes, number)  # right"
-        " after import jax",
-        chapter=HOSTS,
+        where=innermost(r":[\w<>]+: [^\n]*\bdevice_put\("),
+        says="Cannot interpret value of type KIND as an abstract array, from"
+        " device_put",
+        means="The tree holds a {kind} beside its arrays, as a module or an optimizer"
+        " does. device_put takes arrays alone.",
+        instead="model = jax.tree.map(lambda v: jax.device_put(v, sharding) if"
+        " isinstance(v, jax.Array) else v, model)",
+        chapter=FOLLOWS,
     ),
 )

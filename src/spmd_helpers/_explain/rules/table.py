@@ -1,6 +1,6 @@
 """The table of JAX's sharding errors: what each means, and what to write instead.
 
-The rules lie by theme in the modules beside this one, each a `Rule`. Their order is
+The rules stand by subject in the modules beside this one, each a `Rule`. Their order is
 the order in which they are tried: the first that matches an error explains it, so a
 narrow rule stands before a broad one.
 """
@@ -8,16 +8,28 @@ narrow rule stands before a broad one.
 import string
 
 from ..fields import placeholders
-from . import explicit, manual, mesh, names, placing, running, varying
+from . import (
+    explicit,
+    hosts,
+    libraries,
+    manual,
+    meeting,
+    memory,
+    mesh,
+    names,
+    placing,
+    pmap,
+    running,
+    varying,
+)
 
 ANY_MESSAGE = ("",)  # the patterns of a rule that goes by the type alone
 
-
-RULES = tuple(
-    rule
-    for theme in (names, mesh, placing, manual, varying, explicit, running)
-    for rule in theme.RULES
+THEMES = (
+    *(names, libraries, mesh, placing, pmap, meeting, manual, varying, explicit),
+    *(running, memory, hosts),
 )
+RULES = tuple(rule for theme in THEMES for rule in theme.RULES)
 
 
 def records() -> list[dict[str, str]]:
@@ -32,12 +44,14 @@ def records() -> list[dict[str, str]]:
 spent there."
 
     Returns:
-        Dicts with the keys code, raised, says, means, instead, chapter, versions.
+        Dicts with the keys code, subject, raised, says, means, instead, chapter,
+        versions.
         What an error would fill in is a word in capitals.
     """
     return [
         {
             "code": rule.code,
+            "subject": theme.SUBJECT,
             "raised": " or ".join(rule.raised),
             "says": rule.says,
             "means": _in_capitals(rule.means),
@@ -45,7 +59,8 @@ spent there."
             "chapter": rule.chapter,
             "versions": rule.versions,
         }
-        for rule in RULES
+        for theme in THEMES
+        for rule in theme.RULES
     ]
 
 
