@@ -308,8 +308,8 @@ RULES = (
         code="explicit-sharding-on-auto-axes",
         raised=("ValueError",),
         patterns=(
-            r"^PartitionSpec passed to (?P<op>(?!broadcast_in_dim)\S+) cannot contain axis"
-            r" names that are of type Auto or Manual\. Got PartitionSpec:"
+            r"^PartitionSpec passed to (?P<op>(?!broadcast_in_dim)\S+) cannot contain"
+            r" axis names that are of type Auto or Manual\. Got PartitionSpec:"
             r" (?P<spec>P\(.*\)) with axis name: (?P<axis>.+?) of type:"
             r" AxisType\.(?P<mode>\w+)",
         ),
