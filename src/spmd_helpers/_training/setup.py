@@ -19,6 +19,8 @@ from .model import MLP, Transformer, check_recompute, divisors
 AXES = ("data", "model")
 ATTENTION = ("plain", "flash")
 COUNTING = ("jax", "megatron")
+# Whose compiler lays out the step, as JAX names platforms.
+PLATFORMS = ("tpu", "gpu")
 # Numbers that an optimizer keeps for each parameter, and whether it counts its steps.
 OPTIMIZERS = {
     "adam": (2, True),
@@ -53,6 +55,7 @@ class Setup:
     attention: str
     sequence_parallel: bool
     counting: str
+    platform: str
 
     @property
     def transformer(self) -> Transformer:
@@ -82,6 +85,16 @@ class Setup:
         return isinstance(self.model, MLP)
 
     @property
+    def gathers(self) -> bool:
+        """Whether parameters are all-gathered over data before they are used."""
+        return self.zero >= 3 and self.data > 1
+
+    @property
+    def full(self) -> bool:
+        """Whether each layer is recomputed."""
+        return self.recompute == "nothing_saveable"
+
+    @property
     def scores(self) -> bool:
         """Whether the scores of attention are written to memory."""
         return not self.is_mlp and self.attention == "plain"
@@ -96,6 +109,7 @@ class Words(TypedDict):
     attention: str
     sequence_parallel: bool
     counting: str
+    platform: str
 
 
 def checked_setup(
@@ -188,6 +202,7 @@ def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
     check_recompute(words["recompute"])
     one_of("attention", words["attention"], ATTENTION)
     one_of("counting", words["counting"], COUNTING)
+    one_of("platform", words["platform"], PLATFORMS)
     for key in ("master_weights", "sequence_parallel"):
         one_of(key, words[key], (True, False))
     if isinstance(model, MLP):

@@ -15,6 +15,7 @@ from .model import MLP, Transformer
 from .setup import Setup, checked_setup
 from .state import ALWAYS, PHASES, Line, state
 from .transients import work
+from .transients_gpu import gpu_work
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +103,7 @@ def training_memory(
     attention: str = "plain",
     sequence_parallel: bool = False,
     counting: str = "jax",
+    platform: str = "tpu",
 ) -> TrainingMemory:
     """Count what a training step of `model` takes on each device of `mesh`.
 
@@ -204,6 +206,7 @@ def training_memory(
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
+            platform=platform,
         )
         return _count(setup)
     except (NotUnderstood, SpecError) as error:
@@ -215,7 +218,8 @@ def _count(setup: Setup) -> TrainingMemory:
     if setup.counting == "megatron":
         lines = [*state_lines, *published(setup)]
     else:
-        lines = [*state_lines, _batch(setup), *kept(setup), *work(setup)]
+        there = gpu_work if setup.platform == "gpu" else work
+        lines = [*state_lines, _batch(setup), *kept(setup), *there(setup)]
     sums = {
         phase: sum(line.bytes for line in lines if phase in line.when)
         for phase in PHASES

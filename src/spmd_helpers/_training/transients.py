@@ -1,4 +1,4 @@
-"""What a step needs for a while: the logits, and the inside of one layer.
+"""What a step needs for a while on a TPU: the logits, and the inside of one layer.
 
 Read off what the TPU compiler keeps at the peak of each phase, for the programs in
 data/measured: each line names the tensors that stood there.
@@ -34,7 +34,7 @@ def _conversion(setup: Setup) -> list[Line]:
     if setup.param_bytes == setup.compute_bytes:
         return []
     formula, size = converted(setup)
-    when = KEPT if setup.recompute == "nothing_saveable" else ("forward",)
+    when = KEPT if setup.full else ("forward",)
     return [_line("weights converted before the loop", size, formula, *when)]
 
 
@@ -64,19 +64,13 @@ def _loss(setup: Setup) -> list[Line]:
     return lines
 
 
-# Of one layer, how many tensors as wide as d_ff and how many as wide as d_model stand
-# there at once: (in a forward pass, in a backward pass, in one that recomputes).
-_INSIDE_MLP = (1, 2), (1, 2), (2, 2)
-_INSIDE = (1, 2), (1, 4), (3, 8)
-
-
 def _forward(setup: Setup) -> list[Line]:
     """Scores before and after softmax, or else what the mlp computes."""
     if setup.scores:
         return [_scores(setup, "forward", 4, 4)]
-    tensors = (_INSIDE_MLP if setup.is_mlp else _INSIDE)[0]
-    lines = [_inside(setup, "forward", *tensors), *_sequences(setup, "forward", 1)]
-    return [*lines, *_matrices(setup, "forward", 2)]
+    lines = [inside(setup, "forward", 0, _BUFFERS)]
+    lines += sequences(setup, "forward", 1, _BUFFERS)
+    return [*lines, *matrices(setup, "forward", 2, _BUFFERS)]
 
 
 def _backward(setup: Setup) -> list[Line]:
@@ -84,10 +78,9 @@ def _backward(setup: Setup) -> list[Line]:
     if setup.scores:
         each = (c,) if setup.recompute == "everything_saveable" else (4, c)
         lines.append(_scores(setup, "backward", *each))
-    full = setup.recompute == "nothing_saveable"
-    tensors = (_INSIDE_MLP if setup.is_mlp else _INSIDE)[2 if full else 1]
-    lines += [_inside(setup, "backward", *tensors), *_sequences(setup, "backward", 2)]
-    return [*lines, *_matrices(setup, "backward", 3 if full else 2)]
+    lines.append(inside(setup, "backward", 2 if setup.full else 1, _BUFFERS))
+    lines += sequences(setup, "backward", 2, _BUFFERS)
+    return [*lines, *matrices(setup, "backward", 3 if setup.full else 2, _BUFFERS)]
 
 
 def _scores(setup: Setup, when: str, *each: int) -> Line:
@@ -101,8 +94,16 @@ def _scores(setup: Setup, when: str, *each: int) -> Line:
     return _line(f"scores of one layer, {when}", size, formula, when)
 
 
-def _inside(setup: Setup, when: str, hidden: int, stream: int) -> Line:
+# What the two compilers need alike. Of one layer, how many tensors as wide as d_ff and
+# how many as wide as d_model stand there at once: in a forward pass, in a backward
+# pass, in one that recomputes.
+_INSIDE_MLP = (1, 2), (1, 2), (2, 2)
+_INSIDE = (1, 2), (1, 4), (3, 8)
+
+
+def inside(setup: Setup, when: str, which: int, source: str) -> Line:
     """So many tensors as wide as d_ff, and so many as wide as d_model."""
+    hidden, stream = (_INSIDE_MLP if setup.is_mlp else _INSIDE)[which]
     model, c = setup.model, setup.compute_bytes
     size = setup.tokens * c * hidden * model.d_ff // setup.split
     size += setup.tokens * c * stream * model.d_model // setup.stream
@@ -110,26 +111,26 @@ def _inside(setup: Setup, when: str, hidden: int, stream: int) -> Line:
         f"{setup.tokens} × {c} B × ({hidden} × {model.d_ff}{over('model', setup.split)}"
         f" + {stream} × {model.d_model}{over('model', setup.stream)})"
     )
-    return _line(f"inside of one layer, {when}", size, formula, when)
+    return Line(f"inside of one layer, {when}", formula, size, (when,), source)
 
 
-def _sequences(setup: Setup, when: str, count: int) -> list[Line]:
+def sequences(setup: Setup, when: str, count: int, source: str) -> list[Line]:
     """Sequences that are cut over model are all-gathered before the products."""
     if setup.stream == 1:
         return []
     c, wide = setup.compute_bytes, setup.model.d_model
     size = count * setup.tokens * c * wide
     formula = f"{count} × {setup.tokens} tokens × {c} B × {wide}"
-    return [_line(f"gathered sequences, {when}", size, formula, when)]
+    return [Line(f"gathered sequences, {when}", formula, size, (when,), source)]
 
 
-def _matrices(setup: Setup, when: str, count: int) -> list[Line]:
+def matrices(setup: Setup, when: str, count: int, source: str) -> list[Line]:
     """A layer's largest matrices, all-gathered where parameters are cut over data."""
-    if setup.zero < 3 or setup.data == 1:
+    if not setup.gathers:
         return []
     model, c = setup.model, setup.compute_bytes
     size = count * c * model.d_model * model.d_ff // setup.split
     formula = (
         f"{count} × {c} B × {model.d_model} × {model.d_ff}{over('model', setup.split)}"
     )
-    return [_line(f"gathered weights, {when}", size, formula, when)]
+    return [Line(f"gathered weights, {when}", formula, size, (when,), source)]
