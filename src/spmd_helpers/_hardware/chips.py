@@ -5,6 +5,7 @@ compiler starts from 16, 32 and 96 GiB, and an A100 of "80 GB" shows 81920 MiB.
 Speeds are powers of 1000. A figure that no source gives is None.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -39,6 +40,14 @@ class Chip:
         source: where the figures stand.
         date: when they were read or measured, year-month.
         note: where sources disagree, and what else to know.
+        pool_share: the part of `usable_bytes` that JAX gives a program. A TPU's
+            compiler has its limit already. On a GPU JAX's allocator takes 75 % at its
+            start and does not grow; XLA_CLIENT_MEM_FRACTION sets another part.
+        library_bytes: what cuBLAS, cuDNN and NCCL take of that pool besides the
+            program: at most 0.3 GiB in the stored runs on cards.
+        margin: the part of `program_bytes` that a counted step may fill, for
+            `TrainingMemory.fits`. The count is within a tenth of the compiler's peak,
+            and the buffers have gaps between them: up to 2 % in the stored programs.
     """
 
     name: str
@@ -53,6 +62,15 @@ class Chip:
     source: str = field(repr=False)
     date: str = field(repr=False)
     note: str = field(default="", repr=False)
+    pool_share: float = field(default=1.0, repr=False)
+    library_bytes: int = field(default=0, repr=False)
+    margin: float = field(default=0.9, repr=False)
+
+    @property
+    def program_bytes(self) -> int:
+        """Bytes that arrays and temporaries of a program can have together."""
+        usable = self.usable_bytes or self.memory_bytes
+        return math.floor(self.pool_share * usable) - self.library_bytes
 
 
 _TPU_PAGE = "docs.cloud.google.com/tpu/docs/"
@@ -64,9 +82,12 @@ _LIMIT_NOTE = (
 )
 _SMI = "; usable: thundergolfer.com/blog/nvidia-gpu-memory-capacity"
 _POOL = (
-    "JAX takes 75 % of the memory at its start; where its pool does not grow, set "
-    "XLA_PYTHON_CLIENT_MEM_FRACTION (docs.jax.dev, GPU memory allocation)."
+    "JAX takes 75 % of the memory at its start; XLA_CLIENT_MEM_FRACTION sets another "
+    "part (docs.jax.dev, GPU memory allocation)."
 )
+# Of a GPU: the part of its memory that is JAX's pool; what libraries take of it, by the
+# most that an allocator had in use above the compiler's peak (memory_gpu.json).
+_SHARE, _LIBRARIES = 0.75, 320 * _MIB
 
 _ALL = (
     Chip(
@@ -167,6 +188,8 @@ _ALL = (
     Chip(
         name="a100-40gb",
         kind="gpu",
+        pool_share=_SHARE,
+        library_bytes=_LIBRARIES,
         device_kind="NVIDIA A100-SXM4-40GB",
         memory_bytes=40 * _GIB,
         usable_bytes=40960 * _MIB,
@@ -182,6 +205,8 @@ _ALL = (
     Chip(
         name="a100-80gb",
         kind="gpu",
+        pool_share=_SHARE,
+        library_bytes=_LIBRARIES,
         device_kind="NVIDIA A100-SXM4-80GB",
         memory_bytes=80 * _GIB,
         usable_bytes=81920 * _MIB,
@@ -197,6 +222,8 @@ _ALL = (
     Chip(
         name="h100",
         kind="gpu",
+        pool_share=_SHARE,
+        library_bytes=_LIBRARIES,
         device_kind="NVIDIA H100 80GB HBM3",
         memory_bytes=80 * _GIB,
         usable_bytes=81559 * _MIB,
@@ -217,6 +244,8 @@ _ALL = (
     Chip(
         name="h200",
         kind="gpu",
+        pool_share=_SHARE,
+        library_bytes=_LIBRARIES,
         device_kind="NVIDIA H200",
         memory_bytes=141 * _GIB,
         usable_bytes=143771 * _MIB,
@@ -236,6 +265,8 @@ _ALL = (
     Chip(
         name="b200",
         kind="gpu",
+        pool_share=_SHARE,
+        library_bytes=_LIBRARIES,
         device_kind="NVIDIA B200",
         memory_bytes=180 * _GIB,
         usable_bytes=183359 * _MIB,

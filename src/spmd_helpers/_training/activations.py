@@ -19,7 +19,8 @@ _PAPER = "Korthikanti et al. 2022, arXiv:2205.05198, Table 2"
 # How many tensors JAX keeps. A norm keeps its centered input, twice that (for the
 # derivative of the square), and its normalized value. A feed-forward part keeps its
 # result and five values inside of gelu, or of silu and its product with the other half;
-# gelu one less from JAX 0.12 on, whose tanh keeps less.
+# gelu one less from JAX 0.12 on, whose tanh keeps less, and on GPUs, whose compiler
+# computes one of them again.
 _NORM, _HIDDEN = 3, 6
 
 
@@ -134,8 +135,9 @@ def _sums(setup: Setup) -> Line:
 
 def _hidden(setup: Setup) -> Line:
     model, c = setup.model, setup.compute_bytes
-    size = model.layers * setup.tokens * _HIDDEN * c * model.d_ff // setup.split
-    each = f"{_HIDDEN} × {c} B × {model.d_ff}{over('model', setup.split)}"
+    count = _HIDDEN - (setup.gpu and not setup.transformer.gated)
+    size = model.layers * setup.tokens * count * c * model.d_ff // setup.split
+    each = f"{count} × {c} B × {model.d_ff}{over('model', setup.split)}"
     return _line("inside of the mlp", size, _layers(setup), _tokens(setup), each)
 
 

@@ -13,14 +13,14 @@ from typing import TypedDict, Unpack
 from .._core.validate import as_integer, axis_sizes, integer, one_of
 from .._core.words import join_words
 from .._errors import NotDivisible, NotUnderstood, UnknownAxis
+from .._hardware.chips import Chip
+from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize, mesh_words
 from .model import MLP, Transformer, check_recompute, divisors
 
 AXES = ("data", "model")
 ATTENTION = ("plain", "flash")
 COUNTING = ("jax", "megatron")
-# Whose compiler lays out the step, as JAX names platforms.
-PLATFORMS = ("tpu", "gpu")
 # Numbers that an optimizer keeps for each parameter, and whether it counts its steps.
 OPTIMIZERS = {
     "adam": (2, True),
@@ -55,7 +55,12 @@ class Setup:
     attention: str
     sequence_parallel: bool
     counting: str
-    platform: str
+    chip: Chip | None  # whose compiler lays out the step; None is a TPU
+
+    @property
+    def gpu(self) -> bool:
+        """Whether XLA's compiler for GPUs lays out the step."""
+        return self.chip is not None and self.chip.kind == "gpu"
 
     @property
     def transformer(self) -> Transformer:
@@ -109,7 +114,6 @@ class Words(TypedDict):
     attention: str
     sequence_parallel: bool
     counting: str
-    platform: str
 
 
 def checked_setup(
@@ -124,6 +128,7 @@ def checked_setup(
     grad_dtype: str | Sequence[str] | None,
     moment_dtype: str | None,
     mu_dtype: str | None,
+    chip: str | Chip | None = None,
     **words: Unpack[Words],
 ) -> Setup:
     """Check every argument and put them in one record.
@@ -176,6 +181,7 @@ def checked_setup(
         moment_bytes=itemsize(moment_dtype, "moment_dtype"),
         mu_bytes=itemsize(*first),
         mu_dtype=mu_dtype,
+        chip=None if chip is None else chip_of(chip),
         **words,
     )
     if setup.counting == "jax":
@@ -202,7 +208,6 @@ def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
     check_recompute(words["recompute"])
     one_of("attention", words["attention"], ATTENTION)
     one_of("counting", words["counting"], COUNTING)
-    one_of("platform", words["platform"], PLATFORMS)
     for key in ("master_weights", "sequence_parallel"):
         one_of(key, words[key], (True, False))
     if isinstance(model, MLP):

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .._core.validate import is_number
 from .._core.words import bytes_words
 from .._errors import NotUnderstood, SpecError
-from .._hardware.chips import Chip, chip
+from .._hardware.chips import Chip
+from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import mesh_words
 from . import report as view
 from .activations import kept, published
@@ -48,16 +49,19 @@ class TrainingMemory:
     peak_phase: str
     what: str
     notes: tuple[str, ...] = ()
+    _setup: Setup | None = field(default=None, compare=False)
 
-    def fits(self, chip: str | Chip, margin: float = 0.9) -> bool:
-        """Whether the peak stays within a part of what a chip lets a program use.
+    def fits(self, chip: str | Chip, margin: float | None = None) -> bool:
+        """Whether the peak stays within a part of what a chip gives a program.
 
-        A compiler packs buffers with gaps, and a GPU's allocator keeps some for
-        itself, so some is better left free.
+        The step is counted as the compiler of that chip lays it out. On a GPU the
+        program has the pool that JAX takes at its start, 75 % of the card, without what
+        the libraries take of it.
 
         Args:
             chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
-            margin: the part of the chip's usable memory that may be filled.
+            margin: the part of the chip's `program_bytes` that may be filled; the
+                chip's own `margin` if not given.
 
         Raises:
             NotUnderstood: the chip is not known, or the margin is not above 0 and at
@@ -65,12 +69,20 @@ class TrainingMemory:
         """
         return self.left_bytes(chip, margin) >= 0
 
-    def left_bytes(self, chip: str | Chip, margin: float = 0.9) -> int:
+    def left_bytes(self, chip: str | Chip, margin: float | None = None) -> int:
         """Bytes that stay free of that part; negative is what is missing."""
         try:
-            return _usable(chip, margin) - self.total_bytes
+            one = chip_of(chip)
+            return _allowed(one, margin) - self._counted_for(one).total_bytes
         except NotUnderstood as error:
             raise error.with_traceback(None) from None
+
+    def _counted_for(self, chip: Chip) -> "TrainingMemory":
+        """The same step, as the compiler of a chip lays it out."""
+        if self._setup is None:
+            return self
+        setup = replace(self._setup, chip=chip)
+        return self if setup.gpu == self._setup.gpu else _count(setup)
 
     def __str__(self) -> str:
         return view.shown(self).text()
@@ -103,7 +115,7 @@ def training_memory(
     attention: str = "plain",
     sequence_parallel: bool = False,
     counting: str = "jax",
-    platform: str = "tpu",
+    chip: str | Chip | None = None,
 ) -> TrainingMemory:
     """Count what a training step of `model` takes on each device of `mesh`.
 
@@ -206,7 +218,7 @@ def training_memory(
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
-            platform=platform,
+            chip=chip,
         )
         return _count(setup)
     except (NotUnderstood, SpecError) as error:
@@ -218,7 +230,7 @@ def _count(setup: Setup) -> TrainingMemory:
     if setup.counting == "megatron":
         lines = [*state_lines, *published(setup)]
     else:
-        there = gpu_work if setup.platform == "gpu" else work
+        there = gpu_work if setup.gpu else work
         lines = [*state_lines, _batch(setup), *kept(setup), *there(setup)]
     sums = {
         phase: sum(line.bytes for line in lines if phase in line.when)
@@ -238,6 +250,7 @@ def _count(setup: Setup) -> TrainingMemory:
         peak_phase=peak,
         what=_what(setup),
         notes=tuple(_notes(setup)),
+        _setup=setup,
     )
 
 
@@ -279,11 +292,13 @@ def _notes(setup: Setup) -> list[str]:
     return notes
 
 
-def _usable(name: str | Chip, margin: float) -> int:
+def _allowed(chip: Chip, margin: float | None) -> int:
+    """Bytes of a chip that a program may fill."""
+    if margin is None:
+        margin = chip.margin
     if not is_number(margin) or not 0 < margin <= 1:
         raise NotUnderstood(
             f"margin={margin!r} is not a part of the memory; give a number above 0 and "
             "at most 1, such as 0.9."
         )
-    chip_facts = chip(name)
-    return math.floor(margin * (chip_facts.usable_bytes or chip_facts.memory_bytes))
+    return math.floor(margin * chip.program_bytes)

@@ -54,8 +54,9 @@ def _reordered_weights(setup: Setup) -> list[Line]:
 def _loss(setup: Setup) -> list[Line]:
     """The head, all-gathered once for each pass; logits; the head's gradient.
 
-    The gradient of the logits takes the place of the logits. The gradient of the head
-    is complete on each device until its reduce-scatter, which waits for the update.
+    The gradient of the logits takes the place of the logits. Where the head is cut over
+    data, its gradient is complete on each device until its reduce-scatter, which waits
+    for the update; where the logits' gradient is smaller, that waits instead.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
@@ -74,8 +75,11 @@ def _loss(setup: Setup) -> list[Line]:
     ]
     if setup.gathers:
         formula = f"4 B × {rows}{cut} × {wide}"
-        when = ("loss", "backward", "update")
-        lines.append(_line("gradient of the head", 4 * head, formula, *when))
+        lines.append(_line("gradient of the head", 4 * head, formula, "loss"))
+        least = min(wide, setup.tokens)
+        size, formula = 4 * rows * least // setup.split, f"4 B × {rows}{cut} × {least}"
+        name = f"gradient of the {'head' if least == wide else 'logits'}, waiting"
+        lines.append(_line(name, size, formula, "backward", "update"))
     return lines
 
 
