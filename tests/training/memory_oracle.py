@@ -78,11 +78,21 @@ def read(state):
         "master_weights": yes("master_weights"),
         "recompute": text("recompute"),
         "counting": text("counting"),
+        "chip": gpu(state["chip"]),
     }
     if not isinstance(model, MLP):
         how["attention"] = text("attention")
         how["sequence_parallel"] = yes("sequence_parallel")
     return model, {"mesh": mesh, **how}
+
+
+def gpu(typed):
+    """The name of the chip, if it is a GPU: its compiler lays out the step."""
+    try:
+        one = chip(typed)
+    except NotUnderstood:
+        return None
+    return one.name if one.kind == "gpu" else None
 
 
 def read_model(text, whole, or_none, yes):
@@ -132,7 +142,7 @@ def expected(state, with_changes=True):
         model, how, found, left = counted(state)
     except REFUSALS as error:
         return {"error": str(error)}
-    usable = chip(state["chip"]).usable_bytes
+    usable = chip(state["chip"]).program_bytes
     allowed = left + found.total_bytes
     assert allowed == math.floor(read_margin(state) * usable)
     scale = max(found.total_bytes, usable)
@@ -195,7 +205,7 @@ def too_short(state, found, left):
     short, why = near()[one.kind]["short"], near()[one.kind]["why"]
     if left < 0 or state["counting"] != "jax":
         return ""
-    if found.total_bytes * 100 <= one.usable_bytes * (100 - short):
+    if found.total_bytes * 100 <= one.program_bytes * (100 - short):
         return ""
     cause = f" ({why})" if why else ""
     return (
@@ -295,8 +305,8 @@ def changes(state, model, how, found):
     few = devices <= 2**16
     cuts = [n for n in range(1, devices + 1) if devices % n == 0] if few else []
     more = [2**n for n in range(1, 11) if 2**n * devices <= 2**16]
-    usable = {name: one.usable_bytes for name, one in HARDWARE.items()}
-    larger = [n for n in usable if usable[n] > chip(state["chip"]).usable_bytes]
+    usable = {name: one.program_bytes for name, one in HARDWARE.items()}
+    larger = [n for n in usable if usable[n] > chip(state["chip"]).program_bytes]
     chips = [{"chip": name} for name in sorted(larger, key=usable.get)]
     wider = [{"data": str(data * n), **more_rows(how, data * n)} for n in more]
     deeper = [{"model_axis": str(split * n)} for n in more]
@@ -382,7 +392,7 @@ def said(state, change, found, again):
         both = bytes_words(found.total_bytes), bytes_words(again.total_bytes)
         words.append(" → ".join(both))
     if "chip" in change:
-        room = math.floor(read_margin(state) * HARDWARE[change["chip"]].usable_bytes)
+        room = math.floor(read_margin(state) * HARDWARE[change["chip"]].program_bytes)
         words.append(f"room for {bytes_words(room)}")
     total = str(again.total_bytes)
     words = f"{name}: {', '.join(words)}"

@@ -7,15 +7,15 @@ is that of transients.py.
 
 from .activations import KEPT
 from .setup import Setup
-from .state import Line, over
+from .state import Line, layer_weights, over
 from .transients import inside, matrices, sequences
 
-_BUFFERS = "XLA's buffers for GPUs at the peak, data/measured"
+_BUFFERS = "GPU compiler's buffers at the peak, data/measured"
 
 
 def gpu_work(setup: Setup) -> list[Line]:
     """The lines of what is there in some phases only, on one GPU."""
-    lines = _reordered_weights(setup)
+    lines = [*_reordered_weights(setup), *_before_backward(setup), *_updated(setup)]
     if not setup.is_mlp:
         lines += _loss(setup)
     if setup.scores:
@@ -51,40 +51,74 @@ def _reordered_weights(setup: Setup) -> list[Line]:
     return [_line("weights reordered for their all-gather", size, formula, *KEPT)]
 
 
-def _loss(setup: Setup) -> list[Line]:
-    """The head, all-gathered once for each pass; logits; the head's gradient.
+def _before_backward(setup: Setup) -> list[Line]:
+    """What is made between the loops: gradients that are zero, or transposed scores.
 
-    The gradient of the logits takes the place of the logits. Where the head is cut over
-    data, its gradient is complete on each device until its reduce-scatter, which waits
-    for the update; where the logits' gradient is smaller, that waits instead.
+    The loop of the backward pass adds to gradients of all layers, which start as zeros.
+    With grouped queries the compiler first transposes the scores that were kept, and
+    has both orders of them at once. Not both, since the transposition comes first.
+    """
+    model, cut = setup.model, over("model", setup.split)
+    data = setup.data if setup.zero >= 2 else 1
+    weights = layer_weights(model)
+    zeros = model.layers * setup.grad_bytes * weights // (setup.split * data)
+    formula = (
+        f"{model.layers} layers × {setup.grad_bytes} B × {weights}{cut}"
+        f"{over('data', data)}"
+    )
+    scores = 0
+    if setup.scores and setup.recompute == "everything_saveable":
+        transformer = setup.transformer
+        if transformer.kv_heads < transformer.heads:
+            row = 4 * transformer.heads * setup.seq
+            scores = model.layers * setup.tokens * row // setup.split
+    if scores <= zeros:
+        return [_line("gradients of the layers, zero", zeros, formula, "loss")]
+    formula = (
+        f"{model.layers} layers × {setup.tokens} tokens × 4 B × "
+        f"{setup.transformer.heads}{cut} × {setup.seq}"
+    )
+    return [_line("scores of all layers, transposed", scores, formula, "loss")]
+
+
+def _updated(setup: Setup) -> list[Line]:
+    """The largest parameter, all-gathered after the update of its shards."""
+    if setup.data == 1 or setup.zero not in (1, 2):
+        return []
+    model, each = setup.model, setup.param_bytes
+    size = model.layers * each * model.d_model * model.d_ff // setup.split
+    formula = (
+        f"{model.layers} layers × {each} B × {model.d_model} × {model.d_ff}"
+        f"{over('model', setup.split)}"
+    )
+    return [_line("updated weights, gathered", size, formula, "update")]
+
+
+def _loss(setup: Setup) -> list[Line]:
+    """The head, all-gathered once for each pass; logits, and their gradient.
+
+    The gradient takes the place of the logits. Where other devices have other rows of
+    the batch it waits: the compiler computes the head's gradient from it at the end,
+    while the gradients of the layers are exchanged.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
-    head = rows * wide // setup.split
     times = 2 if setup.gathers else 1
     several = f"{times} × " if times > 1 else ""
-    logits = 4 * setup.tokens * rows // setup.split
-    lines = [
-        _line(
-            "head as computed with",
-            times * c * head,
-            f"{several}{c} B × {rows}{cut} × {wide}",
-            *("forward", "loss"),
-        ),
-        _line("logits", logits, f"{setup.tokens} tokens × 4 B × {rows}{cut}", "loss"),
-    ]
-    if setup.gathers:
-        formula = f"4 B × {rows}{cut} × {wide}"
-        lines.append(_line("gradient of the head", 4 * head, formula, "loss"))
-        least = min(wide, setup.tokens)
-        size, formula = 4 * rows * least // setup.split, f"4 B × {rows}{cut} × {least}"
-        name = f"gradient of the {'head' if least == wide else 'logits'}, waiting"
-        lines.append(_line(name, size, formula, "backward", "update"))
+    head, formula = times * c * rows * wide // setup.split, f"{c} B × {rows}{cut}"
+    formula = f"{several}{formula} × {wide}"
+    lines = [_line("head as computed with", head, formula, "forward", "loss")]
+    size = 4 * setup.tokens * rows // setup.split
+    formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
+    lines.append(_line("logits", size, formula, "loss"))
+    if setup.data > 1:
+        when = ("backward", "update")
+        lines.append(_line("gradient of the logits", size, formula, *when))
     return lines
 
 
 def _scores(setup: Setup) -> list[Line]:
-    """Scores of one layer in each pass; of all layers, transposed between the passes.
+    """Scores of one layer in each pass, and the mask of them.
 
     The forward pass has the products and the constant that the mask puts in their
     place, both in float32, and the softmax's result as it is used. The mask itself
@@ -108,14 +142,6 @@ def _scores(setup: Setup) -> list[Line]:
             *((4, c, c) if keeps else (4, 4, c, c)),
         ),
     ]
-    if keeps and grouped:
-        size = 4 * model.layers * setup.tokens * model.heads * setup.seq // setup.split
-        heads = f"{model.heads}{over('model', setup.split)}"
-        formula = (
-            f"{model.layers} layers × {setup.tokens} tokens × 4 B × {heads} "
-            f"× {setup.seq}"
-        )
-        lines.append(_line("scores of all layers, transposed", size, formula, "loss"))
     return lines
 
 

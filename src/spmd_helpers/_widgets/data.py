@@ -63,7 +63,7 @@ def models() -> dict[str, dict[str, object]]:
 
 def hardware() -> dict[str, dict[str, object]]:
     """Name → memory and source of each chip of HARDWARE."""
-    keys = ("kind", "device_kind", "memory_bytes", "usable_bytes", "source", "date")
+    keys = ("kind", "device_kind", "memory_bytes", "program_bytes", "source", "date")
     return {
         name: {key: _exact(getattr(one, key)) for key in keys}
         for name, one in HARDWARE.items()
@@ -118,7 +118,7 @@ def _how(row: Row) -> dict[str, Any]:
 
 
 def _counted(row: Row) -> int:
-    return training_memory(_model(row), **_how(row)).total_bytes
+    return training_memory(_model(row), **_how(row), chip=row["device"]).total_bytes
 
 
 def _attention_words(row: Row) -> str:
@@ -163,7 +163,8 @@ def memory_state(
     usual = {one.name: one.default for one in arguments}
     how = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty} | how
     mesh, seq = how.pop("mesh"), how.pop("seq")
-    state = {"chip": _chip(chip).name, **_shapes(model, seq)}
+    how["chip"] = _chip(chip).name
+    state = _shapes(model, seq)
     state |= {"data": mesh.get("data", 1), "model_axis": mesh.get("model", 1), **how}
     return {key: _typed(value) for key, value in state.items()}
 

@@ -97,8 +97,9 @@ function keptSums(made) {
 
 function keptHidden(made) {
   const { model, computeBytes: c } = made;
-  const bytes = (model.layers * made.tokens * keptInside * c * model.d_ff) / made.split;
-  const each = `${keptInside} × ${c} B × ${model.d_ff}${over("model", made.split)}`;
+  const count = keptInside - (made.gpu && !model.gated ? 1n : 0n);
+  const bytes = (model.layers * made.tokens * count * c * model.d_ff) / made.split;
+  const each = `${count} × ${c} B × ${model.d_ff}${over("model", made.split)}`;
   return keptLine(made, "inside of the mlp", bytes, [keptTokens(made), each]);
 }
 

@@ -88,7 +88,7 @@ function changedDevices({ mesh, how }) {
 }
 
 function changedChip({ chip }) {
-  const usable = (name) => Number(spmdHardware[name].usable_bytes || spmdHardware[name].memory_bytes);
+  const usable = (name) => Number(spmdHardware[name].program_bytes);
   return Object.keys(spmdHardware)
     .filter((name) => usable(name) > chip.usable)
     .sort((a, b) => usable(a) - usable(b))

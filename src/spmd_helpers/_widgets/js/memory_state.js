@@ -89,8 +89,23 @@ export function readMemoryState(state) {
       attention: model.kind === "MLP" ? "plain" : text("attention"),
       sequence_parallel: model.kind === "MLP" ? false : yes("sequence_parallel"),
       counting: text("counting"),
+      chip: memoryGpu(state),
     },
   };
+}
+
+/** The name of the chip that was typed, if there is one. */
+function memoryChipName(wanted) {
+  const plain = (name) => name.toLowerCase().replace(/^tpu|[\s_-]/g, "");
+  return Object.keys(spmdHardware).find(
+    (one) => plain(wanted) === plain(one) || wanted === spmdHardware[one].device_kind,
+  );
+}
+
+/** The chip whose compiler lays out the step, where it is a GPU. */
+function memoryGpu(state) {
+  const name = memoryChipName(`${state.chip ?? ""}`);
+  return name && spmdHardware[name].kind === "gpu" ? name : null;
 }
 
 function memoryModel(text, whole, orNone, yes) {
@@ -136,13 +151,10 @@ export function readMemoryChip(state) {
     );
   }
   const wanted = memoryText(state, "chip");
-  const plain = (name) => name.toLowerCase().replace(/^tpu|[\s_-]/g, "");
-  const name = Object.keys(spmdHardware).find(
-    (one) => plain(wanted) === plain(one) || wanted === spmdHardware[one].device_kind,
-  );
+  const name = memoryChipName(wanted);
   if (!name) refuse(memoryUnknown("chip", wanted, Object.keys(spmdHardware)));
   const chip = spmdHardware[name];
-  const usable = Number(chip.usable_bytes || chip.memory_bytes);
+  const usable = Number(chip.program_bytes);
   return { name, margin, usable: BigInt(usable), allowed: BigInt(Math.floor(Number(margin) * usable)) };
 }
 
@@ -178,7 +190,7 @@ export function memoryCode(state, { model, mesh, how, chip }) {
   const [first, ...rest] = model.name ? [`spmd.MODELS[${written(model.name)}]`] : own();
   const usual = {
     zero: 3n, param_dtype: "float32", compute_dtype: "bfloat16", optimizer: "adam", master_weights: false,
-    recompute: "everything_saveable", attention: "plain", sequence_parallel: false, counting: "jax",
+    recompute: "everything_saveable", attention: "plain", sequence_parallel: false, counting: "jax", chip: null,
   };
   return [
     "import spmd_helpers as spmd",

@@ -2,6 +2,7 @@ import { kept, published } from "./activations.js";
 import { trainingSetup } from "./training_setup.js";
 import { stateLines, stepPhases } from "./training_state.js";
 import { workLines } from "./training_work.js";
+import { gpuLines } from "./training_work_gpu.js";
 import { meshWords } from "./words.js";
 
 // The memory of one training step on each device: mirrors _training/training_memory.py.
@@ -15,7 +16,7 @@ export function trainingMemory(model, mesh, how) {
   const lines =
     made.counting === "megatron"
       ? [...held, ...published(made)]
-      : [...held, trainingBatch(made), ...kept(made), ...workLines(made)];
+      : [...held, trainingBatch(made), ...kept(made), ...(made.gpu ? gpuLines : workLines)(made)];
   const phases = {};
   let peak = stepPhases[0];
   for (const phase of stepPhases) {

@@ -45,6 +45,9 @@ export function trainingSetup(model, mesh, how) {
     counting: how.counting,
     scores: !isMlp && how.attention === "plain",
     stream: how.sequence_parallel ? mesh.model : 1n,
+    full: how.recompute === "nothing_saveable",
+    gathers: how.zero >= 3n && mesh.data > 1n,
+    gpu: how.chip !== null, // XLA's compiler for GPUs lays out the step, else a TPU's
   };
   if (!isMlp) made.rows = ((model.vocab + mesh.model - 1n) / mesh.model) * mesh.model;
   if (made.counting === "jax") setupDivision(made, mesh);

@@ -1,12 +1,12 @@
 import { convertedWeights, keptPhases } from "./activations.js";
 import { over } from "./training_setup.js";
 
-// What a step needs for a while, the logits and the inside of one layer: _training/transients.py.
+// What a step needs for a while on a TPU, and what both compilers need: _training/transients.py.
 
 // Tensors as wide as d_ff and as d_model that stand in one layer at once: in a forward
 // pass, in a backward pass, in one that recomputes.
 const workInsideMlp = [[1n, 2n], [1n, 2n], [2n, 2n]];
-const workInside = [[1n, 2n], [1n, 4n], [3n, 8n]];
+const workInsideLayer = [[1n, 2n], [1n, 4n], [3n, 8n]];
 
 export function workLines(made) {
   const lines = workConversion(made);
@@ -14,17 +14,19 @@ export function workLines(made) {
   return [...lines, ...workForward(made), ...workBackward(made)];
 }
 
-function workLine(name, bytes, formula, ...when) {
-  const source = "TPU compiler's buffers at the peak, data/measured";
-  return { part: "work", name, formula, bytes, when, source };
+const workTpu = "TPU compiler's buffers at the peak, data/measured";
+const workGpu = "GPU compiler's buffers at the peak, data/measured";
+
+export function workLine(made, name, bytes, formula, ...when) {
+  return { part: "work", name, formula, bytes, when, source: made.gpu ? workGpu : workTpu };
 }
 
 function workConversion(made) {
   if (made.paramBytes === made.computeBytes) return [];
   const [each, bytes] = convertedWeights(made);
   const formula = `${made.model.layers} layers × ${each}`;
-  const when = made.recompute === "nothing_saveable" ? keptPhases : ["forward"];
-  return [workLine("weights converted before the loop", bytes, formula, ...when)];
+  const when = made.full ? keptPhases : ["forward"];
+  return [workLine(made, "weights converted before the loop", bytes, formula, ...when)];
 }
 
 function workLoss(made) {
@@ -33,24 +35,19 @@ function workLoss(made) {
   const logits = (tokens * rows) / split;
   const head = (c * rows * model.d_model) / split;
   const lines = [
-    workLine("logits", 4n * logits, `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
-    workLine("head as computed with", head, `${c} B × ${rows}${cut} × ${model.d_model}`, "loss"),
+    workLine(made, "logits", 4n * logits, `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
+    workLine(made, "head as computed with", head, `${c} B × ${rows}${cut} × ${model.d_model}`, "loss"),
   ];
   if (made.zero >= 2 && made.data > 1n) {
     const formula = `${tokens} tokens × ${c} B × ${rows}${cut}`;
-    lines.push(workLine("gradient of the logits", c * logits, formula, "loss", "backward"));
+    lines.push(workLine(made, "gradient of the logits", c * logits, formula, "loss", "backward"));
   }
   return lines;
 }
 
 function workForward(made) {
   if (made.scores) return [workScores(made, "forward", 4n, 4n)];
-  const tensors = (made.isMlp ? workInsideMlp : workInside)[0];
-  return [
-    workLayer(made, "forward", ...tensors),
-    ...workWhole(made, "forward", 1n),
-    ...workGathered(made, "forward", 2n),
-  ];
+  return [workInside(made, "forward", 0), ...workWhole(made, "forward", 1n), ...workGathered(made, "forward", 2n)];
 }
 
 function workBackward(made) {
@@ -59,23 +56,26 @@ function workBackward(made) {
   if (made.scores) {
     lines.push(workScores(made, "backward", ...(made.recompute === "everything_saveable" ? [c] : [4n, c])));
   }
-  const full = made.recompute === "nothing_saveable";
-  const tensors = (made.isMlp ? workInsideMlp : workInside)[full ? 2 : 1];
-  lines.push(workLayer(made, "backward", ...tensors), ...workWhole(made, "backward", 2n));
-  return [...lines, ...workGathered(made, "backward", full ? 3n : 2n)];
+  lines.push(workInside(made, "backward", made.full ? 2 : 1), ...workWhole(made, "backward", 2n));
+  return [...lines, ...workGathered(made, "backward", made.full ? 3n : 2n)];
 }
 
 function workScores(made, when, ...each) {
+  return workLayerScores(made, `scores of one layer, ${when}`, [when], each);
+}
+
+export function workLayerScores(made, name, when, each) {
   const { tokens, seq, split } = made;
   const { heads } = made.model;
   const bytes = (tokens * each.reduce((a, b) => a + b) * heads * seq) / split;
   const sizes = each.map((n) => `${n} B`).join(" + ");
   const factor = each.length > 1 ? `(${sizes})` : sizes;
   const formula = `${tokens} tokens × ${factor} × ${heads}${over("model", split)} × ${seq}`;
-  return workLine(`scores of one layer, ${when}`, bytes, formula, when);
+  return workLine(made, name, bytes, formula, ...when);
 }
 
-function workLayer(made, when, hidden, stream) {
+export function workInside(made, when, which) {
+  const [hidden, stream] = (made.isMlp ? workInsideMlp : workInsideLayer)[which];
   const { model, tokens, computeBytes: c } = made;
   const bytes =
     (tokens * c * hidden * model.d_ff) / made.split +
@@ -83,22 +83,22 @@ function workLayer(made, when, hidden, stream) {
   const formula =
     `${tokens} × ${c} B × (${hidden} × ${model.d_ff}${over("model", made.split)} + ` +
     `${stream} × ${model.d_model}${over("model", made.stream)})`;
-  return workLine(`inside of one layer, ${when}`, bytes, formula, when);
+  return workLine(made, `inside of one layer, ${when}`, bytes, formula, when);
 }
 
-function workWhole(made, when, count) {
+export function workWhole(made, when, count) {
   if (made.stream === 1n) return [];
   const { tokens, computeBytes: c } = made;
   const wide = made.model.d_model;
   const formula = `${count} × ${tokens} tokens × ${c} B × ${wide}`;
-  return [workLine(`gathered sequences, ${when}`, count * tokens * c * wide, formula, when)];
+  return [workLine(made, `gathered sequences, ${when}`, count * tokens * c * wide, formula, when)];
 }
 
-function workGathered(made, when, count) {
-  if (made.zero < 3 || made.data === 1n) return [];
+export function workGathered(made, when, count) {
+  if (!made.gathers) return [];
   const { computeBytes: c, split } = made;
   const { d_model: wide, d_ff: inside } = made.model;
   const formula = `${count} × ${c} B × ${wide} × ${inside}${over("model", split)}`;
   const bytes = (count * c * wide * inside) / split;
-  return [workLine(`gathered weights, ${when}`, bytes, formula, when)];
+  return [workLine(made, `gathered weights, ${when}`, bytes, formula, when)];
 }

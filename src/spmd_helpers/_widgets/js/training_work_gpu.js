@@ -1,0 +1,83 @@
+import { keptPhases } from "./activations.js";
+import { over } from "./training_setup.js";
+import { layerWeights } from "./training_state.js";
+import { workGathered, workInside, workLayerScores, workLine, workWhole } from "./training_work.js";
+
+// What a step needs for a while on a GPU: mirrors _training/transients_gpu.py.
+
+export function gpuLines(made) {
+  const lines = [...gpuReordered(made), gpuBeforeBackward(made), ...gpuUpdated(made)];
+  if (!made.isMlp) lines.push(...gpuLoss(made));
+  if (made.scores) lines.push(...gpuScores(made));
+  lines.push(workInside(made, "forward", 0), ...workWhole(made, "forward", 1n));
+  lines.push(...workGathered(made, "forward", 2n), workInside(made, "backward", made.full ? 2 : 1));
+  lines.push(...workWhole(made, "backward", 2n));
+  return [...lines, ...workGathered(made, "backward", made.full ? 3n : 2n)];
+}
+
+// The bytes and the formula of one matrix of all layers, as wide as d_ff.
+function gpuStacked(made, data) {
+  const { model, paramBytes: each, split } = made;
+  const cut = over("model", split) + over("data", data);
+  const formula = `${model.layers} layers × ${each} B × ${model.d_model} × ${model.d_ff}${cut}`;
+  return [(model.layers * each * model.d_model * model.d_ff) / (split * data), formula];
+}
+
+function gpuReordered(made) {
+  if (!made.gathers) return [];
+  return [workLine(made, "weights reordered for their all-gather", ...gpuStacked(made, made.data), ...keptPhases)];
+}
+
+function gpuBeforeBackward(made) {
+  const { model, split, tokens, seq } = made;
+  const data = made.zero >= 2 ? made.data : 1n;
+  const weights = layerWeights(model);
+  const zeros = (model.layers * made.gradBytes * weights) / (split * data);
+  const grouped = made.scores && made.recompute === "everything_saveable" && model.kv_heads < model.heads;
+  const scores = grouped ? (model.layers * tokens * 4n * model.heads * seq) / split : 0n;
+  const cut = over("model", split);
+  if (scores <= zeros) {
+    const formula = `${model.layers} layers × ${made.gradBytes} B × ${weights}${cut}${over("data", data)}`;
+    return workLine(made, "gradients of the layers, zero", zeros, formula, "loss");
+  }
+  const formula = `${model.layers} layers × ${tokens} tokens × 4 B × ${model.heads}${cut} × ${seq}`;
+  return workLine(made, "scores of all layers, transposed", scores, formula, "loss");
+}
+
+function gpuUpdated(made) {
+  if (made.data === 1n || ![1, 2].includes(made.zero)) return [];
+  return [workLine(made, "updated weights, gathered", ...gpuStacked(made, 1n), "update")];
+}
+
+function gpuLoss(made) {
+  const { tokens, rows, split, computeBytes: c, model } = made;
+  const cut = over("model", split);
+  const times = made.gathers ? 2n : 1n;
+  const head = (rows * model.d_model) / split;
+  const several = times > 1n ? `${times} × ` : "";
+  const formula = `${several}${c} B × ${rows}${cut} × ${model.d_model}`;
+  const logits = (4n * tokens * rows) / split;
+  const lines = [
+    workLine(made, "head as computed with", times * c * head, formula, "forward", "loss"),
+    workLine(made, "logits", logits, `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
+  ];
+  if (!made.gathers) return lines;
+  lines.push(workLine(made, "gradient of the head", 4n * head, `4 B × ${rows}${cut} × ${model.d_model}`, "loss"));
+  const least = tokens < model.d_model ? tokens : model.d_model;
+  const name = `gradient of the ${least === model.d_model ? "head" : "logits"}, waiting`;
+  const waiting = (4n * rows * least) / split;
+  return [...lines, workLine(made, name, waiting, `4 B × ${rows}${cut} × ${least}`, "backward", "update")];
+}
+
+function gpuScores(made) {
+  const c = made.computeBytes;
+  const keeps = made.recompute === "everything_saveable";
+  const grouped = made.model.kv_heads < made.model.heads;
+  const forward = [4n, 4n, keeps && grouped ? 4n : c];
+  const backward = keeps ? [4n, c, c] : [4n, 4n, c];
+  return [
+    workLayerScores(made, "mask of the scores", keptPhases, [1n]),
+    workLayerScores(made, "scores of one layer, forward", ["forward"], forward),
+    workLayerScores(made, "scores of one layer, backward", ["backward"], backward),
+  ];
+}
