@@ -40,6 +40,8 @@ class Chip:
         source: where the figures stand.
         date: when they were read or measured, year-month.
         note: where sources disagree, and what else to know.
+        generation: of a GPU, what NVIDIA calls its architecture: the compiler schedules
+            for Hopper and Blackwell by estimated times, for Ampere by memory.
         pool_share: the part of `usable_bytes` that JAX gives a program. A TPU's
             compiler has its limit already. On a GPU JAX's allocator takes 75 % at its
             start and does not grow; XLA_CLIENT_MEM_FRACTION sets another part.
@@ -62,6 +64,7 @@ class Chip:
     source: str = field(repr=False)
     date: str = field(repr=False)
     note: str = field(default="", repr=False)
+    generation: str = field(default="", repr=False)
     pool_share: float = field(default=1.0, repr=False)
     library_bytes: int = field(default=0, repr=False)
     margin: float = field(default=0.9, repr=False)
@@ -188,6 +191,7 @@ _ALL = (
     Chip(
         name="a100-40gb",
         kind="gpu",
+        generation="Ampere",
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA A100-SXM4-40GB",
@@ -205,6 +209,7 @@ _ALL = (
     Chip(
         name="a100-80gb",
         kind="gpu",
+        generation="Ampere",
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA A100-SXM4-80GB",
@@ -222,6 +227,7 @@ _ALL = (
     Chip(
         name="h100",
         kind="gpu",
+        generation="Hopper",
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA H100 80GB HBM3",
@@ -244,6 +250,7 @@ _ALL = (
     Chip(
         name="h200",
         kind="gpu",
+        generation="Hopper",
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA H200",
@@ -265,6 +272,7 @@ _ALL = (
     Chip(
         name="b200",
         kind="gpu",
+        generation="Blackwell",
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA B200",

@@ -63,6 +63,11 @@ class Setup:
         return self.chip is not None and self.chip.kind == "gpu"
 
     @property
+    def generation(self) -> str:
+        """NVIDIA's name of the GPU's architecture; '' where it is not known."""
+        return "" if self.chip is None else self.chip.generation
+
+    @property
     def transformer(self) -> Transformer:
         """The model, for what only a transformer needs."""
         if isinstance(self.model, MLP):
@@ -98,6 +103,11 @@ class Setup:
     def full(self) -> bool:
         """Whether each layer is recomputed."""
         return self.recompute == "nothing_saveable"
+
+    @property
+    def grouped(self) -> bool:
+        """Whether several heads of queries share one of keys and values."""
+        return not self.is_mlp and self.transformer.kv_heads < self.transformer.heads
 
     @property
     def scores(self) -> bool:

@@ -62,22 +62,17 @@ def _before_backward(setup: Setup) -> list[Line]:
     data = setup.data if setup.zero >= 2 else 1
     weights = layer_weights(model)
     zeros = model.layers * setup.grad_bytes * weights // (setup.split * data)
-    formula = (
-        f"{model.layers} layers × {setup.grad_bytes} B × {weights}{cut}"
-        f"{over('data', data)}"
-    )
     scores = 0
-    if setup.scores and setup.recompute == "everything_saveable":
-        transformer = setup.transformer
-        if transformer.kv_heads < transformer.heads:
-            row = 4 * transformer.heads * setup.seq
-            scores = model.layers * setup.tokens * row // setup.split
+    if setup.grouped and setup.scores and setup.recompute == "everything_saveable":
+        row = 4 * setup.transformer.heads * setup.seq
+        scores = model.layers * setup.tokens * row // setup.split
+    layers = f"{model.layers} layers"
     if scores <= zeros:
-        return [_line("gradients of the layers, zero", zeros, formula, "loss")]
-    formula = (
-        f"{model.layers} layers × {setup.tokens} tokens × 4 B × "
-        f"{setup.transformer.heads}{cut} × {setup.seq}"
-    )
+        each = f"{setup.grad_bytes} B × {weights}{cut}{over('data', data)}"
+        name = "gradients of the layers, zero"
+        return [_line(name, zeros, f"{layers} × {each}", "loss")]
+    each = f"4 B × {setup.transformer.heads}{cut} × {setup.seq}"
+    formula = f"{layers} × {setup.tokens} tokens × {each}"
     return [_line("scores of all layers, transposed", scores, formula, "loss")]
 
 
@@ -99,7 +94,10 @@ def _loss(setup: Setup) -> list[Line]:
 
     The gradient takes the place of the logits. Where other devices have other rows of
     the batch it waits: the compiler computes the head's gradient from it at the end,
-    while the gradients of the layers are exchanged.
+    while the gradients of the layers are exchanged. It schedules so by the times that
+    it estimates, for Hopper and Blackwell (IsSupportedForModule of openxla/xla's
+    SolLatencyEstimator). For Ampere it schedules by memory: the head's gradient waits
+    for its reduce-scatter, or the logits' where that is smaller.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
@@ -111,9 +109,14 @@ def _loss(setup: Setup) -> list[Line]:
     size = 4 * setup.tokens * rows // setup.split
     formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
     lines.append(_line("logits", size, formula, "loss"))
-    if setup.data > 1:
-        when = ("backward", "update")
+    when = ("backward", "update")
+    if setup.data > 1 and setup.generation != "Ampere":
         lines.append(_line("gradient of the logits", size, formula, *when))
+    elif setup.gathers:
+        least = min(wide, setup.tokens)
+        name = f"gradient of the {'head' if least == wide else 'logits'}"
+        size, formula = 4 * least * rows // setup.split, f"4 B × {rows}{cut} × {least}"
+        lines.append(_line(name, size, formula, *when))
     return lines
 
 
@@ -121,33 +124,41 @@ def _scores(setup: Setup) -> list[Line]:
     """Scores of one layer in each pass, and the mask of them.
 
     The forward pass has the products and the constant that the mask puts in their
-    place, both in float32, and the softmax's result as it is used. The mask itself
-    stays for the backward pass.
+    place, both in float32, and the softmax's result: as it is used, or in float32 where
+    queries are grouped and it is kept. The mask stays for the backward pass.
     """
-    model, c = setup.transformer, setup.compute_bytes
-    keeps = setup.recompute == "everything_saveable"
-    grouped = model.kv_heads < model.heads
-    lines = [
+    c = setup.compute_bytes
+    wide = setup.grouped and setup.recompute == "everything_saveable"
+    forward = (4, 4, 4 if wide else c)
+    return [
         _layer_scores(setup, "mask of the scores", KEPT, 1),
+        _layer_scores(setup, "scores of one layer, forward", ("forward",), *forward),
         _layer_scores(
-            setup,
-            "scores of one layer, forward",
-            ("forward",),
-            *((4, 4, 4) if keeps and grouped else (4, 4, c)),
-        ),
-        _layer_scores(
-            setup,
-            "scores of one layer, backward",
-            ("backward",),
-            *((4, c, c) if keeps else (4, 4, c, c)),
+            setup, "scores of one layer, backward", ("backward",), *_backward(setup)
         ),
     ]
-    return lines
 
 
-def _layer_scores(
-    setup: Setup, name: str, when: tuple[str, ...], *each: int
-) -> Line:
+def _backward(setup: Setup) -> tuple[int, ...]:
+    """Bytes of each tensor of scores that a backward pass has at once.
+
+    The gradient in float32, that of the softmax's result and that result as they are
+    used. Recomputed, the products are there in float32 too. On Ampere the result has
+    gone by then. On Blackwell the exponentials replace the products, and without
+    grouped queries, which would need another order of them, the gradient replaces the
+    exponentials.
+    """
+    c = setup.compute_bytes
+    if setup.recompute == "everything_saveable":
+        return (4, c, c)
+    if setup.generation == "Ampere":
+        return (4, 4, c)
+    if setup.generation == "Blackwell" and not setup.grouped:
+        return (4, c, c)
+    return (4, 4, c, c)
+
+
+def _layer_scores(setup: Setup, name: str, when: tuple[str, ...], *each: int) -> Line:
     heads, seq = setup.transformer.heads, setup.seq
     size = setup.tokens * sum(each) * heads * seq // setup.split
     sizes = " + ".join(f"{n} B" for n in each)

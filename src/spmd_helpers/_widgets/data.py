@@ -63,7 +63,8 @@ def models() -> dict[str, dict[str, object]]:
 
 def hardware() -> dict[str, dict[str, object]]:
     """Name → memory and source of each chip of HARDWARE."""
-    keys = ("kind", "device_kind", "memory_bytes", "program_bytes", "source", "date")
+    keys = ("kind", "device_kind", "generation", "memory_bytes", "program_bytes")
+    keys += ("source", "date")
     return {
         name: {key: _exact(getattr(one, key)) for key in keys}
         for name, one in HARDWARE.items()

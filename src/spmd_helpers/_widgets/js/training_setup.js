@@ -48,6 +48,8 @@ export function trainingSetup(model, mesh, how) {
     full: how.recompute === "nothing_saveable",
     gathers: how.zero >= 3n && mesh.data > 1n,
     gpu: how.chip !== null, // XLA's compiler for GPUs lays out the step, else a TPU's
+    generation: how.chip === null ? "" : spmdHardware[how.chip].generation,
+    grouped: !isMlp && model.kv_heads < model.heads,
   };
   if (!isMlp) made.rows = ((model.vocab + mesh.model - 1n) / mesh.model) * mesh.model;
   if (made.counting === "jax") setupDivision(made, mesh);

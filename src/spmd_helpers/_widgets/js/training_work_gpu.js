@@ -33,7 +33,7 @@ function gpuBeforeBackward(made) {
   const data = made.zero >= 2 ? made.data : 1n;
   const weights = layerWeights(model);
   const zeros = (model.layers * made.gradBytes * weights) / (split * data);
-  const grouped = made.scores && made.recompute === "everything_saveable" && model.kv_heads < model.heads;
+  const grouped = made.grouped && made.scores && made.recompute === "everything_saveable";
   const scores = grouped ? (model.layers * tokens * 4n * model.heads * seq) / split : 0n;
   const cut = over("model", split);
   if (scores <= zeros) {
@@ -61,23 +61,33 @@ function gpuLoss(made) {
     workLine(made, "head as computed with", times * c * head, formula, "forward", "loss"),
     workLine(made, "logits", logits, `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
   ];
-  if (!made.gathers) return lines;
-  lines.push(workLine(made, "gradient of the head", 4n * head, `4 B × ${rows}${cut} × ${model.d_model}`, "loss"));
-  const least = tokens < model.d_model ? tokens : model.d_model;
-  const name = `gradient of the ${least === model.d_model ? "head" : "logits"}, waiting`;
-  const waiting = (4n * rows * least) / split;
-  return [...lines, workLine(made, name, waiting, `4 B × ${rows}${cut} × ${least}`, "backward", "update")];
+  if (made.data > 1n && made.generation !== "Ampere") {
+    const each = `${tokens} tokens × 4 B × ${rows}${cut}`;
+    lines.push(workLine(made, "gradient of the logits", logits, each, "backward", "update"));
+  } else if (made.gathers) {
+    const least = tokens < model.d_model ? tokens : model.d_model;
+    const name = `gradient of the ${least === model.d_model ? "head" : "logits"}`;
+    const bytes = (4n * rows * least) / split;
+    lines.push(workLine(made, name, bytes, `4 B × ${rows}${cut} × ${least}`, "backward", "update"));
+  }
+  return lines;
 }
 
 function gpuScores(made) {
   const c = made.computeBytes;
-  const keeps = made.recompute === "everything_saveable";
-  const grouped = made.model.kv_heads < made.model.heads;
-  const forward = [4n, 4n, keeps && grouped ? 4n : c];
-  const backward = keeps ? [4n, c, c] : [4n, 4n, c];
+  const wide = made.grouped && made.recompute === "everything_saveable";
+  const forward = [4n, 4n, wide ? 4n : c];
   return [
     workLayerScores(made, "mask of the scores", keptPhases, [1n]),
     workLayerScores(made, "scores of one layer, forward", ["forward"], forward),
-    workLayerScores(made, "scores of one layer, backward", ["backward"], backward),
+    workLayerScores(made, "scores of one layer, backward", ["backward"], gpuBackward(made)),
   ];
+}
+
+// Bytes of each tensor of scores that a backward pass has at once.
+function gpuBackward(made) {
+  const c = made.computeBytes;
+  if (made.recompute === "everything_saveable") return [4n, c, c];
+  if (made.generation === "Ampere") return [4n, 4n, c];
+  return made.generation === "Blackwell" && !made.grouped ? [4n, c, c] : [4n, 4n, c, c];
 }
