@@ -55,7 +55,7 @@ class Setup:
     attention: str
     sequence_parallel: bool
     counting: str
-    chip: Chip | None  # whose compiler lays out the step; None is a TPU
+    chip: Chip | None = None  # whose compiler lays out the step; None is a TPU
 
     @property
     def gpu(self) -> bool:

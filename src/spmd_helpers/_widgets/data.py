@@ -63,8 +63,10 @@ def models() -> dict[str, dict[str, object]]:
 
 def hardware() -> dict[str, dict[str, object]]:
     """Name → memory and source of each chip of HARDWARE."""
-    keys = ("kind", "device_kind", "generation", "memory_bytes", "program_bytes")
-    keys += ("source", "date")
+    keys = (
+        *("kind", "device_kind", "generation", "memory_bytes", "program_bytes"),
+        *("source", "date"),
+    )
     return {
         name: {key: _exact(getattr(one, key)) for key in keys}
         for name, one in HARDWARE.items()
