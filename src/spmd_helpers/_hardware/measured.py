@@ -14,6 +14,7 @@ _FILES = {
     "tpu-memory": ("memory_tpu.json", "memory_tpu_newest.json"),
     "tpu-refused": ("memory_tpu_refused.json", "memory_tpu_newest_refused.json"),
     "gpu-memory": ("memory_gpu.json",),
+    "gpu-compiled": ("memory_gpu_compiled.json",),
     "gpu-collectives": ("collectives_gpu.json",),
     "gpu-steps": ("steps_gpu.json",),
     "gpu-speeds": ("speeds_gpu.json",),
@@ -42,7 +43,8 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
         kind: "tpu-memory", training steps as the TPU compiler laid them out (no TPU ran
             them); "tpu-refused", those that it refused for want of memory, with
             `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
-            GPUs; "gpu-collectives", collectives by size and matrix products;
+            GPUs; "gpu-compiled", steps compiled for GPUs that were not there;
+            "gpu-collectives", collectives by size and matrix products;
             "gpu-steps", one training step in several shardings; "gpu-speeds", what the
             predictions of the following divide by; "gpu-attention", attention alone;
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the

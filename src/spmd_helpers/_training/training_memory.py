@@ -122,7 +122,8 @@ def training_memory(
     Plain arithmetic: nothing is compiled and JAX is not needed. Parameters, gradients
     and optimizer state are exact. The rest is what JAX keeps for the backward pass of a
     plainly written model with its layers under one `jax.lax.scan`, exactly, and what
-    the TPU compiler needs beside it, as its own figures show.
+    the compiler needs beside it, as its own figures show: a TPU's, or with `chip` that
+    of a GPU.
 
     Four layers of 2 * 64 * 256 numbers, in float32 with Adam's two moments, replicated
     on two devices:
@@ -185,6 +186,9 @@ def training_memory(
             along the sequence.
         counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
             `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
+        chip: the chip whose compiler lays out the step, by a name in HARDWARE, or a
+            Chip. Only its kind and its generation count here; not given, a TPU.
+            `fits` and `left_bytes` count for the chip that they are given.
 
     Returns:
         A TrainingMemory.
@@ -195,8 +199,8 @@ def training_memory(
         NotDivisible: the mesh does not divide the model or the batch.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
-    arXiv:2205.05198; jax-ml/scaling-book. Measured against the TPU compiler in
-    tests/test_training_truth.py.
+    arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
+    GPUs in tests/training/test_training_truth.py: within a tenth.
 
     Used in chapter 09 (what 175 B parameters cost) and by the memory calculator.
     """

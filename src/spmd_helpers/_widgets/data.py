@@ -81,6 +81,7 @@ def measured() -> dict[str, object]:
     percent it is short at most, and of what program.
     """
     stored = {kind: load_measured(kind) for kind, _ in _COMPARED}
+    gpus = [*stored["gpu-memory"], *load_measured("gpu-compiled")]
     rows = [
         _row(row)
         for kind, name in _COMPARED
@@ -88,16 +89,16 @@ def measured() -> dict[str, object]:
         if row["name"] == name and row["jax"] == stored[kind][0]["jax"]
     ]
     near = {}
-    for kind in ("tpu-memory", "gpu-memory"):
-        off = [_counted(row) / row["peak_bytes"] - 1 for row in stored[kind]]
+    for kind, compared in (("tpu", stored["tpu-memory"]), ("gpu", gpus)):
+        off = [_counted(row) / row["peak_bytes"] - 1 for row in compared]
         short = min(range(len(off)), key=off.__getitem__)
-        near[kind.partition("-")[0]] = {
+        near[kind] = {
             "within": sum(abs(error) < 0.1 for error in off),
             "of": len(off),
             "least": f"{min(off):+.0%}",
             "most": f"{max(off):+.0%}",
             "short": max(0, round(-100 * off[short])),
-            "why": _attention_words(stored[kind][short]),
+            "why": _attention_words(compared[short]),
         }
     return {"rows": rows, "near": near}
 

@@ -1,14 +1,16 @@
-"""Measure the reference programs: by the TPU compiler, or on the GPUs that are here.
+"""Measure the reference programs: by the compilers of TPUs and GPUs, or on GPUs here.
 
     python -m tools.measure.truth.measure --tpu [--out FILE] [NAME ...]
     python -m tools.measure.truth.measure --gpu --out FILE [NAME ...]
+    python -m tools.measure.truth.measure --cards [--out FILE] [NAME ...]
     python -m tools.measure.truth.measure --list
 
 `--tpu` needs libtpu and no TPU: it compiles, runs nothing, and writes one row for each
 program. A program that is refused, because a chip has too little memory, leaves its row
 in FILE's neighbor `…_refused.json`. `--gpu` compiles and runs two steps of each program
 that suits the number of devices here (also on CPU devices, to try it), each in its own
-process, and writes what the allocator had in use at its peak. Rows that FILE has
+process, and writes what the allocator had in use at its peak. `--cards` needs JAX's
+CUDA plugin and no GPU: it compiles for GPUs that are not there. Rows that FILE has
 already are replaced by name.
 """
 
@@ -30,7 +32,10 @@ from spmd_helpers._tpu.refusals import does_not_fit
 from tools.measure import clock, runner
 from tools.measure.truth import peak, programs, reference
 
-STORED = runner.BOOKS / "memory_tpu.json"
+STORED = {
+    "tpu": runner.BOOKS / "memory_tpu.json",
+    "cards": runner.BOOKS / "memory_gpu_compiled.json",
+}
 # What a process of its own is given: XLA's word on the step, in its folder.
 FLAGS = (
     "--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
@@ -41,6 +46,7 @@ SETTINGS = {
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     },
     "gpu": {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    "cards": {"JAX_PLATFORMS": "cpu"},
 }
 
 
@@ -145,6 +151,20 @@ def compile_for_tpu(program, dump=None):
     return found | (peak.read(dump) if dump else {})
 
 
+def compile_for_cards(program, dump=None):
+    """One row for a program, compiled for the GPUs of its topology."""
+    from spmd_helpers import gpu_mesh
+
+    axes = {"data": program.data, "model": program.model_axis}
+    mesh = gpu_mesh(program.topology, **axes)
+    began = time.time()
+    step, state, batch = reference.train_step(program, mesh)
+    compiled = step.lower(state, batch).compile()
+    found = row(program, compiled, mesh, time.time() - began) | {"platform": "gpu"}
+    del found["libtpu"]
+    return found
+
+
 def run_here(program, dump=None):
     """One row for a program, compiled and run on the devices of this machine."""
     shape = program.data, program.model_axis
@@ -197,30 +217,38 @@ def store(path, found):
 
 
 def main():
-    if sys.argv[1:2] in (["--one-tpu"], ["--one-gpu"]):
-        program = programs.ALL[sys.argv[2]]
-        run = compile_for_tpu if sys.argv[1] == "--one-tpu" else run_here
+    ways = {"tpu": compile_for_tpu, "gpu": run_here, "cards": compile_for_cards}
+    kind = sys.argv[1].removeprefix("--one-") if len(sys.argv) == 4 else ""
+    if kind in ways:
+        program, run = programs.ALL[sys.argv[2]], ways[kind]
         out = Path(sys.argv[3])
         out.write_text(json.dumps(run(program, out.parent)), "utf8")
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tpu", action="store_true")
-    parser.add_argument("--gpu", action="store_true")
+    for way in ways:
+        parser.add_argument(f"--{way}", action="store_true")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--out", type=Path, default=STORED)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("names", nargs="*")
     given = parser.parse_args()
-    gpu = programs.for_devices(len(jax.devices())) if given.gpu else None
-    names = given.names or list(gpu or programs.FOR_TPU)
+    kind = next((way for way in ways if getattr(given, way)), "tpu")
+    if given.gpu:
+        meant = programs.for_devices(len(jax.devices()))
+    else:
+        meant = programs.FOR_GPU if given.cards else programs.FOR_TPU
+    names = given.names or list(meant)
+    out = given.out or STORED.get(kind)
+    if out is None:
+        sys.exit("--gpu needs --out FILE")
     if given.list:
         print("\n".join(names))
         return
     for name in names:
-        found = measure_apart(programs.ALL[name], "gpu" if given.gpu else "tpu")
+        found = measure_apart(programs.ALL[name], kind)
         if "error" in found:
             print(f"{name}: {found['error']}", flush=True)
             continue
-        store(given.out, found)
+        store(out, found)
         if found.get("refused"):
             sizes = found["needed_bytes"] / 2**30, found["available_bytes"] / 2**30
             said = "refused, {:.2f} GiB needed and {:.2f} there".format(*sizes)
