@@ -23,7 +23,7 @@ from jax.sharding import Mesh
 
 from spmd_helpers._errors import NotDivisible, NotUnderstood, UnknownAxis
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._training import activations, transients
+from spmd_helpers._training import activations, transients, transients_gpu
 from spmd_helpers._training import state as training_state
 from spmd_helpers._training.model import MLP, RECOMPUTE, Transformer
 from spmd_helpers._training.models import MODELS
@@ -410,6 +410,7 @@ def calls(draw):
     }
     way |= {"compute_dtype": draw(st.sampled_from(["float32", "bfloat16"]))}
     way |= {"recompute": draw(st.sampled_from(list(RECOMPUTE)))}
+    way |= {"chip": draw(st.sampled_from([None, "v5e", "a100-40gb", "h100", "b200"]))}
     if isinstance(model, Transformer):
         way |= {"attention": draw(st.sampled_from(["plain", "flash"]))}
         way |= {"sequence_parallel": draw(st.booleans())}
@@ -625,6 +626,7 @@ SUM_MUTANTS = {
     "a formula without its axis": (training_state, "over", lambda axis, size: ""),
     "a formula without its cut": (activations, "over", lambda axis, size: ""),
     "another formula without its cut": (transients, "over", lambda axis, size: ""),
+    "a GPU's formula without its cut": (transients_gpu, "over", lambda axis, size: ""),
     "tokens of all devices": (
         activations,
         "_tokens",
@@ -655,6 +657,36 @@ def test_fits():
     tight = found.total_bytes / usable
     assert found.fits("v5p", tight + 1e-9)
     assert not found.fits("v5p", tight - 1e-9)
+
+
+def test_a_chip_is_counted_by_its_own_compiler():
+    ways = {"recompute": "nothing_saveable", "batch": 8, "mesh": {"data": 2}}
+    found = {name: count(chip=name, **ways) for name in (None, "v5p", "h100", "b200")}
+    assert found[None] == found["v5p"] != found["h100"] != found["b200"]
+    for name in ("v5e", "a100-40gb", "h100", "h200", "b200"):
+        left = {one.left_bytes(name) for one in found.values()}
+        counted = count(chip=name, **ways).total_bytes
+        allowed = math.floor(HARDWARE[name].margin * HARDWARE[name].program_bytes)
+        assert left == {allowed - counted}
+    assert found["h100"].params_bytes == found[None].params_bytes
+    assert count(chip=HARDWARE["h100"], **ways) == found["h100"]
+
+
+def test_a_gpu_gives_a_program_its_pool():
+    h100 = HARDWARE["h100"]
+    assert h100.program_bytes == (81559 * 3 // 4 - 320) * 2**20 + 2**18
+    assert HARDWARE["v5e"].program_bytes == HARDWARE["v5e"].usable_bytes
+    found = count(chip="h100")
+    wide = dataclasses.replace(h100, pool_share=1.0, library_bytes=0)
+    assert wide.program_bytes == h100.usable_bytes
+    assert found.left_bytes(wide, 1) == h100.usable_bytes - found.total_bytes
+    half = dataclasses.replace(h100, margin=0.5)
+    assert found.left_bytes(half) == found.left_bytes(h100, 0.5)
+
+
+def test_a_chip_that_is_not_known():
+    with pytest.raises(NotUnderstood, match=r"'h1000' is not known\. Did you mean 'h1"):
+        count(chip="h1000")
 
 
 def test_what_fits_takes():

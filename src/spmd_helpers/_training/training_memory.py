@@ -81,8 +81,7 @@ class TrainingMemory:
         """The same step, as the compiler of a chip lays it out."""
         if self._setup is None:
             return self
-        setup = replace(self._setup, chip=chip)
-        return self if setup.gpu == self._setup.gpu else _count(setup)
+        return _count(replace(self._setup, chip=chip))
 
     def __str__(self) -> str:
         return view.shown(self).text()
