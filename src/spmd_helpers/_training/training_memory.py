@@ -287,6 +287,10 @@ def _notes(setup: Setup) -> list[str]:
             f"The vocabulary of {setup.transformer.vocab} is rounded up to "
             f"{setup.rows}, which divides over the {setup.split} devices of model."
         )
+    if setup.counting == "jax" and setup.gpu and setup.chip is not None:
+        notes.append(
+            f"Counted as the GPU compiler lays out the step for {setup.chip.name}."
+        )
     if setup.counting == "megatron":
         notes.append(
             "Counted by published formulas: neither the logits nor what a layer needs "

@@ -1,8 +1,9 @@
 """What a step needs for a while on a GPU, as XLA's buffer assignments there show.
 
 Each line names the tensors that were live at the peak of a phase, in the programs of
-memory_gpu_compiled.json. Where a GPU's compiler keeps the same as the TPU's, the line
-is that of transients.py.
+memory_gpu_compiled.json; a docstring names a row that shows its line best, without the
+"compiled: " before it. Where a GPU's compiler keeps the same as the TPU's, the line is
+that of transients.py.
 """
 
 from .activations import KEPT
@@ -38,6 +39,7 @@ def _reordered_weights(setup: Setup) -> list[Line]:
 
     An all-gather joins shards along the dimension that varies slowest in memory. The
     compiler transposes a stacked matrix whose sharded dimension is another one.
+    Row: llama-2-7b fsdp full.
     """
     if not setup.gathers:
         return []
@@ -57,6 +59,7 @@ def _before_backward(setup: Setup) -> list[Line]:
     The loop of the backward pass adds to gradients of all layers, which start as zeros.
     With grouped queries the compiler first transposes the scores that were kept, and
     has both orders of them at once. Not both, since the transposition comes first.
+    Rows: mlp dp; llama8 tp.
     """
     model, cut = setup.model, over("model", setup.split)
     data = setup.data if setup.zero >= 2 else 1
@@ -77,7 +80,10 @@ def _before_backward(setup: Setup) -> list[Line]:
 
 
 def _updated(setup: Setup) -> list[Line]:
-    """The largest parameter, all-gathered after the update of its shards."""
+    """The largest parameter, all-gathered after the update of its shards.
+
+    It does not take the place of the old one. Row: mlp zero2 momentum full.
+    """
     if setup.data == 1 or setup.zero not in (1, 2):
         return []
     model, each = setup.model, setup.param_bytes
@@ -98,6 +104,7 @@ def _loss(setup: Setup) -> list[Line]:
     it estimates, for Hopper and Blackwell (IsSupportedForModule of openxla/xla's
     SolLatencyEstimator). For Ampere it schedules by memory: the head's gradient waits
     for its reduce-scatter, or the logits' where that is smaller.
+    Rows: llama8 zero2 master full; gpt3-2.7b fsdp full.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
@@ -126,6 +133,7 @@ def _scores(setup: Setup) -> list[Line]:
     The forward pass has the products and the constant that the mask puts in their
     place, both in float32, and the softmax's result: as it is used, or in float32 where
     queries are grouped and it is kept. The mask stays for the backward pass.
+    Rows: gpt2-medium fsdp; llama-3.2-3b tp.
     """
     c = setup.compute_bytes
     wide = setup.grouped and setup.recompute == "everything_saveable"
@@ -146,7 +154,8 @@ def _backward(setup: Setup) -> tuple[int, ...]:
     used. Recomputed, the products are there in float32 too. On Ampere the result has
     gone by then. On Blackwell the exponentials replace the products, and without
     grouped queries, which would need another order of them, the gradient replaces the
-    exponentials.
+    exponentials. Rows: gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full, llama-2-7b
+    fsdp full 64.
     """
     c = setup.compute_bytes
     if setup.recompute == "everything_saveable":

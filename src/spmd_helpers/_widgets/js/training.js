@@ -62,9 +62,13 @@ function trainingNotes(made) {
       "Counted by published formulas: neither the logits nor what a layer needs while it runs.",
     ];
   }
-  if (made.isMlp || made.rows === made.model.vocab) return [];
-  return [
-    `The vocabulary of ${made.model.vocab} is rounded up to ${made.rows}, which divides over the ` +
-      `${made.split} devices of model.`,
-  ];
+  const notes = [];
+  if (!made.isMlp && made.rows !== made.model.vocab) {
+    notes.push(
+      `The vocabulary of ${made.model.vocab} is rounded up to ${made.rows}, which divides over the ` +
+        `${made.split} devices of model.`,
+    );
+  }
+  if (made.gpu) notes.push(`Counted as the GPU compiler lays out the step for ${made.chip}.`);
+  return notes;
 }

@@ -47,6 +47,7 @@ export function trainingSetup(model, mesh, how) {
     stream: how.sequence_parallel ? mesh.model : 1n,
     full: how.recompute === "nothing_saveable",
     gathers: how.zero >= 3n && mesh.data > 1n,
+    chip: how.chip,
     gpu: how.chip !== null, // XLA's compiler for GPUs lays out the step, else a TPU's
     generation: how.chip === null ? "" : spmdHardware[how.chip].generation,
     grouped: !isMlp && model.kv_heads < model.heads,
