@@ -154,8 +154,8 @@ def _backward(setup: Setup) -> tuple[int, ...]:
     used. Recomputed, the products are there in float32 too. On Ampere the result has
     gone by then. On Blackwell the exponentials replace the products, and without
     grouped queries, which would need another order of them, the gradient replaces the
-    exponentials. Rows: gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full, llama-2-7b
-    fsdp full 64.
+    exponentials. Rows: gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full,
+    llama-2-7b fsdp full 64.
     """
     c = setup.compute_bytes
     if setup.recompute == "everything_saveable":
