@@ -354,15 +354,22 @@ def scanned_fsdp_explicit(devices):
     return jax.grad(loss), (ws, on(mesh, (B, D), "data")), {"context": mesh}
 
 
-@good
-def accumulated_gradients(mesh):
-    def step(params, batches):
-        def add(total, x):
-            grads = jax.grad(loss)(params, x)
-            return jax.tree.map(jnp.add, total, grads), None
+@good(only="cpu")
+def accumulated_in_a_shard_map(mesh):
+    def gradients(params, batches):
+        own = jax.tree.map(lambda p: lax.pcast(p, "data", to="varying"), params)
 
-        total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, params), batches)
-        return jax.tree.map(lambda p, g: p - 0.1 * g / 4, params, total)
+        def add(total, x):
+            return jax.tree.map(jnp.add, total, jax.grad(loss)(own, x)), None
+
+        total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, own), batches)
+        return jax.tree.map(lambda g: lax.pmean(g, "data"), total)
+
+    grads = mapped(mesh, gradients, (P(), P(None, "data")), P())
+
+    def step(params, batches):
+        new = grads(params, batches)
+        return jax.tree.map(lambda p, g: p - 0.1 * g / 4, params, new)
 
     args = mlp(mesh, (), ()), on(mesh, (4, B, D), None, "data")
     return step, args, {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
@@ -1045,7 +1052,7 @@ def pmean_over_one_of_two_axes(mesh):
     return f, (on(mesh, (D, F), None, "model"), on(mesh, (B, D), "data"))
 
 
-@bad("summed-twice")
+@bad("summed-twice", also=("gradients-each-turn",))
 def pmean_of_accumulated_gradients(mesh):
     def f(w, x):
         def add(total, x):
@@ -1229,7 +1236,7 @@ def zeros_like_on_one_device(mesh):
     return jnp.zeros_like, (on(mesh, (D, F), "data", "model"),)
 
 
-@bad("gathered-output", also=("unrequested-reshard",), mesh=GRID)
+@bad("gathered-output", also=("unrequested-reshard", "moved-operand"), mesh=GRID)
 def two_rows_more(mesh):
     f = lambda x: jnp.concatenate([x, x[:2]])  # noqa: E731
     return f, (on(mesh, (B, F), "data"),)
@@ -1263,7 +1270,7 @@ def scanned_fsdp_without_constraints(mesh):
     return sgd(loss), (ws, on(mesh, (B, D), "data")), {"jit": jit}
 
 
-@bad("unrequested-reshard", mesh={"model": 8})
+@bad("moved-operand", also=("unrequested-reshard",), mesh={"model": 8})
 def rope_with_cut_heads(mesh):
     f = lambda x: jnp.concatenate([-x[..., 32:], x[..., :32]], -1)  # noqa: E731
     return f, (on(mesh, (32 * B, 64), None, "model"),)
@@ -1347,6 +1354,62 @@ def fft_along_the_other(mesh):
 def fixed_rows_set(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     return lambda x: x.at[0:3].set(1.0), (on(mesh, (B, F), "data"),), {"jit": jit}
+
+
+@bad("gathered-operand", only="cpu")
+def qr_of_a_sharded_matrix(mesh):
+    jit = {"out_shardings": to(mesh, "data")}
+    f = lambda x: jnp.linalg.qr(x)[0]  # noqa: E731
+    return f, (on(mesh, (F, F), "data"),), {"jit": jit}
+
+
+@bad("gathered-operand", only="cpu")
+def callback_with_a_sharded_array(mesh):
+    def f(x):
+        same = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        return pin(jax.pure_callback(np.sin, same, x * 2), mesh, "data")
+
+    return f, (on(mesh, (B, F), "data"),)
+
+
+@bad("gathered-operand", only="cpu")
+def whole_in_a_shard_map(mesh):
+    f = mapped(mesh, lambda x, w: x @ w, (P("data"), P()), P("data"))
+    return f, (on(mesh, (B, D), "data"), on(mesh, (D, F), "data"))
+
+
+@bad("moved-operand", only="cpu")
+def rows_sorted(mesh):
+    jit = {"out_shardings": to(mesh, "data")}
+    return lambda x: jnp.sort(x, 0), (on(mesh, (8 * B, D), "data"),), {"jit": jit}
+
+
+@bad("moved-operand", only="cpu")
+def rows_joined(mesh):
+    jit = {"out_shardings": to(mesh, "data")}
+    f = lambda x, y: jnp.concatenate([x, y * 2])  # noqa: E731
+    args = on(mesh, (8 * B, D), "data"), on(mesh, (8 * B, D), "data")
+    return f, args, {"jit": jit}
+
+
+@bad("moved-operand", also=("replicated-output",), only="cpu")
+def rows_permuted(mesh):
+    f = lambda key, x: jax.random.permutation(key, x)  # noqa: E731
+    return f, (key(mesh), on(mesh, (8 * B, D), "data"))
+
+
+@good(only="cpu")
+def columns_sorted_and_joined(mesh):
+    def f(x, y):
+        return jnp.sort(x, 1), jnp.concatenate([x, y], 1), jnp.stack([x, y], 1)
+
+    return f, (on(mesh, (B, F), "data"), on(mesh, (B, F), "data"))
+
+
+@good(mesh=GRID)
+def activations_of_scanned_layers(mesh):
+    args = on(mesh, (3, D, D), None, None, "model"), on(mesh, (B, D), "data")
+    return lambda ws, x: lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0], args
 
 
 # --- Bad programs: constraints without effect ---------------------------------------
@@ -1499,6 +1562,111 @@ def loop_until_small(mesh):
     return f, (on(mesh, (B, F), "data", "model"),)
 
 
+@bad("gradients-each-turn", tpu=())
+def accumulated_gradients(mesh):
+    def step(params, batches):
+        def add(total, x):
+            grads = jax.grad(loss)(params, x)
+            return jax.tree.map(jnp.add, total, grads), None
+
+        total, _ = lax.scan(add, jax.tree.map(jnp.zeros_like, params), batches)
+        return jax.tree.map(lambda p, g: p - 0.1 * g / 4, params, total)
+
+    args = mlp(mesh, (), ()), on(mesh, (4, B, D), None, "data")
+    return step, args, {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
+
+
+@bad("gradients-each-turn", only="cpu")
+def one_weight_for_all_steps(mesh):
+    def f(w, xs):
+        def loss(w):
+            turn = lambda h, x: (jnp.tanh(h @ w + x), None)  # noqa: E731
+            return (lax.scan(turn, jnp.zeros_like(xs[0]), xs)[0] ** 2).mean()
+
+        return jax.grad(loss)(w)
+
+    return f, (on(mesh, (D, D)), on(mesh, (6, B, D), None, "data"))
+
+
+# --- Bad programs: state beside its parameters --------------------------------------
+
+
+def adam_step(mesh, state_spec, key="opt"):
+    params = mlp(mesh, ("data",), ("data",))
+    adam = optax.adam(1e-3)
+    state = jax.eval_shape(adam.init, params)
+    state = jax.tree.map(
+        lambda x: on(mesh, x.shape, *state_spec[: len(x.shape)], dtype=x.dtype), state
+    )
+
+    def step(params, opt, x):
+        grads = jax.grad(pinned_loss(mesh, "data"))(params, x)
+        updates, opt = adam.update(grads, opt, params)
+        return optax.apply_updates(params, updates), opt
+
+    jit = {"out_shardings": (like(params), like(state))}
+    return step, (params, state, on(mesh, (B, D), "data")), {"jit": jit}
+
+
+@bad("replicated-state", only="cpu")
+def adam_state_replicated(mesh):
+    return adam_step(mesh, ())
+
+
+@bad("replicated-state", only="cpu")
+def state_replicated_in_one_tree(mesh):
+    step, (params, opt, x), _ = adam_step(mesh, ())
+
+    def both(state, x):
+        new = step(state["params"], state["opt_state"], x)
+        return dict(zip(("params", "opt_state"), new, strict=True))
+
+    state = {"params": params, "opt_state": opt}
+    return both, (state, x), {"jit": {"out_shardings": like(state)}}
+
+
+@good(only="cpu")
+def adam_state_sharded(mesh):
+    return adam_step(mesh, ("data",))
+
+
+def annotated_linear(mesh, placed):
+    kernel = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
+    with nnx.use_eager_sharding(False):
+        model = nnx.Linear(D, F, kernel_init=kernel, rngs=nnx.Rngs(0))
+    state = nnx.state(model)
+    where = nnx.get_named_sharding(state, mesh) if placed else to(mesh)
+    nnx.update(model, jax.device_put(state, where))
+    return nnx.jit(lambda model, x: model(x)), (model, on(mesh, (B, D), "data"))
+
+
+@bad("annotated-only", also=("idle-axis",), only="cpu", mesh=GRID)
+def annotated_and_replicated(mesh):
+    return annotated_linear(mesh, placed=False)
+
+
+@bad("annotated-only", also=("idle-axis", "sharding-drift"), only="cpu", mesh=GRID)
+def annotated_and_never_placed(mesh):
+    kernel = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
+    with nnx.use_eager_sharding(False):
+        model = nnx.Linear(D, F, kernel_init=kernel, rngs=nnx.Rngs(0))
+    return nnx.jit(lambda model, x: model(x)), (model, on(mesh, (B, D), "data"))
+
+
+@good(only="cpu", mesh=GRID)
+def annotated_and_placed(mesh):
+    return annotated_linear(mesh, placed=True)
+
+
+@bad("sharding-drift", only="cpu")
+def state_left_on_the_device(mesh):
+    host = NamedSharding(mesh, P("data"), memory_kind="pinned_host")
+    state = jax.ShapeDtypeStruct((B, F), jnp.float32, sharding=host)
+    jit = {"out_shardings": to(mesh, "data")}
+    f = lambda x: jax.device_put(x, to(mesh, "data")) * 2  # noqa: E731
+    return f, (state,), {"carry": 1, "jit": jit}
+
+
 # --- Bad programs: repeated work ----------------------------------------------------
 
 
@@ -1599,6 +1767,36 @@ ASK = (
 )
 # What is said of one program of each code: (program, code) -> the whole finding.
 WORDS = {
+    # 64 · 128 floats and as many are 64 KiB.
+    ("accumulated_gradients", "gradients-each-turn"): (
+        "gradients-each-turn: A loop adds up gradients and sums them over data in each "
+        "of its 4 turns, 64 KiB each time: once after the loop is enough. Put the loop "
+        "in jax.shard_map: differentiate with respect to jax.lax.pcast(params, 'data', "
+        "to='varying'), add up each device's own gradients, and after the loop take "
+        "jax.lax.psum(grads, 'data'), or the pmean of a mean. (chapter 13)"
+    ),
+    # Four arrays of 32 KiB, of which a device needs an eighth: 4 · 28 KiB.
+    ("adam_state_replicated", "replicated-state"): (
+        "replicated-state: opt[0].mu['w1'], opt[0].nu['w1'], opt[0].mu['w2'] and "
+        "opt[0].nu['w2'] are not sharded over data, as params['w1'] and params['w2'] "
+        "are: 112 KiB more on each device, and each update gathers. Shard the "
+        "optimizer state as the parameters, here P('data'): jax.device_put(opt_state, "
+        "…), and the same in out_shardings. (chapter 10)"
+    ),
+    # 64 · 128 floats are 32 KiB, half of them 16.
+    ("annotated_and_replicated", "annotated-only"): (
+        "annotated-only: model.kernel is annotated with model, which does not shard "
+        "it: 16 KiB more on each device. An annotation places nothing by itself. "
+        "Place the model as it says: state = nnx.state(model); nnx.update(model, "
+        "jax.device_put(state, nnx.get_named_sharding(state, mesh))). (chapter 10)"
+    ),
+    # Two all-to-alls of 256 · 64 floats over eight: 7/8 of 8 KiB each.
+    ("rows_sorted", "moved-operand"): (
+        "moved-operand: For a sort in a sharded dimension the compiler moves the "
+        "operand with 2 all-to-alls over data: 14 KiB from each device. Shard another "
+        "dimension from the start, or sort in jax.shard_map if each device may sort "
+        "its own rows. (chapter 04)"
+    ),
     # 512 · 64 floats are 128 KiB, an eighth of them 16 KiB.
     ("sharded_table_closed_over", "closed-over"): (
         "closed-over: The function closes over float32[512, 64], sharded as "
@@ -1712,8 +1910,8 @@ WORDS = {
         "gathered-stack: stack['w1'] (float32[4, 64, 128]) and stack['w2'] (float32[4, "
         "128, 64]): cut over data along the dimension that a loop takes slice by "
         "slice, and so all 4 slices are gathered before the loop: 128 KiB on each "
-        "device. Cut another dimension of the stack, such as P(None, 'data'): then "
-        "each turn gathers its own layer only. (chapter 10)"
+        "device. Cut another dimension of the stack, such as P(None, 'data', "
+        "'model'): then each turn gathers its own layer only. (chapter 10)"
     ),
     # 512 · 64 floats, and one row of 64.
     ("one_word_of_a_table", "gathered-embedding"): (
@@ -1738,15 +1936,15 @@ WORDS = {
     # One of two products, twice as large on a device as the other: 2/3 of its work.
     ("half_of_the_products_cut", "redundant-work"): (
         "redundant-work: Along model (2 devices) 67% of the work of the matrix "
-        "products is repeated (redundancy 1.5). Find the product that is not cut over "
-        "model, and cut its batch or its weight over it. (chapter 07)"
+        "products is repeated (redundancy 1.5), the product of x (float32[32, 64]) and "
+        "v (float32[64, 128]) at LINE. Cut the batch or the weight of that product "
+        "over model. (chapter 07)"
     ),
     ("state_never_placed", "sharding-drift"): (
-        "sharding-drift: params['w1'] → result[0]['w1'] and params['w2'] → "
-        "result[0]['w2'] go in on one device and come out as P() on 8 devices: the "
-        "second step compiles again. Place it before the first step as the step "
-        "returns it: jax.device_put(state, sharding); or ask for it with "
-        "out_shardings. (chapter 08)"
+        "sharding-drift: params['w1'] and params['w2'] go in on one device and come "
+        "out as P() on 8 devices: the second step compiles again. Place it before "
+        "the first step as the step returns it: jax.device_put(state, sharding); or "
+        "ask for it with out_shardings. (chapter 08)"
     ),
     ("dtype_changed_by_the_step", "sharding-drift"): (
         "sharding-drift: w → result goes in as bfloat16[64, 64] and comes out as "

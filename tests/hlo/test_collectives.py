@@ -363,7 +363,7 @@ MUTANTS = [
     ("_hlo.labels:phase", "'/' not in $name", "not $name"),
     ("_hlo.parser:Shape.nbytes", "(self.elements * _BITS.get(self.dtype, 0) + 7) // 8",
      "self.elements * 4"),
-    ("_hlo.parser:Module.frames", "int($row.get('file_location_id', 0))", "$frame",
+    ("_hlo.parser:Module._lines", "int($row.get('file_location_id', 0))", "$frame",
      "self.tables['StackFrames'].get($frame, '')"),
     ("_hlo.parser:_instruction",
      "_closing($body, 0) if $body.startswith('(') else $body.find(' ')",

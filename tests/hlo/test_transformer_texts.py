@@ -636,7 +636,7 @@ MUTANTS = [
      "$tally.add($done)"),
     ("_hlo.opcodes:OPCODES['fusion']", "Does.CALLS", "Does.CONSTANT"),
     ("_hlo.integers:trips", "return $known", "return $known + 1"),
-    ("_hlo.parser:Module.frames", "int($row.get('file_location_id', 0))", "$frame",
+    ("_hlo.parser:Module._lines", "int($row.get('file_location_id', 0))", "$frame",
      "self.tables['StackFrames'].get($frame, '')"),
     ("_hlo.replica_groups:axes_of_groups", "$wanted == _along($strides, $devices)",
      "$wanted != _along($strides, $devices)"),

@@ -48,7 +48,11 @@ class Table:
         middle = self.nothing
         if self.rows:
             middle = table([self.head, *self.rows], right=self.right)
-        notes = [fill(note, _WIDTH, subsequent_indent="  ") for note in self.notes]
+        # A path that is longer than a line stays in one piece.
+        notes = [
+            fill(note, _WIDTH, subsequent_indent="  ", break_long_words=False)
+            for note in self.notes
+        ]
         return "\n".join([self.title, middle, *notes])
 
     def html(self) -> str:

@@ -1,6 +1,7 @@
 """Words for numbers: bytes, lists of devices, aligned tables."""
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
@@ -116,6 +117,24 @@ def _runs(numbers: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([number])
     return runs
+
+
+def path_words(paths: Sequence[str]) -> str:
+    """Paths that differ in numbers alone, as one.
+
+    >>> path_words(["layers/0/w", "layers/1/w", "layers/2/w"])
+    'layers/0–2/w'
+    """
+    joined = ""
+    for column in zip(*(re.split(r"([0-9]+)", path) for path in paths), strict=True):
+        known = list(dict.fromkeys(column))
+        if len(known) == 1:
+            joined += known[0]
+        elif any(number[0] == "0" != number for number in known):
+            joined += f"{known[0]}…{known[-1]}"
+        else:
+            joined += device_list(map(int, known), limit=3).replace(", ", ",")
+    return joined
 
 
 def join_words(words: Sequence[str]) -> str:

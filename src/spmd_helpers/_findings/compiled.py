@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from math import prod
 
 from .._core.words import bytes_words
-from .._hlo.dataflow import Place, Use, back, elements, parameter, places, uses
+from .._hlo.dataflow import (
+    Place,
+    Use,
+    back,
+    elements,
+    origin,
+    parameter,
+    places,
+    uses,
+)
 from .._hlo.integers import trips
 from .._hlo.labels import source
 from .._hlo.opcodes import Does, base, does
@@ -14,7 +23,8 @@ from .._hlo.parser import Instruction, Module, Shape, dtype_word
 from .._hlo.replica_groups import axes_of_groups, parse_groups
 from .._shardings.cuts import array_words, spec_words
 from .evidence import Evidence, Leaf
-from .finding import SMALL_BYTES, Finding, Named, axes_words, few
+from .finding import SMALL_BYTES, Finding, Named, axes_words, few_paths
+from .shardings import cuts
 
 # A lookup may be served by gathering the table, or by exchanging the rows that are
 # looked up. The table must be so many times the rows before it is reported: below, the
@@ -118,17 +128,17 @@ def stacks(
     every = [each for group in by_array.values() for each in group]
     first = max(every, key=lambda each: each.shape.nbytes)
     size = sum(group[0].shape.nbytes for group in by_array.values())
-    axes = tuple(dict.fromkeys(axis_name(a) for each in every for a in each.axes))
+    axes = dict.fromkeys(axis_name(a) for each in every for a in each.axes)
     inside = _turns(evidence, first.place)
     when = "before the loop" if inside == 1 else f"in each of {inside or 'its'} turns"
     yield Finding(
         "gathered-stack",
-        f"{few(by_array)}: cut over {axes_words(axes)} along the dimension "
+        f"{few_paths(by_array)}: cut over {axes_words(axes)} along the dimension "
         f"that a loop takes slice by slice, and so all "
         f"{first.shape.dims[first.dimension]} slices are gathered {when}: "
         f"{bytes_words(size)} on each device.",
-        f"Cut another dimension of the stack, such as {spec_words(((), axes))}: then "
-        "each turn gathers its own layer only.",
+        f"Cut another dimension of the stack, such as {_moved_words(evidence, first)}: "
+        "then each turn gathers its own layer only.",
         "10_fsdp",
         source_of(evidence, first, named),
     )
@@ -197,15 +207,35 @@ def _turns(evidence: Evidence, place: Place | None) -> int | None:
     return times
 
 
+def _moved_words(evidence: Evidence, each: Gathered) -> str:
+    """A spec with the gathered axes on another dimension, and all others kept."""
+    leaf = leaf_of(evidence, each)
+    axes = tuple(dict.fromkeys(map(axis_name, each.axes)))
+    now = cuts(leaf, evidence) if leaf is not None else None
+    if leaf is None or now is None or len(leaf.shape) < 2:
+        return spec_words(((), axes))
+    rest = [tuple(axis for axis in part if axis not in axes) for part in now]
+    others = [n for n, part in enumerate(now) if not set(part) & set(axes)]
+
+    def parts(n: int) -> int:
+        return prod(evidence.mesh_shape[axis] for axis in (*rest[n], *axes))
+
+    fitting = [n for n in others if leaf.shape[n] % parts(n) == 0]
+    to = next((n for n in fitting if n), next(iter(fitting or others), 1))
+    rest[to] = (*rest[to], *axes)
+    return spec_words(tuple(rest))
+
+
 def array_of(evidence: Evidence, each: Gathered) -> str:
     """What the reader calls what is gathered: "params['w'] (float32[8, 64])"."""
-    leaf = _leaf(evidence, each)
+    leaf = leaf_of(evidence, each)
     if leaf is not None:
         return f"{leaf.path} ({array_words(leaf.shape, leaf.dtype)})"
     return f"an array {array_words(each.shape.dims, dtype_word(each.shape.dtype))}"
 
 
-def _leaf(evidence: Evidence, each: Gathered) -> Leaf | None:
+def leaf_of(evidence: Evidence, each: Gathered) -> Leaf | None:
+    """The argument that is gathered, or a slice of it; None if it is computed."""
     number = parameter(evidence.module, each.place, each.operand)
     used = [leaf for leaf in evidence.inputs if leaf.sharding_info is not None]
     return used[number] if number is not None and number < len(used) else None
@@ -256,8 +286,7 @@ def _table(evidence: Evidence, each: Gathered, rows: int, named: Named) -> Findi
         f"{bytes_words(each.shape.nbytes)} on each device, to look up "
         f"{bytes_words(rows)} of it.",
         "Leave the table cut and let the rows travel: cut its features, "
-        f"{spec_words(((), tuple(map(axis_name, each.axes))))}, or its rows without "
-        "asking for it whole.",
+        f"{_moved_words(evidence, each)}, or its rows without asking for it whole.",
         "11_two_dimensions",
         source_of(evidence, each, named),
     )
@@ -302,3 +331,86 @@ def _condition(place: Place | None) -> str | None:
             return caller.name
         place = place.parent
     return None
+
+
+# --- Gradients that are summed over the devices in every turn of a loop ---------------
+
+
+def accumulated(evidence: Evidence, named: Named) -> Iterator[Finding]:
+    """`gradients-each-turn`: a loop adds up gradients that it all-reduces each time."""
+    loops: dict[str, list[tuple[Place, Instruction]]] = {}
+    for place, i in _located(evidence):
+        body = _loop(place)
+        kind = base(i.opcode)
+        if body is None or body.caller is None or kind != "all-reduce":
+            continue
+        if "transpose(" not in (i.quoted("op_name") or ""):
+            continue
+        if sum(shape.nbytes for shape in i.shapes) < SMALL_BYTES:
+            continue
+        if (_turns(evidence, place) or 0) > 1 and _is_added(evidence.module, place, i):
+            loops.setdefault(body.caller.name, []).append((place, i))
+    for group in loops.values():
+        place, i = max(group, key=lambda pair: sum(s.nbytes for s in pair[1].shapes))
+        axes = axes_of_groups(_groups(i, evidence), dict(evidence.mesh_shape)) or ()
+        size = sum(shape.nbytes for _, each in group for shape in each.shapes)
+        line = source(evidence.module, place, i)
+        axis = repr(axis_name(axes[0])) if len(axes) == 1 else repr(tuple(axes))
+        turns = _turns(evidence, place)
+        yield Finding(
+            "gradients-each-turn",
+            f"A loop adds up gradients and sums them over {axes_words(axes)} in each "
+            f"of its {turns} turns, {bytes_words(size)} each time: once after the loop "
+            "is enough.",
+            "Put the loop in jax.shard_map: differentiate with respect to "
+            f"jax.lax.pcast(params, {axis}, to='varying'), add up each device's own "
+            f"gradients, and after the loop take jax.lax.psum(grads, {axis}), or the "
+            "pmean of a mean.",
+            "13_training_loop",
+            named(*line) if line else None,
+        )
+
+
+def _is_added(module: Module, place: Place, i: Instruction) -> bool:
+    """Whether what comes out is added to what the loop carries."""
+    holders: list[list[tuple[Place, Instruction]]] = [[(place, i)]]
+    if len(i.shapes) > 1:
+        numbers = range(len(i.shapes))
+        holders = [[*elements(module, place, i, n)] for n in numbers]
+    return any(
+        use.instruction.opcode == "add"
+        and use.operand is not None
+        and _is_carried(module, use)
+        for carriers in holders
+        for use in uses(module, carriers)
+    )
+
+
+def _is_carried(module: Module, use: Use) -> bool:
+    """Whether the other operand of an addition is a total that begins at zero.
+
+    What goes back through a residual connection is added to what the loop carries too.
+    """
+    other = use.instruction.operands[1 - (use.operand or 0)]
+    place, name, path = origin(module, use.place, other)
+    i = place.computation.by_name.get(name)
+    loop = _loop(use.place)
+    if i is None or loop is None or i.opcode != "parameter" or len(path) != 1:
+        return False
+    if place.computation is not loop.computation or loop.parent is None:
+        return False
+    start = loop.caller.operands[0] if loop.caller else ""
+    return _is_zero(module, *origin(module, loop.parent, start, path=path)[:2])
+
+
+def _is_zero(module: Module, place: Place, name: str) -> bool:
+    for _ in range(_FARTHEST):
+        place, name, _path = origin(module, place, name)
+        i = place.computation.by_name.get(name)
+        if i is None or i.opcode != "broadcast":
+            break
+        name = i.operands[0]
+    else:
+        return False
+    zeros = re.fullmatch(r"\{?[\s{},0.\-]*\}?", i.inside) if i is not None else None
+    return i is not None and i.opcode == "constant" and zeros is not None

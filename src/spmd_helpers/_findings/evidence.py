@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .._hlo.collectives import Collective
@@ -29,6 +30,9 @@ class Leaf:
         devices: how many devices the caller's array lies on; 1 for an array that
             was never placed, and for an output the devices of the program.
         donated: whether the argument's memory may be reused.
+        memory: the kind of memory that it is in: 'device', 'pinned_host'.
+        annotated: the axes that a Flax variable says it is sharded over, one entry a
+            dimension; None without an annotation.
     """
 
     path: str
@@ -39,6 +43,8 @@ class Leaf:
     sharding: "Sharding | None"
     devices: int
     donated: bool = False
+    memory: str = "device"
+    annotated: tuple[object, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,11 @@ class Evidence:
     carry: tuple[tuple[int, int], ...]
     platform: str
     log: tuple[str, ...] = ()
+
+    @cached_property
+    def inputs_like(self) -> dict[tuple[tuple[int, ...], str], list[int]]:
+        """The numbers of the inputs of each shape and dtype."""
+        numbers: dict[tuple[tuple[int, ...], str], list[int]] = {}
+        for number, leaf in enumerate(self.inputs):
+            numbers.setdefault((leaf.shape, leaf.dtype), []).append(number)
+        return numbers

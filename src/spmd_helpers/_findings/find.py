@@ -5,17 +5,22 @@ JAX traced (the places it asks for; its shard_maps) and the compiled text. A det
 stays silent where what it sees may also be meant.
 """
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 
 from .._core.source_lines import place_name
+from .._hlo.dataflow import parameter
+from .._hlo.labels import source
+from .._hlo.work import Repeated
 from .._jaxprs.requests import requests_of
 from .._jaxprs.shard_maps import Drawn, Sum, Unchecked, mapped_by
 from .._shardings.cuts import array_words
 from . import compiled as hlo
 from . import gathered, requests, shardings
 from .evidence import Evidence, Leaf
-from .finding import Finding, Named, axes_words
+from .finding import Finding, Named, axes_words, few
 from .rematerialized import rematerialized
 
 __all__ = ["Finding", "find"]
@@ -58,16 +63,22 @@ def _all(evidence: Evidence, named: Named) -> Iterator[Finding]:
     yield from requests.constraints(evidence, requested, named)
     yield from requests.device_puts(evidence, requested, named)
     yield from shardings.one_device(evidence)
-    yield from shardings.results(evidence, requested)
-    yield from requests.reshards(evidence, requested, named)
+    strays = shardings.strays(evidence, requested)
+    yield from shardings.results(strays)
+    yield from shardings.annotated(evidence)
+    yield from shardings.replicated_state(evidence)
+    yield from requests.moving_operations(evidence, named)
+    operands = [*gathered.unrequested(evidence, gathers, requested, strays[0], named)]
+    lines = {f.source for f in operands if f.code == "gathered-operand"}
+    yield from requests.reshards(evidence, requested, named, lines)
     yield from hlo.stacks(evidence, gathers, named)
     yield from hlo.tables(evidence, gathers, named)
-    unasked = [*gathered.unrequested(evidence, gathers, requested, named)]
-    yield from unasked
-    yield from rematerialized(evidence, requested, unasked, named)
+    yield from operands
+    yield from rematerialized(evidence, requested, operands, named)
+    yield from hlo.accumulated(evidence, named)
     yield from hlo.conditions(evidence, named)
     lost = {axis for each in constants for axis in each.axes}
-    yield from _work(evidence, lost)
+    yield from _work(evidence, lost, named)
     yield from shardings.drift(evidence)
     yield from shardings.donation(evidence)
 
@@ -142,7 +153,7 @@ def _at(line: tuple[str, int] | None, named: Named) -> str | None:
 # --- Work done more than once ---------------------------------------------------------
 
 
-def _work(evidence: Evidence, lost: set[str]) -> Iterator[Finding]:
+def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]:
     """`idle-axis` and `redundant-work`: the same products on several devices.
 
     An axis that was lost with an array that the function closes over is idle for that.
@@ -157,31 +168,35 @@ def _work(evidence: Evidence, lost: set[str]) -> Iterator[Finding]:
             continue
         cut = any(_is_cut(leaf, axis) for leaf in evidence.inputs)
         share = work.redundant_over.get(axis, 1.0) * (1 - 1 / sizes[axis])
+        most = _most(evidence, axis, named)
         yield Finding(
             "idle-axis",
             f"Along {axes_words([axis], sizes)} all devices compute the same matrix "
             f"products: {share:.0%} of that work is done for nothing"
             f"{_redundancy(evidence)}.",
-            f"Something is cut over {axis}, but not what is multiplied: find the large "
-            f"products, and cut their batch or their weights over it."
+            f"Something is cut over {axis}, but not what is multiplied"
+            f"{most.words}: cut the batch of the large products or their weights over "
+            "it."
             if cut
             else f"Cut something over {axis} too, such as a weight, P(None, {axis!r}), "
             f"or the batch, P({_with_others(axis, work.idle_axes, sizes)}); or leave "
             "it out of the mesh.",
             "07_redundant_compute",
+            most.line,
         )
     for axis, share in work.redundant_over.items():
         if axis not in work.idle_axes and share >= _REPEATED:
             reported += 1
             if axis in lost:
                 continue
+            most = _most(evidence, axis, named)
             yield Finding(
                 "redundant-work",
                 f"Along {axes_words([axis], sizes)} {share:.0%} of the work of the "
-                f"matrix products is repeated{_redundancy(evidence)}.",
-                f"Find the product that is not cut over {axis}, and cut its batch or "
-                "its weight over it.",
+                f"matrix products is repeated{_redundancy(evidence)}{most.words}.",
+                f"Cut the batch or the weight of that product over {axis}.",
                 "07_redundant_compute",
+                most.line,
             )
 
     if not reported and not work.redundant_over and (work.redundancy or 1) >= _PARTLY:
@@ -193,6 +208,49 @@ def _work(evidence: Evidence, lost: set[str]) -> Iterator[Finding]:
             "do not divide by the devices.",
             "07_redundant_compute",
         )
+
+
+@dataclass(frozen=True)
+class _Most:
+    """The line with most of the repeated work: in words, and as a finding names it."""
+
+    words: str = ""
+    line: str | None = None
+
+
+def _most(evidence: Evidence, axis: str, named: Named) -> _Most:
+    flops: Counter[tuple[str, int] | None] = Counter()
+    first: dict[tuple[str, int] | None, Repeated] = {}
+    for each in evidence.work.repeated.get(axis, ()):
+        line = source(evidence.module, each.place, each.instruction)
+        flops[line] += each.flops
+        first.setdefault(line, each)
+    if not flops:
+        return _Most()
+    line, most = flops.most_common(1)[0]
+    factors = _leaves_of(evidence, first[line])
+    words = f", the product {'of' if len(factors) > 1 else 'with'} {few(factors)}"
+    words = words if factors else ", the product"
+    place = named(*line) if line else None
+    words += f" at {place}" if place else ""
+    words = words if factors or place else ""
+    if words and most < flops.total():
+        words = words.replace(", the", ", most of it the", 1)
+    return _Most(words, place)
+
+
+def _leaves_of(evidence: Evidence, each: Repeated) -> list[str]:
+    """The arguments that a product multiplies, as they are named."""
+    used = [leaf for leaf in evidence.inputs if leaf.sharding_info is not None]
+    numbers = (
+        parameter(evidence.module, each.place, name)
+        for name in each.instruction.operands[:2]
+    )
+    return [
+        f"{used[n].path} ({array_words(used[n].shape, used[n].dtype)})"
+        for n in numbers
+        if n is not None and n < len(used)
+    ]
 
 
 def _touched(evidence: Evidence) -> int:

@@ -1,6 +1,7 @@
 """Arrays that were cut and are gathered on every device, without a request for it."""
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 
 from .._core.words import bytes_words, join_words
@@ -9,22 +10,42 @@ from .._hlo.opcodes import BY_ELEMENT, Does, does
 from .._hlo.parser import Instruction, Module
 from .._jaxprs.requests import Request, Reshape, TracedRequests, is_requested
 from .._shardings.cuts import array_words, spec_words
-from .compiled import Gathered, array_of, axis_name, source_of
+from .compiled import Gathered, array_of, axis_name, leaf_of, source_of
 from .evidence import Evidence, Leaf
-from .finding import SMALL_BYTES, Finding, Named, axes_words, few
-from .shardings import cuts, strays
+from .finding import SMALL_BYTES, Finding, Named, axes_words, few_paths
+from .shardings import Stray, cuts
 
 # What needs an uncut dimension: JAX's name for it, and a reader's.
 _RUNNING = (
     *("cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_window"),
     *("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
 )
+_BY_BLOCKS = (
+    "Cut another dimension there, or write it in jax.shard_map: each block by itself, "
+    "then what they need of each other."
+)
+_MATRICES = (
+    "XLA computes it on the full matrix, on every device, whatever the shardings: "
+    "shard a batch of matrices over its batch dimension, or replicate a small one."
+)
+_CALLBACK = "Call it in jax.shard_map, where each device hands over its own shard."
 _NEEDS_ALL = {
-    **dict.fromkeys(_RUNNING, "a running sum or maximum"),
-    "fft": "an FFT",
-    "scatter": "setting rows",
-    "sort": "a sort",
-    "top_k": "a top-k",
+    **dict.fromkeys(_RUNNING, ("a running sum or maximum", _BY_BLOCKS)),
+    "fft": ("an FFT", _BY_BLOCKS),
+    "scatter": ("setting rows", _BY_BLOCKS),
+    "sort": ("a sort", _BY_BLOCKS),
+    "top_k": ("a top-k", _BY_BLOCKS),
+    "geqrf": ("a QR decomposition", _MATRICES),
+    "householder_product": ("a QR decomposition", _MATRICES),
+    "cholesky": ("a Cholesky decomposition", _MATRICES),
+    "svd": ("a singular value decomposition", _MATRICES),
+    "lu": ("an LU decomposition", _MATRICES),
+    "eigh": ("an eigendecomposition", _MATRICES),
+    "eig": ("an eigendecomposition", _MATRICES),
+    "schur": ("a Schur decomposition", _MATRICES),
+    "pure_callback": ("a callback to the host", _CALLBACK),
+    "io_callback": ("a callback to the host", _CALLBACK),
+    "debug_callback": ("a callback to the host", _CALLBACK),
 }
 _FARTHEST = 12
 
@@ -33,13 +54,15 @@ def unrequested(
     evidence: Evidence,
     gathers: list[Gathered],
     requested: TracedRequests | None,
+    replicated: list[Stray],
     named: Named,
 ) -> Iterator[Finding]:
     """`gathered-output`, `gathered-reshard`, `gathered-reshape`, `gathered-operand`."""
     if requested is None or requested.explicit:
         return
     reported: set[int] = set()
-    for finder in (_outputs, _reshards, _reshapes, _operands):
+    outputs = partial(_outputs, known=[stray.out for stray in replicated])
+    for finder in (_operands, _specs, outputs, _reshards, _reshapes):
         for causes, finding in finder(evidence, gathers, requested, named):
             if reported.isdisjoint(map(id, causes)):
                 yield finding
@@ -53,14 +76,17 @@ CausedFindings = Iterator[tuple[list[Gathered], Finding]]
 
 
 def _outputs(
-    evidence: Evidence, gathers: list[Gathered], requested: TracedRequests, named: Named
+    evidence: Evidence,
+    gathers: list[Gathered],
+    requested: TracedRequests,
+    named: Named,
+    known: list[Leaf],
 ) -> CausedFindings:
     if len(requested.results) != len(evidence.outputs):
         return
     outside = [each for each in gathers if each.place.parent is None]
     by_name = {each.instruction.name: each for each in outside}
     gathered: list[tuple[Leaf, Gathered]] = []
-    known = [stray.out for stray in strays(evidence, requested)[0]]
     for number, (out, traced) in enumerate(
         zip(evidence.outputs, requested.results, strict=True)
     ):
@@ -139,8 +165,8 @@ def _output(
     is_or_are = "is" if len(gathered) == 1 else "are"
     return Finding(
         "gathered-output",
-        f"{few(names)} {is_or_are} gathered over {axes_words(axes)} for nothing but to "
-        f"come out whole on every device, {bytes_words(size)} on each"
+        f"{few_paths(names)} {is_or_are} gathered over {axes_words(axes)} for nothing "
+        f"but to come out whole on every device, {bytes_words(size)} on each"
         f"{': ' + join_words(list(why)) if why else ''}.",
         "Choose sizes that divide by the devices and keep the cut dimension as it is; "
         "or say where it goes with out_shardings.",
@@ -307,19 +333,58 @@ def _operands(
             continue
         for use in uses(evidence.module, each.carriers):
             label = (use.instruction.quoted("op_name") or "").rpartition("/")[2]
-            what = _NEEDS_ALL.get(label)
-            if what and use.operand == 0:
-                yield [each], _operand(evidence, each, what, named)
+            needs = _NEEDS_ALL.get(label)
+            if needs and (use.operand == 0 or needs[1] == _CALLBACK):
+                yield [each], _operand(evidence, each, *needs, named)
                 break
 
 
-def _operand(evidence: Evidence, each: Gathered, what: str, named: Named) -> Finding:
+def _operand(
+    evidence: Evidence, each: Gathered, what: str, remedy: str, named: Named
+) -> Finding:
     return Finding(
         "gathered-operand",
         f"For {what} the compiler gathers {array_of(evidence, each)} whole over "
         f"{axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} on each device.",
-        "Cut another dimension there, or write it in jax.shard_map: each block by "
-        "itself, then what they need of each other.",
+        remedy,
         "04_computation_follows_data",
         source_of(evidence, each, named),
+    )
+
+
+def _specs(
+    evidence: Evidence, gathers: list[Gathered], requested: TracedRequests, named: Named
+) -> CausedFindings:
+    """Arguments that a shard_map takes without an axis that shards them."""
+    for request in requested.taken.values():
+        wanted = {axis for axes in request.cuts or () for axis in axes}
+        for number in sorted(request.leaves):
+            leaf = evidence.inputs[number]
+            given = cuts(leaf, evidence) or ()
+            lost = {axis for axes in given for axis in axes} - wanted
+            causes = [
+                each
+                for each in gathers
+                if each.shape.nbytes >= SMALL_BYTES
+                and lost & set(map(axis_name, each.axes))
+                and leaf_of(evidence, each) is leaf
+            ]
+            if causes and request.cuts is not None and not request.explicit:
+                yield causes, _spec(evidence, causes[0], request, leaf, named)
+
+
+def _spec(
+    evidence: Evidence, each: Gathered, request: Request, leaf: Leaf, named: Named
+) -> Finding:
+    given = spec_words(cuts(leaf, evidence) or ())
+    return Finding(
+        "gathered-operand",
+        f"A shard_map takes {array_of(evidence, each)} as "
+        f"{spec_words(request.cuts or ())}, but it is sharded as {given}: it is "
+        f"gathered over {axes_words(each.axes)} first, "
+        f"{bytes_words(each.shape.nbytes)} on each device.",
+        f"Take it as it is sharded, {given} in in_specs, and gather inside what one "
+        "step needs at a time.",
+        "05_three_modes",
+        named(*request.line) if request.line else source_of(evidence, each, named),
     )

@@ -1,8 +1,9 @@
 """What a function requests and does not get, and what it gets without a request."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from .._core.words import bytes_words, count_words
+from .._hlo.collectives import Collective
 from .._jaxprs.requests import Key, Request, TracedRequests, padding
 from .._shardings.cuts import Cuts, array_words, spec_words
 from .evidence import Evidence
@@ -133,14 +134,22 @@ def _line(request: Request, named: Named) -> str | None:
 
 
 def reshards(
-    evidence: Evidence, requested: TracedRequests | None, named: Named
+    evidence: Evidence,
+    requested: TracedRequests | None,
+    named: Named,
+    known: Collection[str | None] = (),
 ) -> Iterator[Finding]:
-    """`unrequested-reshard`: all-to-alls in a program that asks for no move."""
+    """`unrequested-reshard`: all-to-alls in a program that asks for no move.
+
+    On lines that are `known` an operation needs its operand in one piece.
+    """
     moved = [
         c
         for c in evidence.collectives
         if c.kind in ("all-to-all", "ragged-all-to-all")
         and c.result_bytes >= SMALL_BYTES
+        and c.label.rpartition("/")[2] not in _MOVES
+        and (c.source is None or c.source not in known)
     ]
     if requested is None or not moved:
         return
@@ -162,11 +171,76 @@ def reshards(
         f"{count_words(len(moved), 'all-to-all')} over {axes_words(axes)}; {which} "
         f"sends {bytes_words(biggest.wire_bytes)} from each device{times}.",
         "Say how the activations lie, x = jax.lax.with_sharding_constraint(x, "
-        "NamedSharding(mesh, P('data'))), and give out_shardings; or make the mesh's "
-        "axes Explicit.",
+        f"NamedSharding(mesh, {_batch_words(evidence)})), and give out_shardings; or "
+        "make the mesh's axes Explicit.",
         "10_fsdp",
         biggest.source,
     )
+
+
+def _batch_words(evidence: Evidence) -> str:
+    """The spec of activations: the axes that shard the rows of the last argument."""
+    for leaf in reversed(evidence.inputs):
+        axes = cuts(leaf, evidence)
+        if axes and axes[0]:
+            return spec_words(axes[:1])
+    long = [axis for axis, size in evidence.mesh_shape.items() if size > 1]
+    return spec_words((tuple(long[:1]),))
+
+
+# Operations that need a dimension in one piece, by JAX's names, and the way around.
+_MOVES = {
+    "sort": (
+        "a sort in a sharded dimension",
+        "Shard another dimension from the start, or sort in jax.shard_map if each "
+        "device may sort its own rows.",
+    ),
+    "concatenate": (
+        "a concatenation in a sharded dimension",
+        "Shard another dimension of the operands, or join them along a new one, "
+        "jnp.stack; or join each device's own rows in jax.shard_map, in another order.",
+    ),
+}
+
+
+def moving_operations(evidence: Evidence, named: Named) -> Iterator[Finding]:
+    """`moved-operand`: an operation moves its operand, however its result is asked."""
+    groups: dict[tuple[str, str | None], list[Collective]] = {}
+    shuffled = any(
+        "jit(_shuffle)" in i.rest
+        for computation in evidence.module.computations.values()
+        for i in computation.instructions
+    )
+    for c in evidence.collectives:
+        label = c.label
+        if c.result_bytes < SMALL_BYTES:
+            continue
+        name = label.rpartition("/")[2]
+        if c.kind == "all-to-all" and name in _MOVES and "transpose(" not in label:
+            groups.setdefault((name, c.source), []).append(c)
+        elif (
+            c.kind == "all-reduce" and label.endswith("jit(_take)/gather") and shuffled
+        ):
+            groups.setdefault(("shuffle", c.source), []).append(c)
+    for (name, line), moved in groups.items():
+        what, remedy = _MOVES.get(name, _SHUFFLE)
+        kind = moved[0].kind + ("s" if len(moved) > 1 else "")
+        yield Finding(
+            "moved-operand",
+            f"For {what} the compiler moves the operand with {len(moved)} {kind} over "
+            f"{axes_words(axis for c in moved for axis in c.axes)}: "
+            f"{bytes_words(sum(c.wire_bytes for c in moved))} from each device.",
+            remedy,
+            "04_computation_follows_data",
+            line,
+        )
+
+
+_SHUFFLE = (
+    "a permutation in a sharded dimension",
+    "Permute the rows of each device by themselves, in jax.shard_map with "
+    "jax.random.fold_in(key, jax.lax.axis_index(…)), or shuffle the data on the host.",
+)
 
 
 def _taken(request: Request, evidence: Evidence, named: Named) -> Finding | None:

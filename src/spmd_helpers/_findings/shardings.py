@@ -7,6 +7,7 @@ nothing is said of how its results are sharded.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from .._core.words import bytes_words, count_words, join_words
@@ -15,7 +16,7 @@ from .._jaxprs.walk import ClosedJaxpr, own_line
 from .._shardings.cuts import Cuts, array_words, cuts_of, is_named, spec_words
 from .._shardings.sharding import ShardingInfo
 from .evidence import Evidence, Leaf
-from .finding import SMALL_BYTES, Finding, Named, axes_words, few
+from .finding import SMALL_BYTES, Finding, Named, axes_words, few, few_paths
 
 _KEYS = re.compile(r"\[[^\]]*\]|\.\w+")
 
@@ -55,6 +56,16 @@ class Stray:
         )
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether an axis shards another dimension of the result than it should."""
+        dims = {axis: n for n, axes in enumerate(self.out_cuts) for axis in axes}
+        return any(
+            dims.get(axis, n) != n
+            for n, axes in enumerate(self.into_cuts)
+            for axis in axes
+        )
+
+    @property
     def wasted_bytes(self) -> int:
         """What a device holds more of the result than if it were cut so."""
         bytes_per_device, sizes = self.info.bytes_per_device, self.info.mesh_shape
@@ -63,9 +74,9 @@ class Stray:
         )
 
 
-def results(evidence: Evidence, requested: TracedRequests | None) -> Iterator[Finding]:
+def results(strays: tuple[list[Stray], list[Stray]]) -> Iterator[Finding]:
     """`replicated-output` and `moved-output`."""
-    replicated, moved = strays(evidence, requested)
+    replicated, moved = strays
     if replicated:
         yield _replicated(replicated)
     if moved:
@@ -97,7 +108,7 @@ def strays(
             continue
         if pair.lost and pair.wasted_bytes >= SMALL_BYTES:
             replicated.append(pair)
-        turned = pair.lost or pair.into_cuts == out_cuts or traced.turned
+        turned = pair.lost or not pair.elsewhere or traced.turned
         if not turned and info.bytes_per_device >= SMALL_BYTES:
             moved.append(pair)
     return replicated, moved
@@ -110,9 +121,9 @@ def _replicated(pairs: list[Stray]) -> Finding:
     verb = "comes" if len(pairs) == 1 else "come"
     return Finding(
         "replicated-output",
-        f"{few(p.out.path for p in pairs)} {verb} out whole along {axes_words(axes)}, "
-        f"which cuts {few(p.into.path for p in pairs)} of the same shape: "
-        f"{bytes_words(wasted)} more on each device.",
+        f"{few_paths(p.out.path for p in pairs)} {verb} out whole along "
+        f"{axes_words(axes)}, which cuts {few_paths(p.into.path for p in pairs)} "
+        f"of the same shape: {bytes_words(wasted)} more on each device.",
         f"Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, "
         f"here {spec_words(first.into_cuts)}; or make the mesh's axes Explicit.",
         "10_fsdp",
@@ -124,8 +135,8 @@ def _moved(pairs: list[Stray]) -> Finding:
     verb = "comes" if len(pairs) == 1 else "come"
     return Finding(
         "moved-output",
-        f"{few(p.out.path for p in pairs)} {verb} out cut along another dimension "
-        f"than {few(p.into.path for p in pairs)} of the same shape: "
+        f"{few_paths(p.out.path for p in pairs)} {verb} out cut along another "
+        f"dimension than {few_paths(p.into.path for p in pairs)} of the same shape: "
         f"{spec_words(first.out_cuts)} instead of {spec_words(first.into_cuts)}.",
         f"Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, "
         f"here {spec_words(first.into_cuts)}; or make the mesh's axes Explicit.",
@@ -167,11 +178,9 @@ def partners(out: Leaf, traced: TracedArray, evidence: Evidence) -> list[Leaf]:
     element by element, may belong to any of that shape. Another result of a forward
     pass has its shape by accident.
     """
-    candidates = [
-        (_same_ending(out.path, leaf.path), n, leaf)
-        for n, leaf in enumerate(evidence.inputs)
-        if (leaf.shape, leaf.dtype) == (out.shape, out.dtype) and leaf.shape
-    ]
+    numbers = evidence.inputs_like.get((out.shape, out.dtype), []) if out.shape else []
+    leaves = [(n, evidence.inputs[n]) for n in numbers]
+    candidates = [(_same_ending(out.path, leaf.path), n, leaf) for n, leaf in leaves]
     best = max((common for common, _, _ in candidates), default=0)
     if best:
         return [leaf for common, _, leaf in candidates if common == best]
@@ -184,13 +193,124 @@ def partners(out: Leaf, traced: TracedArray, evidence: Evidence) -> list[Leaf]:
 def _same_ending(one: str, other: str) -> int:
     """How many keys at the end of two paths agree: 1 of "result[0]['w']", "p['w']"."""
     common = 0
-    for a, b in zip(
-        reversed(_KEYS.findall(one)), reversed(_KEYS.findall(other)), strict=False
-    ):
+    for a, b in zip(_keys(one), _keys(other), strict=False):
         if a != b or a.strip("[]").isdigit():
             break
         common += 1
     return common
+
+
+@lru_cache(maxsize=8192)
+def _keys(path: str) -> tuple[str, ...]:
+    """The keys of a path, the last one first."""
+    return tuple(reversed(_KEYS.findall(path)))
+
+
+# --- Optimizer state that is not sharded as its parameters --------------------------
+
+# What a path has before it comes to the parameter that a state belongs to.
+_OF_OPTIMIZER = re.compile(
+    r"(?:^|[\W_])(?:opt|optim|optimizer|mu|nu|ema|momentum|moments?|trace|velocity)"
+    r"(?:$|[\W_])"
+)
+
+
+def replicated_state(evidence: Evidence) -> Iterator[Finding]:
+    """`replicated-state`: a parameter is sharded, and its optimizer state is not."""
+    drifting = {id(leaf) for leaf in _drifting(evidence)}
+    by_lost: dict[tuple[str, ...], list[tuple[Leaf, Leaf, int]]] = {}
+    for numbers in evidence.inputs_like.values():
+        leaves = [evidence.inputs[n] for n in numbers]
+        states = [x for x in leaves if _OF_OPTIMIZER.search(x.path)]
+        for state in states if len(states) < len(leaves) else ():
+            param = _param_of(state, leaves)
+            if param is None or id(state) in drifting:
+                continue
+            lost, wasted = _lost(state, param, evidence)
+            if lost and wasted >= SMALL_BYTES:
+                by_lost.setdefault(lost, []).append((state, param, wasted))
+    for lost, group in by_lost.items():
+        param = group[0][1]
+        many = len(group) > 1
+        yield Finding(
+            "replicated-state",
+            f"{few_paths(s.path for s, _, _ in group)} "
+            f"{'are' if many else 'is'} not sharded over {axes_words(lost)}, as "
+            f"{few_paths(p.path for _, p, _ in group)} "
+            f"{'are' if many else 'is'}: "
+            f"{bytes_words(sum(w for _, _, w in group))} more on each device, and each "
+            "update gathers.",
+            "Shard the optimizer state as the parameters, here "
+            f"{spec_words(cuts(param, evidence) or ())}: jax.device_put(opt_state, …), "
+            "and the same in out_shardings.",
+            "10_fsdp",
+        )
+
+
+def _param_of(state: Leaf, leaves: list[Leaf]) -> Leaf | None:
+    """The parameter whose path, without its root, ends the path of a state."""
+    for leaf in leaves:
+        if _OF_OPTIMIZER.search(leaf.path):
+            continue
+        keys, common = _keys(leaf.path), 0
+        for one, other in zip(keys, _keys(state.path), strict=False):
+            if one != other:
+                break
+            common += 1
+        if keys and common >= max(1, len(keys) - 1):
+            return leaf
+    return None
+
+
+def _lost(state: Leaf, param: Leaf, evidence: Evidence) -> tuple[tuple[str, ...], int]:
+    """The axes that shard a parameter and not its state, and what they cost."""
+    info, of_state, of_param = (
+        state.sharding_info,
+        cuts(state, evidence),
+        cuts(param, evidence),
+    )
+    if info is None or of_state is None or of_param is None:
+        return (), 0
+    kept = {axis for axes in of_state for axis in axes}
+    lost = tuple(axis for axes in of_param for axis in axes if axis not in kept)
+    parts = prod(evidence.mesh_shape.get(axis, 1) for axis in lost)
+    return lost, info.bytes_per_device - info.bytes_per_device // parts
+
+
+# --- Annotated, and not sharded -------------------------------------------------------
+
+
+def annotated(evidence: Evidence) -> Iterator[Finding]:
+    """`annotated-only`: Flax's metadata names axes that do not shard the array."""
+    missing: dict[tuple[str, ...], list[tuple[Leaf, int]]] = {}
+    for leaf in evidence.inputs:
+        info, now = leaf.sharding_info, cuts(leaf, evidence)
+        if leaf.annotated is None or info is None or now is None:
+            continue
+        parts = [x if isinstance(x, (tuple, list)) else (x,) for x in leaf.annotated]
+        wanted = {axis for part in parts for axis in part if isinstance(axis, str)}
+        if not wanted <= set(evidence.mesh_shape):
+            continue  # logical names, which rules translate
+        kept = {axis for axes in now for axis in axes}
+        sizes = evidence.mesh_shape
+        lost = tuple(a for a in sizes if a in wanted - kept and sizes[a] > 1)
+        more = info.bytes_per_device - info.bytes_per_device // prod(
+            sizes[axis] for axis in lost
+        )
+        if lost and more >= SMALL_BYTES:
+            missing.setdefault(lost, []).append((leaf, more))
+    for lost, group in missing.items():
+        many = len(group) > 1
+        yield Finding(
+            "annotated-only",
+            f"{few_paths(leaf.path for leaf, _ in group)} "
+            f"{'are' if many else 'is'} annotated with {axes_words(lost)}, which "
+            f"does not shard {'them' if many else 'it'}: "
+            f"{bytes_words(sum(more for _, more in group))} more on each device. An annotation places nothing by itself.",
+            "Place the model as it says: state = nnx.state(model); nnx.update(model, "
+            "jax.device_put(state, nnx.get_named_sharding(state, mesh))).",
+            "10_fsdp",
+        )
 
 
 # --- All on one device --------------------------------------------------------------
@@ -208,7 +328,8 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     biggest = sorted(outputs, key=_total_bytes, reverse=True)
     yield Finding(
         "single-device-output",
-        f"The arguments lie on {devices} devices, but {few(o.path for o in biggest)} "
+        f"The arguments lie on {devices} devices, but "
+        f"{few_paths(o.path for o in biggest)} "
         f"({bytes_words(size)} in all) will lie on one: the values of the arguments "
         "are not used, so jit leaves them out, and with them where they lie.",
         "Say where the results go: jax.jit(f, out_shardings=…), with the shardings of "
@@ -302,24 +423,43 @@ def drift(evidence: Evidence) -> Iterator[Finding]:
         out, before = evidence.outputs[number], evidence.inputs[into]
         reason = _difference(before, out, evidence) or _weakness(into, number, evidence)
         if reason is not None:
-            same = before.path == out.path
-            words = before.path if same else f"{before.path} → {out.path}"
+            words = f"{before.path} → {out.path}"
+            if _below(before.path) and _below(before.path) == _below(out.path):
+                words = before.path
             changes.setdefault(reason, []).append(words)
     for (was, becomes, remedy), paths in changes.items():
         goes, comes = ("goes", "comes") if len(paths) == 1 else ("go", "come")
         yield Finding(
             "sharding-drift",
-            f"{few(paths)} {goes} in {was} and {comes} out {becomes}: the second step "
-            "compiles again.",
+            f"{few_paths(paths)} {goes} in {was} and {comes} out {becomes}: the "
+            "second step compiles again.",
             remedy,
             "08_it_ran_but",
         )
+
+
+def _drifting(evidence: Evidence) -> Iterator[Leaf]:
+    """The arguments that come out with another sharding, for the next step."""
+    for number, into in evidence.carry:
+        before = evidence.inputs[into]
+        change = _difference(before, evidence.outputs[number], evidence)
+        if change is not None and change[2] == _PLACE:
+            yield before
+
+
+def _below(path: str) -> str:
+    """A path without its root: an argument's name, or a result's number."""
+    return re.sub(r"^result(\[\d+\])?(?=[\[.])|^\w+", "", path)
 
 
 _Change = tuple[str, str, str]  # how it goes in, how it comes out, what to do
 _PLACE = (
     "Place it before the first step as the step returns it: "
     "jax.device_put(state, sharding); or ask for it with out_shardings."
+)
+_MEMORY = (
+    "Ask for the memory that it came from: out_shardings=sharding.with_memory_kind(…), "
+    "as the argument has it."
 )
 _CAST = "Give the first step what the step returns: x = x.astype(dtype) before it."
 
@@ -332,6 +472,8 @@ def _difference(before: Leaf, out: Leaf, evidence: Evidence) -> _Change | None:
     moved = out.devices > 1 and cuts(before, evidence) != cuts(out, evidence)
     if moved or before.devices != out.devices:
         return _placed(before, evidence), _placed(out, evidence), _PLACE
+    if before.memory != out.memory:
+        return f"from {before.memory} memory", f"in {out.memory} memory", _MEMORY
     return None
 
 
@@ -360,17 +502,21 @@ def _placed(leaf: Leaf, evidence: Evidence) -> str:
 
 
 def donation(evidence: Evidence) -> Iterator[Finding]:
-    """`donation-ignored`: donated memory that no result takes."""
+    """`donation-ignored`: donated memory that no result takes.
+
+    Of what comes out with another sharding `drift` says so.
+    """
     reused = _reused(evidence.module.header)
     used = [
         (leaf, leaf.sharding_info)
         for leaf in evidence.inputs
         if leaf.sharding_info is not None
     ]
+    drifting = {id(leaf) for leaf in _drifting(evidence)}
     unused = [
         (leaf, info)
         for number, (leaf, info) in enumerate(used)
-        if leaf.donated and number not in reused
+        if leaf.donated and number not in reused and id(leaf) not in drifting
     ]
     lost = [leaf for leaf, _ in unused]
     size = sum(info.bytes_per_device for _, info in unused)
@@ -380,9 +526,9 @@ def donation(evidence: Evidence) -> Iterator[Finding]:
     why = dict.fromkeys(_not_reused(leaf, evidence) for leaf in lost)
     yield Finding(
         "donation-ignored",
-        f"{few(leaf.path for leaf in lost)} {'is' if one else 'are'} donated, but no "
-        f"result takes {'its' if one else 'their'} memory ({bytes_words(size)} per "
-        f"device): {join_words(list(why))}.",
+        f"{few_paths(leaf.path for leaf in lost)} {'is' if one else 'are'} donated, "
+        f"but no result takes {'its' if one else 'their'} memory "
+        f"({bytes_words(size)} per device): {join_words(list(why))}.",
         "Return an array of the same shape, dtype and sharding (out_shardings), or "
         "don't donate it.",
         "13_training_loop",

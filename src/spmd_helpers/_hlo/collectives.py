@@ -72,6 +72,8 @@ class Collective:
         upper_bound: it stands in a branch of a conditional, which may not be taken.
         groups: the positions in `mesh.devices.flat` that exchange with each other;
             of a collective-permute, the pairs (from, to).
+        label: JAX's name for the operation that needs it, 'jit(step)/sort'; '' where
+            the compiler gives none.
     """
 
     kind: str
@@ -86,6 +88,7 @@ class Collective:
     lowered_as: str | None = None
     upper_bound: bool = False
     groups: Groups = field(default=(), repr=False)
+    label: str = field(default="", repr=False, compare=False)
 
     @property
     def total_wire_bytes(self) -> int | None:
@@ -272,6 +275,7 @@ def _collective(
         lowered_as=lowered_as,
         upper_bound=upper_bound,
         groups=groups,
+        label=i.quoted("op_name") or "",
     )
 
 

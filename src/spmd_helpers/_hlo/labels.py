@@ -50,13 +50,14 @@ def _around(
 ) -> Iterator[Instruction]:
     near, visited = [i], {i.name}
     for _ in range(steps):
-        near = [
-            neighbor
+        neighbors = {
+            neighbor.name: neighbor
             for instruction in near
             for neighbor in step(instruction)
             if neighbor.name not in visited and neighbor.opcode not in unlabeled
-        ]
-        visited.update(neighbor.name for neighbor in near)
+        }
+        visited.update(neighbors)
+        near = [*neighbors.values()]
         yield from near
 
 

@@ -77,6 +77,15 @@ class Instruction:
 
     def called(self, *keys: str) -> list[str]:
         """The computations named under these attributes, in the order printed."""
+        if keys not in self._called:
+            self._called[keys] = self._names_under(keys)
+        return self._called[keys]
+
+    @cached_property
+    def _called(self) -> dict[tuple[str, ...], list[str]]:
+        return {}
+
+    def _names_under(self, keys: tuple[str, ...]) -> list[str]:
         names: list[str] = []
         for key in keys:
             value = self.attribute(key)
@@ -167,6 +176,15 @@ class Module:
             file = instruction.quoted("source_file")
             line = instruction.number(r"\bsource_line=(\d+)")
             return [(file, line)] if file and line else []
+        if frame not in self._frames:
+            self._frames[frame] = self._lines(frame)
+        return self._frames[frame]
+
+    @cached_property
+    def _frames(self) -> dict[int, list[tuple[str, int]]]:
+        return {}
+
+    def _lines(self, frame: int) -> list[tuple[str, int]]:
         files = self.tables["FileNames"]
         lines: list[tuple[str, int]] = []
         while frame and len(lines) <= len(self.tables["StackFrames"]):

@@ -34,16 +34,20 @@ class Tally:
             trips are unknown, which are counted as one trip.
         upper_bound: whether a branch was counted that may not be taken.
         partial: whether there are products of which the text tells no size.
+        products: the same FLOPs by the classes and the id of the instruction.
     """
 
     flops: Counter[tuple[Classes, tuple[str, ...]]] = field(default_factory=Counter)
     upper_bound: bool = False
     partial: bool = False
+    products: Counter[tuple[Classes, int]] = field(default_factory=Counter)
 
     def add(self, other: "Tally", times: int | None = 1, loop: str = "") -> None:
         for (of_devices, loops), flops in other.flops.items():
             inside = (loop, *loops) if times is None else loops
             self.flops[of_devices, inside] += flops * (1 if times is None else times)
+        for key, flops in other.products.items():
+            self.products[key] += flops * (1 if times is None else times)
         if times != 0:
             self.upper_bound |= other.upper_bound
             self.partial |= other.partial
@@ -55,6 +59,7 @@ class Walk:
     Attributes:
         result: what comes out.
         tally: the FLOPs of one device.
+        multiplied: id of an instruction → the product, and where it was met first.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Walk:
             tuple[str, tuple[Tree, ...], Value], tuple[Tree, Tally]
         ] = {}
         self._read: dict[tuple[int, Hashable], Any] = {}
+        self.multiplied: dict[int, tuple[Place, Instruction]] = {}
         self.alike, self.apart = self.pool.alike, self.pool.apart
         count = 1 + max(module.entry.parameters, default=-1)
         given = tuple(
@@ -99,21 +105,24 @@ class Walk:
                 values[i.name] = arguments[int(i.inside)]
                 continue
             operands = [values.get(name, self.apart) for name in i.operands]
-            self._count(place.computation, i, values, within, tally)
+            self._count(place, i, values, within, tally)
             values[i.name] = self._result(place, i, operands, within, tally)
         return values[place.computation.root.name], tally
 
     def _count(
         self,
-        computation: Computation,
+        place: Place,
         i: Instruction,
         values: dict[str, Tree],
         within: Value,
         tally: Tally,
     ) -> None:
-        done = self._once(i, "product", lambda: product(self.module, computation, i))
+        done = self._once(
+            i, "product", lambda: product(self.module, place.computation, i)
+        )
         if done is None:
             return
+        self.multiplied.setdefault(id(i), (place, i))
         if done.flops is None:
             tally.partial = True
             return
@@ -121,6 +130,7 @@ class Walk:
         for share, each in self._apart_in_parts(i, factors):
             of_devices = self.pool.mix(within, *each).classes
             tally.flops[of_devices, ()] += round(done.flops * share)
+            tally.products[of_devices, id(i)] += round(done.flops * share)
 
     def _apart_in_parts(
         self, i: Instruction, factors: list[Tree]

@@ -6,12 +6,27 @@ from dataclasses import dataclass, field
 from math import prod
 
 from . import device_classes as classes
+from .dataflow import Place
 from .device_classes import Classes
-from .parser import Module
+from .parser import Instruction, Module
 from .replication import Walk
 
 _ALL = 0.99  # the share of the FLOPs from which an axis counts as idle
 _EQUAL = 0.01  # figures this close, as shares of the greater, are the same
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A matrix product that devices repeat.
+
+    Attributes:
+        flops: of one device in one call, a loop of unknown length taken as one trip.
+        place, instruction: where it stands in the program.
+    """
+
+    flops: int
+    place: Place
+    instruction: Instruction
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,7 @@ class Work:
         redundant_over: axis → the share of the FLOPs, from 0 to 1, that is repeated
             along it, in mesh order, where there is any. With unknown numbers of
             trips, the least that it can be.
+        repeated: axis → the products that are repeated along it, most FLOPs first.
     """
 
     flops: int | None
@@ -43,6 +59,7 @@ class Work:
     redundancy: float | None = None
     idle_axes: tuple[str, ...] = ()
     redundant_over: Mapping[str, float] = field(default_factory=dict)
+    repeated: Mapping[str, tuple[Repeated, ...]] = field(default_factory=dict)
 
 
 def work(
@@ -79,7 +96,8 @@ rhs_contracting_dims={0}
         The `Work` of one call.
     """
     mesh = dict(mesh)
-    tally = _walk(module, mesh, varying).tally
+    walk = _walk(module, mesh, varying)
+    tally = walk.tally
     parts: dict[tuple[str, ...], Counter[Classes]] = {}
     for (of_devices, loops), flops in tally.flops.items():
         parts.setdefault(loops, Counter())[of_devices] += flops
@@ -97,6 +115,25 @@ rhs_contracting_dims={0}
         redundancy=_redundancy(parts.values(), prod(mesh.values())),
         idle_axes=tuple(axis for axis, share in shares.items() if share >= _ALL),
         redundant_over={axis: share for axis, share in shares.items() if share > 0},
+        repeated={
+            axis: _repeated_products(walk, mesh, axis)
+            for axis, share in shares.items()
+            if share > 0
+        },
+    )
+
+
+def _repeated_products(
+    walk: Walk, mesh: dict[str, int], axis: str
+) -> tuple[Repeated, ...]:
+    flops: Counter[int] = Counter()
+    for (of_devices, number), each in walk.tally.products.items():
+        if not classes.varies(of_devices, mesh, axis):
+            flops[number] += each
+    return tuple(
+        Repeated(each, *walk.multiplied[number])
+        for number, each in flops.most_common()
+        if each
     )
 
 

@@ -318,6 +318,8 @@ class Mapped(Tracing[Alike]):
 def mapped_by(jaxpr: ClosedJaxpr) -> Mapped:
     """Read the shard_maps of a closed jaxpr."""
     mapped = Mapped()
+    if all(eqn.primitive.name != "shard_map" for eqn in equations(jaxpr)):
+        return mapped
     mapped.through(jaxpr, [Alike(data=True) for _ in jaxpr.jaxpr.invars])
     return mapped
 

@@ -40,7 +40,8 @@ class MemoryLine:
     Attributes:
         path: where it stands in the tree, 'layers/0/w'.
         shape, dtype: of the array, not of a block.
-        spec: its PartitionSpec as it is typed; 'one device' for an array on one.
+        spec: its PartitionSpec as it is typed, axes of one device left out where the
+            mesh has others; 'one device' for an array on one.
         bytes_per_device: bytes that each of `devices` holds of it.
         total_bytes: bytes of the array, counted once.
         copies: how many devices hold each block.
@@ -305,7 +306,7 @@ def _line(
         path=path,
         shape=info.shape,
         dtype=info.dtype,
-        spec=spec_words(info.entries) if info.axes else "one device",
+        spec=spec_words(_long(info)) if info.axes else "one device",
         bytes_per_device=info.bytes_per_device,
         total_bytes=info.total_bytes,
         copies=info.replicas,
@@ -314,6 +315,14 @@ def _line(
     if "host" in (getattr(own, "memory_kind", None) or ""):
         return _nowhere(line, HOST), None
     return line, place
+
+
+def _long(info: ShardingInfo) -> tuple[tuple[str, ...], ...]:
+    """A spec's axes without those of one device, where the mesh has others."""
+    sizes = info.mesh_shape
+    if max(sizes.values(), default=1) == 1:
+        return info.entries
+    return tuple(tuple(a for a in axes if sizes[a] > 1) for axes in info.entries)
 
 
 def _is_sharding(x: object) -> "TypeGuard[Sharding]":

@@ -5,7 +5,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .._core.tables import Table
-from .._core.words import bytes_words, count_words, device_list, join_words
+from .._core.words import (
+    bytes_words,
+    count_words,
+    device_list,
+    join_words,
+    path_words,
+)
 from .._shardings.sharding import MeshFacts
 
 if TYPE_CHECKING:
@@ -94,24 +100,6 @@ def _devices(devices: Sequence["Device"]) -> str:
         kind, number = name.rsplit(" ", 1)
         kinds.setdefault(kind, []).append(int(number))
     return ", ".join(f"{kind} {device_list(ids)}" for kind, ids in kinds.items())
-
-
-def path_words(paths: Sequence[str]) -> str:
-    """Paths that differ in numbers alone, as one.
-
-    >>> path_words(["layers/0/w", "layers/1/w", "layers/2/w"])
-    'layers/0–2/w'
-    """
-    joined = ""
-    for column in zip(*(re.split(r"([0-9]+)", path) for path in paths), strict=True):
-        known = list(dict.fromkeys(column))
-        if len(known) == 1:
-            joined += known[0]
-        elif any(number[0] == "0" != number for number in known):
-            joined += f"{known[0]}…{known[-1]}"
-        else:
-            joined += device_list(map(int, known), limit=3).replace(", ", ",")
-    return joined
 
 
 def spread(per_device: Mapping["Device", int]) -> list[str]:

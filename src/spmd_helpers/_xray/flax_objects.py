@@ -105,27 +105,41 @@ def is_module(x: object) -> bool:
     return bool(_objects(x))
 
 
-def variable_paths(arguments: Sequence[Any]) -> list[list[str] | None]:
-    """For each argument the paths of its variables, as nnx.jit flattens them.
+def variables(arguments: Sequence[Any]) -> list[list[tuple[str, Any]] | None]:
+    """For each argument the paths and variables in it, as nnx.jit flattens them.
 
     A variable that an argument before it has too is handed over once. None for an
     argument that is no module.
     """
     nnx: Any = sys.modules["flax.nnx"]
     taken: set[int] = set()
-    lists: list[list[str] | None] = []
+    lists: list[list[tuple[str, Any]] | None] = []
     for argument in arguments:
         if not _objects(argument):
             lists.append(None)
             continue
-        paths = []
+        own = []
         for path, x in nnx.to_flat_state(nnx.state(argument)):
             variable = _at(argument, path)
             if variable is None or id(variable) not in taken:
-                paths.append("".join(map(_key, path)))
+                own.append(("".join(map(_key, path)), x))
             taken.add(id(x if variable is None else variable))
-        lists.append(paths)
+        lists.append(own)
     return lists
+
+
+def annotation(variable: Any) -> tuple[Any, ...] | None:
+    """The mesh axes that a variable is annotated with, one entry a dimension."""
+    get = attribute(variable, "get_metadata")
+    metadata = get() if callable(get) else {}
+    for name in ("out_sharding", "sharding", "sharding_names"):
+        spec = metadata.get(name) if isinstance(metadata, dict) else None
+        if spec is not None:
+            try:
+                return tuple(spec)
+            except TypeError:
+                return None
+    return None
 
 
 def _key(key: object) -> str:

@@ -13,7 +13,7 @@ from .._findings.finding import SMALL_BYTES
 from .._shardings.sharding import ShardingInfo
 from .calls import is_filter_jitted
 from .compile import Program
-from .flax_objects import is_module, takes_modules, variable_paths
+from .flax_objects import annotation, is_module, takes_modules, variables
 from .program_shardings import dtype_name
 from .results import Results
 
@@ -32,7 +32,10 @@ def input_leaves(
     placed = _flat(jax, program.compiled.in_avals, sharding_infos)
     shardings = _given_shardings(jax, program, len(avals))
     names = _names_of_jax(program, "arg_names", len(avals))
-    names = _names_of_flax(jax, program, names)
+    of_flax = _variables(jax, program)
+    for number, (below, _) in of_flax.items():  # of which JAX knows no paths
+        root, states, _ = (names[number] or "").partition(".states[")
+        names[number] = root + below if states else names[number]
     donated = [info.donated for info in jax.tree.leaves(program.infos)]
     if len(donated) != len(avals):
         donated = [False] * len(avals)
@@ -49,6 +52,8 @@ def input_leaves(
                 sharding=sharding,
                 devices=getattr(sharding, "num_devices", 1),
                 donated=donated[number],
+                memory=_memory(sharding),
+                annotated=annotation(of_flax[number][1]) if number in of_flax else None,
             )
         )
     return tuple(leaves)
@@ -84,9 +89,16 @@ def output_leaves(
                 sharding_info=placed[number],
                 sharding=getattr(requested[number], "sharding", None),
                 devices=getattr(results.shardings[number], "num_devices", 1),
+                memory=_memory(results.shardings[number]),
             )
         )
     return tuple(leaves)
+
+
+def _memory(sharding: object) -> str:
+    """The kind of memory of a sharding; 'device' where it names none, or the usual."""
+    kind = attribute(sharding, "memory_kind") or "device"
+    return str(kind) if kind == "pinned_host" else "device"
 
 
 def without_lost_donations(
@@ -285,25 +297,18 @@ def _names_of_jax(program: Program, which: str, count: int) -> list[str | None]:
     return [*names] if names is not None and len(names) == count else [None] * count
 
 
-def _names_of_flax(
-    jax: ModuleType,
-    program: Program,
-    names: list[str | None],
-) -> list[str | None]:
-    """Names with the paths of a module's variables, of which JAX knows none."""
+def _variables(jax: ModuleType, program: Program) -> dict[int, tuple[str, Any]]:
+    """Path and variable of the leaves that are variables of NNX modules."""
     if not takes_modules(program.call) or not program.call.args:
-        return names
-    names, ranges = [*names], _ranges(jax, program.compiled.in_avals[0])
-    paths = variable_paths(program.call.args)
+        return {}
+    ranges = _ranges(jax, program.compiled.in_avals[0])
+    lists = variables(program.call.args)
+    known: dict[int, tuple[str, Any]] = {}
     for n, place in enumerate(_places(jax, program)):
-        module, numbers = paths[n], ranges[place]
-        if place < 0 or module is None or len(module) != len(numbers):
-            continue
-        for number, path in zip(numbers, module, strict=True):
-            root, states, _ = (names[number] or "").partition(".states[")
-            if states:
-                names[number] = root + path
-    return names
+        own = lists[n] if place >= 0 else None
+        if own is not None and len(own) == len(ranges[place]):
+            known.update(zip(ranges[place], own, strict=True))
+    return known
 
 
 def _given_shardings(

@@ -104,7 +104,7 @@ class XRay:
                     self.peak_memory,
                     self.upper_bound,
                 ),
-                *(f"finding: {finding}" for finding in self.findings),
+                *view.finding_notes(self.findings),
             ],
         )
 
