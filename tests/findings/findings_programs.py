@@ -1630,16 +1630,6 @@ def adam_state_sharded(mesh):
     return adam_step(mesh, ("data",))
 
 
-def annotated_linear(mesh, placed):
-    kernel = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
-    with nnx.use_eager_sharding(False):
-        model = nnx.Linear(D, F, kernel_init=kernel, rngs=nnx.Rngs(0))
-    state = nnx.state(model)
-    where = nnx.get_named_sharding(state, mesh) if placed else to(mesh)
-    nnx.update(model, jax.device_put(state, where))
-    return nnx.jit(lambda model, x: model(x)), (model, on(mesh, (B, D), "data"))
-
-
 @bad("annotated-only", also=("idle-axis",), only="cpu", mesh=GRID)
 def annotated_and_replicated(mesh):
     return annotated_linear(mesh, placed=False)
@@ -1656,6 +1646,16 @@ def annotated_and_never_placed(mesh):
 @good(only="cpu", mesh=GRID)
 def annotated_and_placed(mesh):
     return annotated_linear(mesh, placed=True)
+
+
+def annotated_linear(mesh, placed):
+    kernel = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
+    with nnx.use_eager_sharding(False):
+        model = nnx.Linear(D, F, kernel_init=kernel, rngs=nnx.Rngs(0))
+    state = nnx.state(model)
+    where = nnx.get_named_sharding(state, mesh) if placed else to(mesh)
+    nnx.update(model, jax.device_put(state, where))
+    return nnx.jit(lambda model, x: model(x)), (model, on(mesh, (B, D), "data"))
 
 
 @bad("sharding-drift", only="cpu")

@@ -306,7 +306,8 @@ def annotated(evidence: Evidence) -> Iterator[Finding]:
             f"{few_paths(leaf.path for leaf, _ in group)} "
             f"{'are' if many else 'is'} annotated with {axes_words(lost)}, which "
             f"does not shard {'them' if many else 'it'}: "
-            f"{bytes_words(sum(more for _, more in group))} more on each device. An annotation places nothing by itself.",
+            f"{bytes_words(sum(more for _, more in group))} more on each device. "
+            "An annotation places nothing by itself.",
             "Place the model as it says: state = nnx.state(model); nnx.update(model, "
             "jax.device_put(state, nnx.get_named_sharding(state, mesh))).",
             "10_fsdp",
