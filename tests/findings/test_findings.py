@@ -182,9 +182,10 @@ WRONG = {
     "loop_until_small_or_ten": {"loop-collective"},
 }
 # What some compilers move to join rows, or the two halves of a head.
-SOMETIMES = dict.fromkeys(
-    ["two_more_rows", "rotary_halves_on_two_devices"], {"moved-operand"}
-)
+SOMETIMES = {
+    "two_more_rows": {"moved-operand"},
+    "rotary_halves_on_two_devices": {"moved-operand"},
+}
 REPEATED = {"idle-axis", "redundant-work"}  # tests/hlo/test_work.py is about these
 
 
