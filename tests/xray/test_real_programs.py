@@ -272,7 +272,7 @@ def test_drift_of_a_step_of_equinox():
     report = spmd.xray(step, model, x, carry={0: 0})
     assert codes(report) == ["idle-axis", "sharding-drift"]
     drift = report.findings[-1]
-    assert drift.sentence.startswith("model.first → result[0].first")
+    assert drift.sentence.startswith("model.first and model.second go in on one device")
     placed = jax.device_put((model.first, model.second), to())
     model = MLP(*placed, jax.nn.relu)
     assert codes(spmd.xray(step, model, x, carry={0: 0})) == ["idle-axis"]

@@ -46,8 +46,9 @@ class Tally:
         for (of_devices, loops), flops in other.flops.items():
             inside = (loop, *loops) if times is None else loops
             self.flops[of_devices, inside] += flops * (1 if times is None else times)
-        for key, flops in other.products.items():
-            self.products[key] += flops * (1 if times is None else times)
+        known = 1 if times is None else times
+        for key, each in other.products.items():
+            self.products[key] += known * each
         if times != 0:
             self.upper_bound |= other.upper_bound
             self.partial |= other.partial

@@ -59,7 +59,9 @@ class Work:
     redundancy: float | None = None
     idle_axes: tuple[str, ...] = ()
     redundant_over: Mapping[str, float] = field(default_factory=dict)
-    repeated: Mapping[str, tuple[Repeated, ...]] = field(default_factory=dict)
+    repeated: Mapping[str, tuple[Repeated, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
 
 def work(
