@@ -39,7 +39,17 @@ def measure() -> list[dict[str, Any]]:
 
         return jax.tree.map(lambda w, g: w - 0.1 * g, w, jax.grad(loss)(w))
 
+    def unrolled(w: Any, x: Any) -> Any:
+        def loss(w: Any) -> Any:
+            h = x
+            for up, down in w:
+                h = h + jax.nn.gelu(h @ up) @ down
+            return jnp.mean(h**2)
+
+        return jax.tree.map(lambda w, g: w - 0.1 * g, w, jax.grad(loss)(w))
+
     x = on((64, 256), "data")
+    layers = [(on((256, 256), None, "model"), on((256, 256), "model"))] * 100
     w = (
         on((8, 256, 1024), None, "data", "model"),
         on((8, 1024, 256), None, "model", "data"),
@@ -47,6 +57,7 @@ def measure() -> list[dict[str, Any]]:
     programs = {
         "one product": (lambda x, w: x @ w[0][0], (x, w)),
         "scanned FSDP × TP step": (step, (w, x)),
+        "100 unrolled layers": (unrolled, (layers, x)),
     }
     found = []
     for name, (f, arguments) in programs.items():
