@@ -737,6 +737,15 @@ def functions_that_index_left_to_xla():
         assert len(jnp.nonzero(jax.reshard(x, P()) > 0, size=4)) == 2
 
 
+@cure("axis-twice-in-result", "sharding-type")
+def products_with_itself_left_to_xla():
+    x = put(jnp.eye(16), on(EXPLICIT, "data"))
+    with jax.set_mesh(EXPLICIT):
+        for f in (lambda x: x @ x.T, jnp.linalg.cholesky, jnp.linalg.inv):
+            y = auto_axes(f, out_sharding=P("data"))(x)
+            assert y.sharding.spec == P("data", None)
+
+
 @cure("map-over-sharded-rows", "scan-over-sharded-layers")
 def rows_without_a_loop_or_with_one_on_each_device():
     x = zeros(16, 4, at=EXPLICIT, spec=("data",))

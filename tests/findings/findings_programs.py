@@ -1759,6 +1759,33 @@ def donated_batch(mesh):
     return sgd(loss), args, {"carry": 1, "jit": {"donate_argnums": (0, 1)}}
 
 
+def averaged(state):
+    params = jax.tree.map(lambda p: 0.9 * p, state["params"])
+    ema = jax.tree.map(lambda e, p: 0.9 * e + 0.1 * p, state["ema"], params)
+    return {"params": params, "ema": ema}
+
+
+@bad("donated-twice", only="cpu")
+def an_average_that_starts_as_the_parameters(mesh):
+    p = jnp.ones((D, F))
+    state = jax.device_put({"params": p, "ema": p}, to(mesh))
+    return averaged, (state,), {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
+
+
+@bad("donated-twice", only="cpu")
+def one_array_donated_and_read(mesh):
+    x = jax.device_put(np.ones((B, D), np.float32), to(mesh, "data"))
+    jit = {"donate_argnums": 0, "out_shardings": to(mesh, "data")}
+    return lambda a, b: a + b, (x, x), {"jit": jit}
+
+
+@good(only="cpu")
+def an_average_with_memory_of_its_own(mesh):
+    p = jnp.ones((D, F))
+    state = jax.device_put({"params": p, "ema": jnp.copy(p)}, to(mesh))
+    return averaged, (state,), {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
+
+
 # --- The words ----------------------------------------------------------------------
 
 ASK = (
@@ -1952,6 +1979,12 @@ WORDS = {
         "step returns: x = x.astype(dtype) before it. (chapter 08)"
     ),
     # An eighth of 32 · 256 floats.
+    ("an_average_that_starts_as_the_parameters", "donated-twice"): (
+        "donated-twice: state['ema'] and state['params'] are in the same memory, and "
+        "state['ema'] is donated: the call raises an error or, before jax 0.11.1 on "
+        "CPU devices, ends the process. Give the second memory of its own: jnp.copy of "
+        "state['params'] before the first step. (chapter 13)"
+    ),
     ("donated_for_another_sharding", "donation-ignored"): (
         "donation-ignored: x is donated, but no result takes its memory (4 KiB per "
         "device): result lies P() and not P('data'). Return an array of the same "

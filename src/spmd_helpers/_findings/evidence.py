@@ -62,6 +62,7 @@ class Evidence:
         carry: pairs (number of an output leaf, number of an input leaf) that are
             the same thing, one step later.
         platform: 'cpu', 'gpu' or 'tpu'.
+        shared: pairs of numbers of inputs whose arrays are in the same memory.
         log: the lines that the compiler logged.
     """
 
@@ -74,6 +75,7 @@ class Evidence:
     work: Work
     carry: tuple[tuple[int, int], ...]
     platform: str
+    shared: tuple[tuple[int, int], ...] = ()
     log: tuple[str, ...] = ()
 
     @cached_property

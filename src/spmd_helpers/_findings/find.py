@@ -19,6 +19,7 @@ from .._jaxprs.shard_maps import Drawn, Sum, Unchecked, mapped_by
 from .._shardings.cuts import array_words
 from . import compiled as hlo
 from . import gathered, requests, shardings
+from .donated import donated_twice
 from .evidence import Evidence, Leaf
 from .finding import Finding, Named, axes_words, few
 from .rematerialized import rematerialized
@@ -81,6 +82,7 @@ def _all(evidence: Evidence, named: Named) -> Iterator[Finding]:
     yield from _work(evidence, lost, named)
     yield from shardings.drift(evidence)
     yield from shardings.donation(evidence)
+    yield from donated_twice(evidence)
 
 
 # --- Inside a shard_map ---------------------------------------------------------------

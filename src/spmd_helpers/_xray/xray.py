@@ -20,6 +20,7 @@ from .._hlo.work import work
 from .._runtime.require import require_jax
 from .._shardings.from_jax import read_mesh
 from . import report as view
+from .buffers import shared_buffers
 from .compile import Program, compile_it
 from .leaves import (
     input_leaves,
@@ -245,6 +246,7 @@ def _report(
         work=done,
         carry=pairs(jax, program, looked.results, carry),
         platform=looked.platform,
+        shared=shared_buffers(jax, program, len(inputs)),
         log=program.log,
     )
     positional, named = looked.inputs

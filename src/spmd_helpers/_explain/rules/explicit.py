@@ -50,8 +50,10 @@ RULES = (
         means="Both inputs of {op} are cut over one axis, in different dimensions:"
         " {types}. The result can't use it twice. On Auto axes XLA would gather one of"
         " them, and compute the same along the idle axis.",
-        instead="w = jax.reshard(w, P(None, 'model'))  # another axis, or none\n"
-        "jax.typeof(x)  # shows which axis cuts which dimension",
+        instead="w = jax.reshard(w, P(None, 'model'))  # another axis of the mesh, or"
+        " P()\n"
+        "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # or leave f to XLA:"
+        " x @ x.T, jnp.linalg.cholesky",
         chapter="07_redundant_compute",
     ),
     Rule(
