@@ -131,6 +131,7 @@ UNRELATED = {
     "cond of other types": _cond_of_other_types,
     "static list": lambda: jax.jit(lambda v: v, static_argnums=0)([1]),
     "text into jit": lambda: jax.jit(lambda v: v)("x"),
+    "text in a tree into jit": lambda: jax.jit(lambda p: p["w"])({"w": 1.0, "n": "x"}),
     "trees": lambda: jax.tree.map(jnp.add, {"a": 1}, {"b": 1}),
     "trees with a None": lambda: jax.tree.map(jnp.add, (None,), ((1, 2),)),
     "tuple for a key": lambda: tuple([{"w": 1}])["w"],

@@ -237,7 +237,7 @@ RULES = (
         patterns=(
             r"^Error interpreting argument to .* The problematic value is of type"
             r" <class"
-            r" '(?P<kind>.*?)'> and was passed to the function at path"
+            r" '(?P<kind>(?!str')[^']*)'> and was passed to the function at path"
             r" (?P<name>\w+(?:\.|\[)[^\s]*?)\. ",
             r"^Argument '(?P<name>\w+)\(.* of type <class '(?P<kind>flax\..*?)'> is"
             r" not a"
