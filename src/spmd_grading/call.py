@@ -2,6 +2,7 @@
 
 import argparse
 import compileall
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -44,7 +45,7 @@ class Call:
         ]
         self.wanted = [(path, to) for path, to in wanted if path is not None]
         _require_places([path for path, _ in self.wanted], named)
-        self.guarded = Guarded(named, _packages(), startup_folders(sys.path))
+        self.guarded = Guarded(named, packages(), startup_folders(sys.path))
         self.state = State(
             self._state_path(),
             base_of(named[len(self.paths) :], self.guarded.sha256),
@@ -87,7 +88,7 @@ class Call:
 
     def _keep(self, index: int, result: Result) -> None:
         self.running.discard(index)
-        self.results[index] = result
+        result = self.results[index] = dataclasses.replace(result, printed=())
         path = self.paths[index]
         if result.rows or result.none_left:  # not where no process could be started
             self.state.keep(path, self.guarded.sha256(path), result)
@@ -186,7 +187,7 @@ def _in_short(result: Result) -> str:
     return f"{result.points:g} of {result.of:g} points{blank}, {result.seconds:.0f} s"
 
 
-def _packages() -> list[Path]:
+def packages() -> list[Path]:
     """The folders of the packages that grade, compiled now rather than later."""
     folders = [Path(__file__).parent, Path(spmd_helpers.__file__).parent]
     folders += [Path(folder) for folder in spmd_exercises.__path__]

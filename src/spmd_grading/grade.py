@@ -59,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if not hasattr(os, "killpg"):
             raise CannotGrade("grading needs Linux or macOS (on Windows: use WSL)")
-        with _stopped_by_signals() as stop:
+        with stopped_by_signals() as stop:
             return Call(options, stop).run()
     except CannotGrade as error:
         say(str(error))
@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[Callable[[], bool]]:
+def stopped_by_signals() -> Iterator[Callable[[], bool]]:
     """Ask whether a signal has come; also one that was ignored at the start.
 
     A background job of a shell has SIGINT ignored. SIGHUP stays ignored, as nohup

@@ -26,6 +26,7 @@ _OWN_FILES = (__file__, spmd_helpers.__file__, spmd_exercises.__file__)
 START_S = 60  # to import IPython and the package, on a loaded machine
 _GRACE_S = 3  # from the interrupt of a cell to the end of its process
 _TICK_S = 0.1
+_LAST_READS = 4
 _KEPT_BYTES = 4096  # the end of what a submission printed; the rest is read and dropped
 _MUCH_BYTES = 10**7  # of output, which is worth a word
 _ANSWER_BYTES = 2**20
@@ -153,6 +154,7 @@ class Process:
         order: Message = {"word": word, "kind": step.kind, "source": step.source}
         order.update(number=step.number, names=step.names, title=step.title)
         self.printed_before = self.printed_bytes
+        self.printed.clear()
         self._send(order)
         try:
             return self._answer(word, time.monotonic() + seconds, end), True
@@ -166,6 +168,14 @@ class Process:
                 f"took longer than its {seconds:g} s and did not react to an interrupt:"
                 f" the process was ended{self.output_in_words()}"
             ) from None
+
+    def printed_by_step(self) -> str:
+        """The end of what the last step printed."""
+        with contextlib.suppress(Ended):
+            for _ in range(_LAST_READS):  # it was flushed before the answer came
+                if not self._read(0):
+                    break
+        return bytes(self.printed).decode("utf8", "replace")
 
     def output_in_words(self) -> str:
         """That the last cell printed much, as a loop without an end does."""

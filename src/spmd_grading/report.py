@@ -15,6 +15,7 @@ _UNPRINTABLE = re.compile(
     r"[^\n\t\x20-\x7e\xa0-\u200a\u2010-\u2027\u2030-\u2065\u2070-\ud7ff"
     r"\ue000-\ufffd\U00010000-\U0010ffff]"  # nor what turns a line around
 )
+_COMPUTED = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 _ISOLATED = (
@@ -189,12 +190,12 @@ def to_csv(results: list[Result]) -> str:
     columns = ("submission", "exercise", "points", "of", "verdict", "message", "notes")
     writer.writerow(columns)
     for result in results:
-        name = _plain(result.submission)
+        name = in_csv(result.submission)
         for row in result.rows:
             points = "" if row.points is None else f"{row.points:g}"
-            shown = [_plain(row.exercise), points, f"{row.of:g}", row.verdict]
-            writer.writerow([name, *shown, _plain(row.message), ""])
-        notes = _plain("; ".join((*result.notes, *result.extra_notes)))
+            shown = [in_csv(row.exercise), points, f"{row.of:g}", row.verdict]
+            writer.writerow([name, *shown, in_csv(row.message), ""])
+        notes = in_csv("; ".join((*result.notes, *result.extra_notes)))
         writer.writerow([name, "total", *_total(result), notes])
     return out.getvalue()
 
@@ -202,14 +203,19 @@ def to_csv(results: list[Result]) -> str:
 def _total(result: Result) -> list[str]:
     """Points, of how many, how much of it was graded, and why not all of it."""
     if not result.rows:
-        return ["", "", "not graded", _plain(result.problem)]
+        return ["", "", "not graded", in_csv(result.problem)]
     lacking = [f"{r.exercise} {r.verdict}" for r in result.rows if r.points is None]
     reasons = [*([result.problem] if result.problem else []), *lacking]
     verdict = "graded" if result.graded else "graded in part"
     shown = [f"{result.points:g}", f"{result.of:g}", verdict]
-    return [*shown, _plain("; ".join(reasons))]
+    return [*shown, in_csv("; ".join(reasons))]
 
 
-def _plain(text: str) -> str:
+def in_csv(text: str) -> str:
+    """A text in one line that no spreadsheet computes.
+
+    They take one for a formula that begins with `=`, `+`, `-` or `@`, or with the wide
+    form of one; some leave out a tab or an end of line before it.
+    """
     line = " ".join(clean(text).split())
-    return f"'{line}" if line.startswith(("=", "+", "-", "@")) else line
+    return f"'{line}" if line.startswith(_COMPUTED) else line

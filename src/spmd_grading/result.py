@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+_TEXTS = ("notes", "extra_notes", "printed")
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -29,6 +31,7 @@ class Result:
     release: str = ""
     seconds: float = 0
     peak_bytes: int = 0
+    printed: tuple[str, ...] = ()  # the end of what each step printed
     none_left: bool = False  # whether it was checked that no process of it is there
 
     @property
@@ -64,7 +67,7 @@ def from_data(data: dict[str, Any]) -> Result:
     """
     try:
         rows = tuple(Row(**row) for row in data["rows"])
-        texts = {key: tuple(map(str, data[key])) for key in ("notes", "extra_notes")}
+        texts = {key: tuple(map(str, data[key])) for key in _TEXTS}
         return Result(**{**data, "rows": rows, **texts})
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a result: {error}") from None

@@ -32,6 +32,7 @@ class Ran:
     verdicts: dict[str, Verdict] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
     extra_notes: list[str] = dataclasses.field(default_factory=list)
+    printed: dict[int, str] = dataclasses.field(default_factory=dict)  # of each step
     seconds: float = 0
     peak_bytes: int = 0
     problem: str = ""
@@ -117,7 +118,10 @@ class _Player:
             if not believed and not self._can_fail(process, step):
                 continue
             begin = time.monotonic()
-            answer, in_time = process.ask(step, self.limits.cell_s, self.end)
+            try:
+                answer, in_time = process.ask(step, self.limits.cell_s, self.end)
+            finally:
+                self.ran.printed[i] = process.printed_by_step()
             if not in_time:
                 more = process.output_in_words()
                 self.blame(f"took longer than its {self.limits.cell_s:g} s{more}")

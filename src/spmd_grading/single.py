@@ -47,6 +47,9 @@ def grade(
         seconds=ran.seconds,
         peak_bytes=ran.peak_bytes,
         none_left=ran.none_left,
+        printed=tuple(
+            ran.printed.get(i, "") for i in range(len(plan.steps) + len(extra))
+        ),
     )
 
 

@@ -19,6 +19,7 @@ _BINDING = re.compile(r"(?:def |class )?(\w+) *[(=:]")
 _LARGEST_BYTES = 64 * 2**20
 READ_S = 60  # for one file
 _MOST_CELLS = 2_000
+_LONGEST_TEXT = 100_000  # characters, of all other cells together
 _LONGEST_CODE = 2**20  # characters, of all code cells together
 
 
@@ -71,6 +72,48 @@ def read_cells(path: Path) -> list[Cell]:
         CannotGrade: when there is no such file, when it is not a notebook, or when it
             is larger than what is read.
     """
+    cells = [_cell(cell) for cell in _all_cells(path) if _is_code(cell)]
+    if len(cells) > _MOST_CELLS:
+        raise CannotGrade(
+            f"{path} has more than {_MOST_CELLS} code cells: it is not read"
+        )
+    if sum(len(cell.source) for cell in cells) > _LONGEST_CODE:
+        raise CannotGrade(
+            f"{path} has more than {_LONGEST_CODE // 2**20} MiB of code in its cells: "
+            "it is not read; look at what was pasted there"
+        )
+    return cells
+
+
+def read_texts(path: Path) -> list[tuple[int | None, str]]:
+    """What stands between the code cells, as plain data.
+
+    Returns:
+        In the notebook's order, for a code cell (its index in `read_cells`, ""), for
+        another (None, its source). Texts are taken up to 100,000 characters together.
+
+    Raises:
+        CannotGrade: as `read_cells` does.
+    """
+    found: list[tuple[int | None, str]] = []
+    code = left = 0
+    for cell in _all_cells(path):
+        if _is_code(cell):
+            found.append((code, ""))
+            code += 1
+            continue
+        source = _cell(cell).source
+        if source and left + len(source) <= _LONGEST_TEXT:
+            found.append((None, source))
+            left += len(source)
+    return found
+
+
+def _is_code(cell: dict[str, Any]) -> bool:
+    return cell.get("cell_type") == "code"
+
+
+def _all_cells(path: Path) -> list[dict[str, Any]]:
     if path.is_dir():
         raise CannotGrade(f"{path} is a folder, not a file: name the notebook in it")
     if not path.is_file():
@@ -88,21 +131,11 @@ def read_cells(path: Path) -> list[Cell]:
         raise CannotGrade(
             f"{path} is empty, 0 bytes: saving or uploading it failed; ask for it again"
         )
-    cells = [_cell(cell) for cell in _code_cells(data, path)]
-    if len(cells) > _MOST_CELLS:
-        raise CannotGrade(
-            f"{path} has more than {_MOST_CELLS} code cells: it is not read"
-        )
-    if sum(len(cell.source) for cell in cells) > _LONGEST_CODE:
-        raise CannotGrade(
-            f"{path} has more than {_LONGEST_CODE // 2**20} MiB of code in its cells: "
-            "it is not read; look at what was pasted there"
-        )
-    return cells
+    return _cells_of(data, path)
 
 
-def _code_cells(data: bytes, path: Path) -> list[dict[str, Any]]:
-    """The code cells as JSON has them; what is no cell at all is left out."""
+def _cells_of(data: bytes, path: Path) -> list[dict[str, Any]]:
+    """The cells as JSON has them; what is no cell at all is left out."""
     try:
         notebook = json.loads(data.decode("utf-8-sig"))
         cells = notebook.get("cells")
@@ -123,7 +156,7 @@ def _code_cells(data: bytes, path: Path) -> list[dict[str, Any]]:
             f"{path} is not a notebook: hand in the .ipynb file itself, not a PDF, an "
             "HTML page or a script with its name"
         ) from None
-    return [c for c in cells if isinstance(c, dict) and c.get("cell_type") == "code"]
+    return [cell for cell in cells if isinstance(cell, dict)]
 
 
 def _cell(cell: dict[str, Any]) -> Cell:

@@ -366,9 +366,8 @@ def mend(tmp_path_factory):
     def mended(work: dict):
         path = folder / NAME
         path.write_text(json.dumps(work), "utf8")
-        notebook = nbformat.read(path, as_version=4)
         release = ROOT / "notebooks" / NAME
-        done = _Mended(notebook, path, release, Path("submitted", NAME))
+        done = _Mended(path, release, Path("submitted", NAME))
         nbformat.validate(done.notebook)
         return done
 

@@ -21,8 +21,6 @@ from nbgrader.preprocessors import (  # noqa: E402
     CheckCellMetadata,
     ClearOutput,
     DeduplicateIds,
-    Execute,
-    IgnorePattern,
     LimitOutput,
     OverwriteCells,
     OverwriteKernelspec,
@@ -31,8 +29,8 @@ from nbgrader.preprocessors import (  # noqa: E402
 from sqlalchemy.exc import SAWarning  # noqa: E402
 
 from spmd_grading.nbgrader_addon.export import ExportGrades  # noqa: E402
-from spmd_grading.nbgrader_addon.find_answers import FindAnswers  # noqa: E402
-from spmd_grading.nbgrader_addon.judge import NoScoreForNotFound, WarningsAreNoErrors  # noqa: E402
+from spmd_grading.nbgrader_addon.find_answers import ReadsUnderLimits  # noqa: E402
+from spmd_grading.nbgrader_addon.judge import NoScore, RunSealed  # noqa: E402
 
 warnings.filterwarnings("ignore", category=SAWarning)  # of nbgrader 0.9's own
 
@@ -43,8 +41,9 @@ c.CourseDirectory.course_id = "spmd"  # the exchange folder of a JupyterHub
 # The stub stands in the cell, so nothing takes the place of a solution.
 c.ClearSolutions.code_stub = {"python": ""}
 
+# This course's: reads under limits, and gives back ids that a tool has dropped.
+c.Autograde.exporter_class = ReadsUnderLimits
 c.Autograde.sanitize_preprocessors = [
-    FindAnswers,  # this course's: grade ids that a tool has dropped
     ClearOutput,
     DeduplicateIds,
     OverwriteKernelspec,
@@ -52,16 +51,15 @@ c.Autograde.sanitize_preprocessors = [
     CheckCellMetadata,
 ]
 c.Autograde.autograde_preprocessors = [
-    Execute,
-    WarningsAreNoErrors,  # this course's
-    IgnorePattern,
+    RunSealed,  # this course's, in place of Execute and a kernel
     ClearMetadataPreprocessor,
     LimitOutput,
     SaveAutoGrades,
-    NoScoreForNotFound,  # this course's
+    NoScore,  # this course's
     AssignLatePenalties,
     CheckCellMetadata,
 ]
 c.ExportApp.plugin_class = ExportGrades  # this course's
 
-c.Execute.timeout = 300  # seconds for one cell
+c.RunSealed.timeout_s = 300  # for one submission; one cell may take a quarter of it
+c.RunSealed.memory_gib = 4  # for one submission with all its processes

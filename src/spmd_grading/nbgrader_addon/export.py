@@ -11,6 +11,7 @@ from typing import Any
 from nbgrader.api import Assignment, Gradebook, MissingEntry, Student
 from nbgrader.plugins import ExportPlugin
 
+from ..report import in_csv
 from .find_answers import REMARKS, read_notebook
 
 COLUMNS = (
@@ -43,7 +44,7 @@ class ExportGrades(ExportPlugin):  # type: ignore[misc]  # nbgrader has no types
             names = [*COLUMNS, *exercises]
             writer = csv.DictWriter(file, names, restval="", lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows({k: _plain(v) for k, v in row.items()} for row in rows)
         ungraded = [row for row in rows if row["graded"] == "no"]
         self.log.info("Exported %d rows to %s", len(rows), target)
         for row in ungraded:
@@ -104,6 +105,10 @@ class ExportGrades(ExportPlugin):  # type: ignore[misc]  # nbgrader has no types
                 for grade in grades
             }
         )
+
+
+def _plain(value: object) -> object:
+    return in_csv(value) if isinstance(value, str) else value
 
 
 def _in_order(grade_id: str) -> tuple[list[int], str]:

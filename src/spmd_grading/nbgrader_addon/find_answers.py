@@ -1,4 +1,4 @@
-"""Before a submission is graded: each cell of the book gets its grade id back.
+"""A submission as nbgrader gets it: the release's cells with the learner's answers.
 
 nbgrader finds checks by the grade ids in the cells' metadata. Where a tool has
 dropped them it finds none and gives 0 without a word. Here the cells are matched to
@@ -6,62 +6,157 @@ the release as `python -m spmd_grading` does it: by grade id, else by exercise
 number, cell id, text or the names that an answer defines. What had to be mended is
 said in the log, in the feedback and in the exported grades; a submission in which no
 exercise is found is refused with one sentence, and gets no score.
+
+The file is read by a process of its own, with a limit of time and memory. Nothing of
+it goes on but the sources of its cells: no output, no metadata, no attachment. A text
+of the learner's is shown as it was typed, so that no page runs it.
 """
 
 import ast
+import contextlib
 import copy
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
 from pathlib import Path
 from typing import Any, cast
 
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
+from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
-from nbformat.v4 import new_markdown_cell
-from nbgrader.preprocessors import NbGraderPreprocessor
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from ..plan import match_cells
-from ..submission import CannotGrade, bound, exercises_of, read_cells
+from ..process import search_path
+from ..report import clean
+from ..submission import (
+    READ_S,
+    CannotGrade,
+    Cell,
+    bound,
+    exercises_of,
+    read_cells,
+    read_texts,
+)
 
 REMARKS = "spmd_remarks"  # in a graded notebook's metadata
-NOT_FOUND = "spmd_not_found"  # in that of an answer cell that was put back
+NO_SCORE = "spmd_no_score"  # in that of an answer cell: why its exercise has no score
 
+_READ_BYTES = 4 * 2**30
+_WIDTH = 88
+_PROGRAM = "import sys; sys.path[:] = {path!r}; "
+_PROGRAM += "from spmd_grading.nbgrader_addon.find_answers import main; main()"
 
 Resources = dict[str, Any]  # what nbgrader hands from one step to the next
 
 
-class FindAnswers(NbGraderPreprocessor):  # type: ignore[misc]  # nbgrader: no types
-    """The first step of `nbgrader autograde`."""
+class ReadsUnderLimits(NotebookExporter):
+    """How `nbgrader autograde` reads: a submission is mended before anything else."""
 
-    def preprocess(
-        self, notebook: NotebookNode, resources: Resources
+    def from_filename(
+        self, filename: str, resources: Resources | None = None, **more: Any
     ) -> tuple[NotebookNode, Resources]:
-        """Put each submitted answer into the cell of the release that it belongs to."""
-        place, course = resources["nbgrader"], self.parent.parent.coursedir
-        name = place["notebook"] + ".ipynb"
-        folder = course.format_path(
-            course.submitted_directory, place["student"], place["assignment"]
-        )
+        """Read a file; of a submission only the sources of its cells are taken."""
+        place, converter = (resources or {})["nbgrader"], cast(Any, self.parent)
+        course = converter.coursedir
+        where = (place["student"], place["assignment"])
+        folder = course.format_path(course.submitted_directory, *where)
+        submitted = Path(folder, place["notebook"] + ".ipynb")
+        if Path(filename).absolute() != submitted.absolute():
+            return super().from_filename(filename, resources=resources, **more)
         release = course.format_path(course.release_directory, ".", place["assignment"])
-        submitted = Path(folder, name)
         shown = submitted
         if submitted.is_relative_to(course.root):
             shown = submitted.relative_to(course.root)
-        mended = _Mended(notebook, submitted, Path(release, name), shown)
-        for remark in mended.remarks:
-            self.log.warning("%s: %s", shown, remark)
-        return mended.notebook, resources
+        text = mend(submitted, Path(release, submitted.name), shown)
+        with tempfile.TemporaryDirectory(prefix="mended-") as temporary:
+            path = Path(temporary, submitted.name)
+            path.write_text(text, "utf8")
+            for remark in read_notebook(path).metadata[REMARKS]:
+                self.log.warning("%s: %s", shown, remark)
+            return super().from_filename(str(path), resources=resources, **more)
+
+
+def mend(submitted: Path, release: Path, shown: Path) -> str:
+    """The mended notebook as text, made by a process that has limits.
+
+    Args:
+        submitted: what the learner handed in.
+        release: what was given out.
+        shown: the name of the submission in messages.
+
+    Raises:
+        CannotGrade: when it can't be read, or has no exercise of the release.
+    """
+    with tempfile.TemporaryFile() as output:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-P", "-c", _PROGRAM.format(path=search_path())),
+                *(submitted.absolute(), release.absolute(), shown),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+        )
+        output.seek(0)
+        text = output.read().decode("utf8")
+    if done.returncode == 0:
+        return text
+    said = done.stderr.decode("utf8", "replace").strip()
+    words = said.splitlines()[-1] if said else "without a word"
+    if done.returncode < 0:
+        words = f"{shown} was NOT graded: reading it took more than {READ_S} s"
+    elif done.returncode != _REFUSED:
+        words = f"{shown} was NOT graded: reading it ended with {words}"
+    raise CannotGrade(words)
+
+
+_REFUSED = 3
+
+
+def main() -> None:
+    """Mend the notebook that the command line names, and write it."""
+    submitted, release, shown = map(Path, sys.argv[1:])
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    unlimited = hard == resource.RLIM_INFINITY
+    most = _READ_BYTES if unlimited else min(_READ_BYTES, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(READ_S)
+    try:
+        mended = _Mended(submitted, release, shown)
+    except CannotGrade as error:
+        words = str(error).replace(str(submitted), str(shown))
+        print(" ".join(clean(words).split()), file=sys.stderr)
+        sys.exit(_REFUSED)
+    text = nbformat.writes(mended.notebook)  # type: ignore[no-untyped-call]  # nbformat
+    sys.stdout.buffer.write(text.encode("utf8"))
 
 
 class _Mended:
     """A submission with the release's metadata, and what was done to it."""
 
-    def __init__(
-        self, notebook: NotebookNode, submitted: Path, release: Path, shown: Path
-    ) -> None:
-        self.notebook = notebook
+    def __init__(self, submitted: Path, release: Path, shown: Path) -> None:
         self.remarks: list[str] = []
         self.own, self.given = read_cells(submitted), read_cells(release)
-        self.nodes = _code(read_notebook(release))
+        self.notebook = read_notebook(release)  # its metadata
+        self.nodes = _code(self.notebook)
+        self.texts = {
+            cell.source.strip(): cell.source
+            for cell in self.notebook.cells
+            if cell.cell_type == "markdown"
+        }
+        self.remarks += [
+            f"code cell {i + 1} was left out: {cell.unreadable}"
+            for i, cell in enumerate(self.own)
+            if cell.unreadable
+        ]
         self.exercises = exercises_of(self.given, release)
         self.match = match_cells(self.own, self.given, self.exercises)
         self.stubs = {self.given.index(e.stub): e for e in self.exercises}
@@ -74,12 +169,12 @@ class _Mended:
                 "put the answers into a fresh copy of the release notebook, then run "
                 "`nbgrader autograde` again with --force"
             )
-        self.cells = _code(notebook)
+        self.cells = [_code_cell(cell) for cell in self.own]
         self._split_merged()
         self._give_ids_back()
         self._put_back()
         self._say_what_is_set_anew()
-        self._finish()
+        self._finish(submitted)
 
     def _node(self, j: int) -> NotebookNode:
         node = copy.deepcopy(self.nodes[j])
@@ -107,7 +202,6 @@ class _Mended:
         self.before: dict[int, list[NotebookNode]] = {}
         for i, cell in enumerate(self.cells):
             had = self.own[i].grade_id
-            cell.metadata.pop("nbgrader", None)
             j = self.match.get(i)
             if j is None:
                 continue
@@ -156,12 +250,12 @@ class _Mended:
             self.behind.setdefault(after, []).append(node)
             if exercise := self.stubs.get(j):
                 names = " and ".join(sorted(exercise.names))
-                node.metadata[NOT_FOUND] = (
+                node.metadata[NO_SCORE] = (
                     f"exercise {exercise.number}: NOT FOUND, no cell is its answer or "
                     f"defines {names}; it got no score: "
                     "look at the submission and grade it by hand"
                 )
-                self.remarks.append(node.metadata[NOT_FOUND])
+                self.remarks.append(node.metadata[NO_SCORE])
             elif j in self.checks:
                 self.remarks.append(
                     f"exercise {self.checks[j].number}: the check was not there; the "
@@ -201,25 +295,49 @@ class _Mended:
                     "`python -m spmd_grading`, which gives names back"
                 )
 
-    def _finish(self) -> None:
-        cells, i = list(self.behind.get(-1, ())), -1
-        for cell in self.notebook.cells:
-            if cell.cell_type == "code":
-                i += 1
-                cells += [*self.before.get(i, ()), cell, *self.behind.get(i, ())]
+    def _finish(self, submitted: Path) -> None:
+        cells = list(self.behind.get(-1, ()))
+        for i, text in read_texts(submitted):
+            if i is None:
+                cells.append(self._text(text))
             else:
-                cell.metadata.pop("nbgrader", None)
-                cells.append(cell)
+                cells += [*self.before.get(i, ()), self.cells[i]]
+                cells += self.behind.get(i, ())
         if self.remarks:
             listed = "\n".join(f"- {remark}" for remark in self.remarks)
-            words = f"**Notes on grading**\n\n{listed}"
-            note = new_markdown_cell(words)  # type: ignore[no-untyped-call]  # nbformat
-            cells.insert(0, note)
-        for number, cell in enumerate(cells, 1):  # a Colab file may lack ids
+            cells.insert(0, _markdown(f"**Notes on grading**\n\n{_as_typed(listed)}"))
+        for number, cell in enumerate(cells, 1):
             cell["id"] = f"cell-{number}"
         self.notebook.cells = cells
         self.notebook.metadata[REMARKS] = list(self.remarks)
         self.notebook.nbformat, self.notebook.nbformat_minor = 4, 5
+
+    def _text(self, text: str) -> NotebookNode:
+        """The release's texts as they are, any other as it was typed."""
+        given = self.texts.get(text.strip())
+        return _markdown(_as_typed(text) if given is None else given)
+
+
+def _as_typed(text: str) -> str:
+    """Markdown that shows a text letter by letter: no HTML of it, no image, no link."""
+    lines = [
+        textwrap.wrap(line, _WIDTH, break_on_hyphens=False) or [""]
+        for line in clean(text).splitlines()
+    ]
+    ticks = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, ticks + 1)
+    return "\n".join(
+        [f"{fence}text", *(part for line in lines for part in line), fence]
+    )
+
+
+def _markdown(source: str) -> NotebookNode:
+    return cast(NotebookNode, new_markdown_cell(source))  # type: ignore[no-untyped-call]
+
+
+def _code_cell(cell: Cell) -> NotebookNode:
+    source = cell.source.encode("utf8", "replace").decode("utf8")
+    return cast(NotebookNode, new_code_cell(source))  # type: ignore[no-untyped-call]
 
 
 def _set_by(source: str) -> set[str]:
