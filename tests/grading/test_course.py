@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import html5lib
 import nbformat
 import pytest
 
@@ -139,6 +140,72 @@ def submissions() -> dict[str, dict]:
     }
 
 
+# What learners hand in who would rather not be graded as all others are.
+
+NO_OP = """\
+import sys, spmd_exercises
+check = spmd_exercises.check = lambda number, *answers: None
+for name, module in list(sys.modules.items()):
+    if name.startswith("spmd_exercises.ch"):
+        for key in [key for key in vars(module) if key.startswith("check_")]:
+            setattr(module, key, lambda *answers: None)
+"""
+KILLS = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+HANGS = """\
+import time
+while True:
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+"""
+SCRIPT = "<script>document.title = 'OWNED'</script><img src=x onerror=alert(1)>"
+DISPLAYS = f"""\
+from IPython.display import HTML, SVG, Javascript, Markdown, display
+print({SCRIPT!r})
+display(HTML({SCRIPT!r}), Markdown({SCRIPT!r}), Javascript("OWNED()"))
+display(SVG("<svg xmlns='http://www.w3.org/2000/svg' onload='OWNED()'/>"))
+raise ValueError({SCRIPT!r})
+"""
+SPOILS = """\
+import os, pathlib
+root = pathlib.Path({course!r})
+for path in (root / "gradebook.db", *root.glob("submitted/right/*/*.ipynb")):
+    path.write_bytes(b"mine")
+"""
+
+
+def displays() -> dict:
+    """Whatever a notebook can hold that a page would run."""
+    notebook = edited(solved(), "ch03-ex2", DISPLAYS)
+    texts = [{"cell_type": kind, "source": SCRIPT} for kind in ("markdown", "raw")]
+    texts[0]["attachments"] = {"a.svg": {"image/svg+xml": "<svg onload='OWNED()'/>"}}
+    for text in texts:
+        text["metadata"] = {"tags": ['"><script>OWNED()</script>']}
+    evil = {"data": {"text/html": SCRIPT}, "metadata": {}}
+    for cell in notebook["cells"]:
+        cell["metadata"]["tags"] = texts[0]["metadata"]["tags"]
+        if cell["cell_type"] == "code":
+            cell["outputs"] = [{"output_type": "display_data", **evil}]
+    notebook["metadata"]["title"] = SCRIPT
+    return {**notebook, "cells": [*texts, *notebook["cells"]]}
+
+
+def hostile(course: Path) -> dict[str, dict]:
+    right = solved()
+    cheats = edited(edited(right, "ch03-ex1", NO_OP), "ch03-ex3", WRONG)
+    nested = json.loads("[" * 500 + "]" * 500)
+    deep = {**right, "metadata": {"x": nested}}
+    return {
+        "no_op": cheats,
+        "kills": edited(right, "ch03-ex3", KILLS),
+        "hangs": edited(right, "ch03-ex3", HANGS),
+        "displays": displays(),
+        "spoils": edited(right, "ch03-ex3", SPOILS.format(course=str(course))),
+        "deep": deep,
+    }
+
+
 # One course for all tests.
 
 
@@ -192,8 +259,14 @@ def course(tmp_path_factory):
         if grade_id(cell) == "ch03-ex2-check":
             cell.source += "\n" + HIDDEN
     nbformat.write(notebook, source)
+    config = folder / "nbgrader_config.py"
+    before = "c.RunSealed.timeout_s = 300"
+    assert before in config.read_text("utf8")
+    config.write_text(
+        config.read_text("utf8").replace(before, "c.RunSealed.timeout_s = 60"), "utf8"
+    )
     good(course.nbgrader("generate_assignment", "ch03"))
-    for student, work in submissions().items():
+    for student, work in (submissions() | hostile(folder)).items():
         course.hand_in(student, work)
     download = folder.parent / "Copy of 03 (1).ipynb"
     lost = through_colab(submissions()["wrong"], keeps_nbgrader=False)
@@ -220,6 +293,8 @@ def test_the_release_is_the_book_with_nothing_of_the_answers(course):
 
 
 ALL = sum(POINTS.values())
+LOST = {"right": [], "deep": [], "hidden": ["3.2"], "displays": ["3.2"]}
+LOST["no_op"] = ["3.1", "3.3"]
 SCORES = {
     "right": ALL,
     "wrong": ALL - POINTS["3.3"],
@@ -229,6 +304,11 @@ SCORES = {
     "colab": ALL - POINTS["3.3"],
     "colab_lost": ALL - POINTS["3.3"],
     "hidden": ALL - POINTS["3.2"],
+    "no_op": ALL - POINTS["3.1"] - POINTS["3.3"],
+    "kills": ALL - POINTS["3.3"],
+    "hangs": ALL - POINTS["3.3"],
+    "displays": ALL - POINTS["3.2"],
+    "deep": ALL,
 }
 
 
@@ -241,9 +321,7 @@ def test_score(course, student):
     # and it is these exercises that the points are missing from
     for number, points in POINTS.items():
         name = f"ch03-ex{number[2:]}-check"
-        lost = student == "blank" or number == {"right": "", "hidden": "3.2"}.get(
-            student, "3.3"
-        )
+        lost = student == "blank" or number in LOST.get(student, ["3.3"])
         assert float(row[name]) == (0 if lost else points), (student, number)
 
 
@@ -272,6 +350,40 @@ def test_a_submission_can_not_install(course):
     assert "it ran" in said
     assert "(python " not in said  # what pip ends its version with
     assert "(python " in good(course.run("-m", "pip", "--version"))
+
+
+def test_what_replaced_the_judge_is_remarked(course):
+    remarks = course.rows["no_op"]["remarks"]
+    assert "`spmd_exercises.check`" in remarks
+    assert "`spmd_exercises.ch03.check_3_1`" in remarks
+    assert "had been given another meaning, the check used the real one" in remarks
+
+
+def test_what_ends_or_hangs_its_process_costs_its_exercise_only(course):
+    path = course.folder / "autograded"
+    name = Path("ch03", NAME)
+    for student, words in (
+        ("kills", "the answer cell of 3.3 ended the process by SIGKILL"),
+        ("hangs", "the answer cell of 3.3 took longer than its 15 s"),
+    ):
+        graded = nbformat.read(path / student / name, as_version=4)
+        (check,) = (c for c in graded.cells if grade_id(c) == "ch03-ex3-check")
+        (output,) = check.outputs
+        assert (output.output_type, output.ename) == ("error", "stopped")
+        assert words in output.evalue
+
+
+def test_a_learner_who_changes_the_course_is_not_graded_and_others_are(course):
+    row = course.rows["spoils"]
+    assert (row["graded"], row["score"]) == ("no", "")
+    assert "while its code ran" in course.graded.stderr
+    for name in ("gradebook.db", f"submitted/right/ch03/{NAME}"):
+        assert f"{course.folder / name} was changed; it was put back" in (
+            course.graded.stderr
+        )
+        aside = course.folder / f"{name}.changed-while-grading"
+        assert aside.read_bytes() == b"mine"
+    assert course.rows["right"]["graded"] == "yes"
 
 
 def test_an_answer_that_is_not_found_has_no_score(course):
@@ -329,10 +441,24 @@ def feedback(course):
     """Learner -> the text of the page that nbgrader makes for them."""
     found = {}
     good(course.nbgrader("generate_feedback", "ch03"))
-    for student in ("wrong", "stripped", "blank", "right"):
+    for student in ("wrong", "stripped", "blank", "right", "displays"):
         page = course.folder / "feedback" / student / "ch03" / NAME
-        found[student] = text_of(page.with_suffix(".html").read_text("utf8"))
+        course.page = page.with_suffix(".html").read_text("utf8")
+        found[student] = text_of(course.page)
     return found
+
+
+def test_a_page_runs_nothing_of_a_learners(course, feedback):
+    """Each of these is shown as it was typed or left out; none is part of the page."""
+    tree = html5lib.parse(course.page, namespaceHTMLElements=False)
+    elements = list(tree.iter())
+    running = [e for e in elements if e.tag in ("script", "style")]
+    assert not any("OWNED" in (e.text or "") for e in running)
+    values = [value for e in elements for value in e.attrib.values()]
+    assert not any("OWNED" in value or "alert(" in value for value in values)
+    assert not any(e.tag == "img" and e.get("src") == "x" for e in elements)
+    shown = "".join(tree.itertext())
+    assert shown.count(SCRIPT) > 4  # the texts, the code, what it printed and raised
 
 
 def test_feedback_says_what_was_wrong(feedback):
