@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all next lab notebooks widgets check bench tpu hardware course wheel lock format lint clean
+.PHONY: help book test test-all next lab notebooks widgets check bench tpu hardware course gradescope wheel lock format lint clean
 
 # Without one a new .venv takes the newest Python here that the tests run on.
 PYTHON ?=
@@ -57,6 +57,9 @@ hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: on
 
 course: environment ## write a course for nbgrader (CHAPTERS="03 04" COURSE=../my-course)
 	@$(BIN)/python -m tools.book.make_course $(if $(COURSE),--to "$(COURSE)") $(CHAPTERS)
+
+gradescope: wheel ## write Gradescope's autograder, a zip (CHAPTERS="03 04" CHECKS=mine.py)
+	@$(BIN)/python -m tools.grading.make_gradescope $(if $(CHECKS),--checks "$(CHECKS)") $(CHAPTERS)
 
 wheel: environment ## write the wheels into dist/: spmd_helpers, and spmd_grading
 	@rm -rf dist

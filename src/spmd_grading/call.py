@@ -19,7 +19,14 @@ from .process import Limits
 from .reaper import HAS_PROC
 from .records import Outputs, State, base_of
 from .releases import find_releases
-from .report import clean, to_csv, to_gradescope, to_junit, to_table
+from .report import (
+    clean,
+    gradescope_of_none,
+    to_csv,
+    to_gradescope,
+    to_junit,
+    to_table,
+)
 from .result import Result
 from .submission import CannotGrade
 
@@ -121,12 +128,19 @@ class Call:
                 continue  # what can't be read will be said
             path, release = self.paths[event.index], event.result.release
             if release in answers:
+                both = f"both {answers[release]} and {path} are answers to "
+                both += Path(release).name
+                self._write_none(f"{both}: hand in one of them")
                 raise CannotGrade(
-                    f"--gradescope writes the results of one learner, and both "
-                    f"{answers[release]} and {path} are answers to "
-                    f"{Path(release).name}: grade them one by one, or write --csv"
+                    f"--gradescope writes the results of one learner, and {both}: "
+                    "grade them one by one, or write --csv"
                 )
             answers[release] = path
+
+    def _write_none(self, why: str) -> None:
+        """What the learner reads where nothing was graded."""
+        target = self.options.gradescope
+        self.outputs.write({target: gradescope_of_none(why)}, at_the_end=True)
 
     def _all(self) -> list[Result]:
         """A result for each file that was given, graded or not yet."""

@@ -150,6 +150,7 @@ def to_gradescope(results: list[Result]) -> str:
                 "status": "passed" if row.verdict == "right" else "failed",
                 "output": output,
                 "output_format": "text",
+                "visibility": "visible",
             }
             if row.extra:  # an instructor's own: published together with the grades
                 test["visibility"] = "after_published"
@@ -174,8 +175,22 @@ def to_gradescope(results: list[Result]) -> str:
         "execution_time": round(sum(result.seconds for result in results)),
         "output": "\n".join(remarks),  # the learner reads this
         "output_format": "text",
+        "visibility": "visible",
         "stdout_visibility": "hidden",  # the table says what hidden checks found
         "tests": tests,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def gradescope_of_none(why: str) -> str:
+    """The `results.json` where nothing could be graded, for one reason."""
+    document = {
+        "score": 0,
+        "output": f"NOT GRADED, the 0 is not a grade. {clean(why)}",
+        "output_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": [],
     }
     return json.dumps(document, indent=1) + "\n"
 

@@ -24,7 +24,7 @@ from spmd_grading.extra import read_extra_checks
 from spmd_grading.plan import make_plan
 from spmd_grading.process import Limits
 from spmd_grading.releases import find_releases
-from spmd_grading.report import to_csv, to_gradescope, to_junit
+from spmd_grading.report import in_csv, to_csv, to_gradescope, to_junit
 from spmd_grading.report import to_table as table
 from spmd_grading.result import Result, Row
 from spmd_grading.submission import CannotGrade
@@ -871,11 +871,24 @@ def test_gradescope_reads_back():
     assert [t["max_score"] for t in read["tests"]] == [2, 3, 1, 1.5]
     assert read["tests"][0]["name"] == "Exercise 90.1"
     assert read["tests"][2]["output"].startswith("NOT GRADED, the 0 is not a grade.")
-    assert [t.get("visibility") for t in read["tests"]][2:] == [None, "after_published"]
+    visible = [t["visibility"] for t in read["tests"]]
+    assert visible == ["visible"] * 3 + ["after_published"]
+    assert read["visibility"] == "visible"
     both = json.loads(to_gradescope([NASTY, NOT_ONE]))
     assert both["tests"][1]["name"].endswith(".ipynb: Exercise 90.2")
     assert "no.pdf: NOT GRADED, the 0 is not a grade." in both["output"]
     assert "determined cheater" not in both["output"]  # a learner reads it
+
+
+@pytest.mark.parametrize(
+    "sign", ["=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20"]
+)
+@pytest.mark.parametrize("before", ["", "\t", "\r", "\n", " ", "\x00", "\x1b[1m"])
+def test_no_text_of_a_csv_begins_a_formula(sign, before):
+    shown = in_csv(f"{before}{sign}1+1\nsecond")
+    assert shown[0] in "'?"  # what can't be printed became a question mark
+    assert shown.endswith(f"{sign}1+1 second")
+    assert in_csv("a=1") == "a=1"
 
 
 def test_csv_reads_back_and_computes_nothing():
