@@ -11,6 +11,7 @@ from pathlib import Path
 import spmd_exercises
 import spmd_helpers
 
+from .container import Containers
 from .extra import read_extra_checks
 from .guarded import Guarded, startup_folders
 from .plan import Step
@@ -78,7 +79,9 @@ class Call:
         if self.options.gradescope:
             self._require_one_learner(limits)
         order = self._resume() if self.options.resume else [*range(len(self.paths))]
-        grading = Order(tuple(self.releases), limits, self.extra)
+        grading = Order(
+            tuple(self.releases), limits, self.extra, containers=self._containers()
+        )
         pool = Pool(self.paths, grading, self.options.jobs, self._put_back, self.stop)
         for event in pool.events(order):
             name = clean(str(self.paths[event.index]))
@@ -92,6 +95,13 @@ class Call:
             self._write()
         self._put_back()
         return self._end()
+
+    def _containers(self) -> Containers | None:
+        if not self.options.container:
+            return None
+        containers = Containers(self.options.container, self.options.runtime)
+        containers.require()
+        return containers
 
     def _keep(self, index: int, result: Result) -> None:
         self.running.discard(index)
@@ -167,8 +177,8 @@ class Call:
 
     def _end(self) -> int:
         done = [self.results[i] for i in sorted(self.results)]
-        print(to_table(done), flush=True)
-        if not HAS_PROC:
+        print(to_table(done, bool(self.options.container)), flush=True)
+        if not HAS_PROC and not self.options.container:
             print(
                 "This system has no /proc: memory is limited by setrlimit, if at all, "
                 "and a process that left its group may live on."

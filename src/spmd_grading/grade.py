@@ -16,8 +16,8 @@ share one process, a determined cheater can get points; code that looks for the 
 line's own process can stop it. Submissions, releases, the results, the packages
 spmd_helpers, spmd_exercises and spmd_grading, and what Python runs when it starts are
 looked at after each submission: what was changed is put back, the changed file stays
-beside it under another name, and it is said. Other files are not looked at. Grade
-people you don't trust inside a container, and read what you pay with marks.
+beside it under another name, and it is said. Other files are not looked at. For people
+you don't trust use --container, and read what you pay with marks.
 
 What runs is the release notebook, with the answers of the submission put in: checks,
 set-up cell and given cells are always the release's. Changed checks are replaced, given
@@ -142,6 +142,18 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         default=1,
         metavar="N",
         help="grade N at once, each with its own limits (default: %(default)s)",
+    )
+    add(
+        "--container",
+        metavar="IMAGE",
+        help="grade each submission in a container of its own, made of this image, "
+        "without a network, as a user without rights",
+    )
+    add(
+        "--runtime",
+        default="podman",
+        metavar="PROGRAM",
+        help="what makes the containers: podman or docker (default: %(default)s)",
     )
     add("--extra-checks", type=Path, metavar="FILE", help=_EXTRA_HELP)
     return parser.parse_args(arguments)

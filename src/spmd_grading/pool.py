@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .container import Containers, put
 from .plan import Step
 from .process import START_S, Limits, environment, search_path
 from .reaper import HAS_PROC, become_subreaper, children, end_children, is_subreaper
@@ -27,6 +28,7 @@ _MORE_S = 2 * START_S + 30  # beyond the time of its cells
 _TICK_S = 0.1
 _END_S = 3
 _ANSWER_BYTES = 64 * 2**20
+_BY_SIGNAL = 128  # a container's code beyond it
 _LAST_WORDS = 300
 _WORKER = "import sys; sys.path[:] = {path!r}; from spmd_grading.worker import main; "
 _WORKER += "main()"
@@ -44,13 +46,18 @@ class Order:
     limits: Limits
     extra: tuple[Step, ...] = ()
     do: str = "grade"
+    containers: Containers | None = None  # None: no container
 
-    def as_data(self, submission: Path) -> dict[str, Any]:
-        """The order for one submission as JSON can hold it."""
+    def as_data(self, paths: Sequence[str]) -> dict[str, Any]:
+        """The order for one submission as JSON can hold it.
+
+        Args:
+            paths: the submission and the releases, as the worker finds them.
+        """
         return {
             "do": self.do,
-            "submission": str(submission.absolute()),
-            "releases": [str(path.absolute()) for path in self.releases],
+            "submission": paths[0],
+            "releases": paths[1:],
             "limits": dataclasses.asdict(self.limits),
             "extra": [dataclasses.asdict(step) for step in self.extra],
         }
@@ -79,11 +86,13 @@ class _Worker:
             prefix="grade-", ignore_cleanup_errors=True
         )
         self.folder = self.temporary.name
+        self.container = f"spmd-grading-{self.word}" if order.containers else ""
         try:
+            command, paths, variables = self._start()
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _WORKER.format(path=search_path())],
+                command,
                 cwd=self.folder,
-                env=environment(self.folder),
+                env=variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -96,10 +105,26 @@ class _Worker:
         assert self.process.stdout is not None
         self.orders, self.answers = self.process.stdin, self.process.stdout
         os.set_blocking(self.answers.fileno(), False)
-        data = order.as_data(submission) | {"word": self.word, "folder": self.folder}
+        folder = "" if self.container else self.folder
+        data = order.as_data(paths) | {"word": self.word, "folder": folder}
         with contextlib.suppress(OSError):  # it is dead, and that will be seen
             self.orders.write(json.dumps(data).encode() + b"\n")
             self.orders.flush()
+
+    def _start(self) -> tuple[list[str], list[str], dict[str, str]]:
+        """(the command, the files as it finds them, its variables)."""
+        given = (self.submission, *self.order.releases)
+        if self.order.containers is None:
+            self.names = {str(path.absolute()): path for path in given}
+            command = [sys.executable, "-P", "-c", _WORKER.format(path=search_path())]
+            paths = [str(path.absolute()) for path in given]
+            return command, paths, environment(self.folder)
+        folder = Path(self.folder, "given")
+        self.names = put(folder, self.submission, self.order.releases)
+        command = self.order.containers.command(
+            self.container, folder, self.order.limits
+        )
+        return command, list(self.names), dict(os.environ)
 
     def look(self) -> Result | None:
         """Its result, if there is one by now, whatever has become of the process."""
@@ -138,6 +163,8 @@ class _Worker:
         doing = "the process that graded it" if self.is_read else "reading it"
         by_itself = ": its own code can do that" if self.is_read else ""
         code = self.process.poll()
+        if code is not None and self.container and code > _BY_SIGNAL:
+            code = _BY_SIGNAL - code  # as a shell says it
         if code is not None and code < 0:
             if not self.is_read and -code == signal.SIGALRM:
                 return f"reading it took more than {READ_S} s"
@@ -167,7 +194,10 @@ class _Worker:
         self.process.kill()
         self.process.wait()
         self.answers.close()
-        none_left = is_subreaper() and end_children(others)
+        if self.order.containers is not None:
+            none_left = self.order.containers.end(self.container)
+        else:
+            none_left = is_subreaper() and end_children(others)
         self.temporary.cleanup()
         return none_left
 
@@ -205,11 +235,14 @@ class Pool:
         self.put_back, self.should_stop = put_back, should_stop
         self.running: list[_Worker] = []
         self._alone: collections.deque[int] = collections.deque()
+        # A container keeps its own processes and shared memory; the program that
+        # starts it has some of its own, which are not to be ended.
+        self._clears_up = order.containers is None
 
     def events(self, indices: Sequence[int]) -> Iterator[Event]:
         """Grade these of the submissions; each gets an event when it has a result."""
         was_subreaper = is_subreaper()
-        if HAS_PROC:
+        if HAS_PROC and self._clears_up:
             become_subreaper()
         self._others = children(os.getpid()) if HAS_PROC else set()
         self._memory = SharedMemory()
@@ -218,7 +251,7 @@ class Pool:
         finally:
             for worker in list(self.running):
                 self._end(worker)
-            self._memory.remove(float("inf"))
+            self._remove_memory(float("inf"))
             if HAS_PROC:
                 become_subreaper(was_subreaper)
 
@@ -270,7 +303,7 @@ class Pool:
                 other.is_shared = True
             self._alone.append(worker.index)
             return None
-        result = self._as_given(worker.submission, result)
+        result = self._as_given(worker, result)
         if changed:
             problem = "while its code ran, " + "; ".join(changed)
             result = Result(result.submission, problem=problem, release=result.release)
@@ -280,19 +313,22 @@ class Pool:
     def _left(self, worker: _Worker) -> list[str]:
         """What it left besides processes, removed as far as it can be."""
         oldest = min((other.begin for other in self.running), default=float("inf"))
-        left = self._memory.remove(changed_before=oldest)
+        left = self._remove_memory(oldest)
         left = [f"{what} was left and was removed" for what in left]
         if os.path.lexists(worker.folder):
             left.append(f"{worker.folder} was left: it could not be removed")
         return left
 
-    def _as_given(self, submission: Path, result: Result) -> Result:
+    def _remove_memory(self, changed_before: float) -> list[str]:
+        return self._memory.remove(changed_before) if self._clears_up else []
+
+    def _as_given(self, worker: _Worker, result: Result) -> Result:
         """Files by the names that they were given by."""
         problem, release = result.problem, result.release
-        for path in (submission, *self.order.releases):
-            problem = problem.replace(str(path.absolute()), str(path))
-            if release == str(path.absolute()):
+        for there, path in worker.names.items():
+            problem = problem.replace(there, str(path))
+            if release == there:
                 release = str(path)
         return dataclasses.replace(
-            result, submission=str(submission), problem=problem, release=release
+            result, submission=str(worker.submission), problem=problem, release=release
         )

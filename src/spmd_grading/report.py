@@ -26,12 +26,20 @@ _ISOLATED = (
     " process with the checks. Use a container or an account without rights for people"
     " you don't trust."
 )
+_CONTAINED = (
+    "This ran each submission's code in a container of its own. Isolated: your files, "
+    "the results, the work of others, the network, processes, memory, time. Not "
+    "isolated: the checks, which share a process with the answers, so a determined "
+    "cheater can get points; and this machine's kernel, which the containers share."
+)
 _NONE_LEFT = "and none of its processes was left"
 _NOT_CHECKED = "but whether one of its processes was left could not be checked for all"
 
 
-def isolation(results: list[Result]) -> str:
+def isolation(results: list[Result], in_containers: bool = False) -> str:
     """What was kept apart while these were graded, and what was not."""
+    if in_containers:
+        return _CONTAINED
     checked = all(result.none_left for result in results)
     return _ISOLATED.format(processes=_NONE_LEFT if checked else _NOT_CHECKED)
 
@@ -41,7 +49,7 @@ def clean(text: str) -> str:
     return _UNPRINTABLE.sub("?", _COLORS.sub("", text)).strip()
 
 
-def to_table(results: list[Result]) -> str:
+def to_table(results: list[Result], in_containers: bool = False) -> str:
     """What is printed: a line for each exercise, and under it what the learner got."""
     lines = []
     for result in results:
@@ -51,7 +59,7 @@ def to_table(results: list[Result]) -> str:
         lines += ["NOT GRADED, or not wholly:"]
         lines += [f"  {clean(result.submission)}" for result in bad]
         lines += [""]
-    return "\n".join([*lines, textwrap.fill(isolation(results), _WIDTH)])
+    return "\n".join([*lines, textwrap.fill(isolation(results, in_containers), _WIDTH)])
 
 
 def _of_submission(result: Result) -> list[str]:
