@@ -12,7 +12,6 @@ it goes on but the sources of its cells: no output, no metadata, no attachment. 
 of the learner's is shown as it was typed, so that no page runs it.
 """
 
-import ast
 import contextlib
 import copy
 import re
@@ -26,7 +25,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import nbformat
-from IPython.core.inputtransformer2 import TransformerManager
 from nbconvert.exporters import NotebookExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
@@ -38,7 +36,6 @@ from ..submission import (
     READ_S,
     CannotGrade,
     Cell,
-    bound,
     exercises_of,
     read_cells,
     read_texts,
@@ -173,7 +170,6 @@ class _Mended:
         self._split_merged()
         self._give_ids_back()
         self._put_back()
-        self._say_what_is_set_anew()
         self._finish(submitted)
 
     def _node(self, j: int) -> NotebookNode:
@@ -268,33 +264,6 @@ class _Mended:
                 f"{gone} given code cell(s) had been deleted; the release's ran"
             )
 
-    def _say_what_is_set_anew(self) -> None:
-        """nbgrader runs a notebook from top to bottom, and puts no name back."""
-        mine = {j: i for i, j in self.match.items()}
-        answers = {name for exercise in self.exercises for name in exercise.names}
-        names_of_cells = [
-            _set_by(cell.source)
-            for j, cell in enumerate(self.given)
-            if j not in self.stubs and j not in self.checks
-        ]
-        given = set().union(*names_of_cells) - answers
-        theirs = [
-            (i, bound(cell.source) & given)
-            for i, cell in enumerate(self.own)
-            if i not in self.match or self.match[i] in self.stubs
-        ]
-        for j, exercise in self.checks.items():
-            at = mine.get(j, len(self.own))
-            uses = _used_by(exercise.check.source)
-            names = set().union(*(names for i, names in theirs if i < at)) & uses
-            if names:
-                words = ", ".join(f"`{name}`" for name in sorted(names))
-                self.remarks.append(
-                    f"exercise {exercise.number}: cells before its check set {words} "
-                    "anew, which the check uses; if points are missing, grade it with "
-                    "`python -m spmd_grading`, which gives names back"
-                )
-
     def _finish(self, submitted: Path) -> None:
         cells = list(self.behind.get(-1, ()))
         for i, text in read_texts(submitted):
@@ -338,29 +307,6 @@ def _markdown(source: str) -> NotebookNode:
 def _code_cell(cell: Cell) -> NotebookNode:
     source = cell.source.encode("utf8", "replace").decode("utf8")
     return cast(NotebookNode, new_code_cell(source))  # type: ignore[no-untyped-call]
-
-
-def _set_by(source: str) -> set[str]:
-    """The names that a cell of the book defines or imports."""
-    imported = {
-        alias.asname or alias.name.partition(".")[0]
-        for node in _nodes(source)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-    }
-    return bound(source) | imported
-
-
-def _used_by(source: str) -> set[str]:
-    """The names that a check reads and does not set itself."""
-    names = [node for node in _nodes(source) if isinstance(node, ast.Name)]
-    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
-    return {node.id for node in names} - own
-
-
-def _nodes(source: str) -> list[ast.AST]:
-    manager = TransformerManager()  # type: ignore[no-untyped-call]  # IPython
-    return list(ast.walk(ast.parse(manager.transform_cell(source))))
 
 
 def read_notebook(path: Path) -> NotebookNode:
