@@ -133,4 +133,4 @@ def learner_of(name: str) -> str:
 
 def _plain(name: str) -> str:
     """A name that can be a folder's and a student's in nbgrader."""
-    return re.sub(r"[^\w.@-]+", "-", name.strip())[:100].strip(".-") or "unknown"
+    return re.sub(r"[^\w.@-]+", "-", name.strip())[:100].strip(".-@") or "unknown"

@@ -48,8 +48,11 @@ def main() -> int:
     options = parser.parse_args()
     export = Path(options.student)
     if options.notebook:
-        if not re.fullmatch(r"[\w.@-]+", options.student) or options.student[0] == ".":
-            parser.error(f"student {options.student!r}: use letters, digits, - _ . @")
+        if not re.fullmatch(r"\w[\w.@-]*", options.student):
+            parser.error(
+                f"student {options.student!r}: use letters, digits, - _ . @, and begin "
+                "with a letter or a digit"
+            )
     elif not export.exists():
         parser.error(f"{export} is no folder and no zip; or name notebooks behind it")
     releases = sorted(HERE.glob("release/*/*.ipynb"))
