@@ -19,6 +19,9 @@ import nbformat
 import pytest
 
 from spmd_grading.course import course_files, write_course
+from spmd_grading.nbgrader_addon import find_answers
+from spmd_grading.nbgrader_addon.mended import Mended
+from spmd_grading.submission import CannotGrade
 from tests.exercises.test_ch03 import ANSWERS
 
 pytestmark = pytest.mark.long("courses, made and graded as an instructor does")
@@ -488,13 +491,12 @@ def test_feedback_has_no_answer_that_was_not_given(course, feedback):
 @pytest.fixture(scope="module")
 def mend(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mending")
-    from spmd_grading.nbgrader_addon.find_answers import _Mended
 
     def mended(work: dict):
         path = folder / NAME
         path.write_text(json.dumps(work), "utf8")
         release = ROOT / "notebooks" / NAME
-        done = _Mended(path, release, Path("submitted", NAME))
+        done = Mended(path, release, Path("submitted", NAME))
         nbformat.validate(done.notebook)
         return done
 
@@ -577,6 +579,55 @@ def test_a_copied_answer_is_graded_once(mend):
     work["cells"].insert(at + 1, twin)
     done = mend(work)
     assert graded_cells(done.notebook) == graded_cells(solved())
+
+
+def test_nothing_of_a_notebook_goes_on_but_the_sources_of_its_cells(mend):
+    work = displays()
+    work["cells"][0]["source"] = f"```\n\n{SCRIPT}\n````"
+    done = mend(work)
+    given = mend(solved()).notebook
+    assert done.notebook.metadata == given.metadata
+    for cell in done.notebook.cells:
+        assert "attachments" not in cell
+        assert not cell.get("outputs")
+        assert "OWNED" not in str(cell.metadata)
+    texts = [c.source for c in done.notebook.cells if SCRIPT in c.source]
+    assert texts[0] == f"`````text\n{work['cells'][0]['source']}\n`````"
+    assert texts[1] == f"```text\n{SCRIPT}\n```"
+    assert len(texts) == 3  # and the code, which is shown as code
+    book = [c.source for c in given.cells if c.cell_type == "markdown"]
+    assert [c.source for c in done.notebook.cells if c.cell_type == "markdown"][2:] == (
+        book
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"[]", "is not a notebook: hand in the .ipynb file itself"),
+        (b"[" * 10**6, "is not a notebook: hand in the .ipynb file itself"),
+        (b"", "is empty, 0 bytes"),
+        (b'{"cells": []}', "no exercise of 03_mesh_and_partitionspec.ipynb was found"),
+    ],
+)
+def test_what_can_not_be_read_is_said_in_one_sentence(tmp_path, data, words):
+    path = tmp_path / NAME
+    path.write_bytes(data)
+    shown = Path("submitted", "maria", NAME)
+    with pytest.raises(CannotGrade, match=re.escape(words)) as refused:
+        find_answers.mend(path, ROOT / "notebooks" / NAME, shown)
+    assert str(shown) in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_reading_has_a_limit_of_time(tmp_path, monkeypatch):
+    (tmp_path / NAME).write_text(json.dumps(solved()))
+    program = find_answers._PROGRAM.replace(
+        "import main; main()", "import *; from signal import *; raise_signal(SIGALRM)"
+    )
+    monkeypatch.setattr(find_answers, "_PROGRAM", program)
+    with pytest.raises(CannotGrade, match="was NOT graded: reading it took more than"):
+        find_answers.mend(tmp_path / NAME, ROOT / "notebooks" / NAME, Path(NAME))
 
 
 # The tool itself.

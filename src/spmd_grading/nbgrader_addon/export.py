@@ -12,7 +12,7 @@ from nbgrader.api import Assignment, Gradebook, MissingEntry, Student
 from nbgrader.plugins import ExportPlugin
 
 from ..report import in_csv
-from .find_answers import REMARKS, read_notebook
+from .mended import REMARKS, read_notebook
 
 COLUMNS = (
     *("assignment", "student_id", "last_name", "first_name", "email"),

@@ -24,7 +24,8 @@ from ..process import Limits
 from ..report import clean
 from ..result import Result, Row
 from ..submission import CannotGrade
-from .find_answers import NO_SCORE, REMARKS, Resources, read_notebook
+from .find_answers import Resources
+from .mended import NO_SCORE, REMARKS, read_notebook
 
 _FOLDERS = ("source", "release", "submitted", "autograded", "feedback")
 
