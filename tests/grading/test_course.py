@@ -17,10 +17,12 @@ from pathlib import Path
 import html5lib
 import nbformat
 import pytest
+from nbgrader.utils import determine_grade
 
 from spmd_grading.course import course_files, write_course
-from spmd_grading.nbgrader_addon import find_answers
-from spmd_grading.nbgrader_addon.mended import Mended
+from spmd_grading.nbgrader_addon import find_answers, judge
+from spmd_grading.nbgrader_addon.mended import NO_SCORE, Mended
+from spmd_grading.result import Result, Row
 from spmd_grading.submission import CannotGrade
 from tests.exercises.test_ch03 import ANSWERS
 
@@ -628,6 +630,36 @@ def test_reading_has_a_limit_of_time(tmp_path, monkeypatch):
     monkeypatch.setattr(find_answers, "_PROGRAM", program)
     with pytest.raises(CannotGrade, match="was NOT graded: reading it took more than"):
         find_answers.mend(tmp_path / NAME, ROOT / "notebooks" / NAME, Path(NAME))
+
+
+def test_what_was_not_judged_has_an_error_and_no_score():
+    """nbgrader gives all points to a check without an error."""
+    notebook = nbformat.reads(json.dumps(read("notebooks")), as_version=4)
+    checks = [c for c in notebook.cells if grade_id(c).endswith("-check")]
+    ids = {f"3.{n}": grade_id(check) for n, check in enumerate(checks, 1)}
+    rows = [Row(number, 1, 1, "right", "Exercise: right.") for number in ids]
+    rows[1] = Row("3.2", None, 1, "not judged", "NOT JUDGED: a person has to look")
+    rows[2] = Row("3.3", 0, 2, "wrong", SCRIPT)
+    sources = [c.source for c in notebook.cells if c.cell_type == "code"]
+    printed = tuple(f"\x1b[31mprinted {n}" for n in range(len(sources)))
+    judge._show(notebook, sources, Result("x", tuple(rows[:4]), printed=printed), ids)
+    nbformat.validate(notebook)
+    said = [check.outputs[-1] for check in checks]
+    assert [one.output_type for one in said] == [
+        "stream",
+        *["error"] * 2,
+        "stream",
+        "error",
+    ]
+    assert [determine_grade(check)[0] for check in checks] == [1, 0, 0, 2, 0]
+    assert said[2].traceback == [SCRIPT]
+    left = [check.metadata.get(NO_SCORE, "") for check in checks]
+    assert [bool(why) for why in left] == [False, True, False, False, True]
+    assert left[1] == "exercise 3.2: NOT JUDGED: a person has to look"
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    assert [c.outputs[0].text for c in code] == [
+        f"printed {n}" for n in range(len(sources))
+    ]
 
 
 # The tool itself.
