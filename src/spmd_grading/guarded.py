@@ -75,8 +75,9 @@ class Guarded:
         for folder in self._packages:
             for where, _, names in os.walk(folder):
                 for name in names:
-                    if name.endswith(_CODE):
-                        yield Path(where, name)
+                    path = Path(where, name)
+                    if name.endswith(_CODE) and not _is_of_another_python(path):
+                        yield path
         for folder in self._startup:
             with contextlib.suppress(OSError):
                 for name in os.listdir(folder):
@@ -124,6 +125,12 @@ class Guarded:
             return f"{what}, and could not be put back: {error.strerror}"
         file.state = _state(path)
         return f"{what}; it was put back"
+
+
+def _is_of_another_python(path: Path) -> bool:
+    """Compiled by a Python of another version, which may run beside this one."""
+    ours = f".{sys.implementation.cache_tag}."
+    return path.parent.name == "__pycache__" and ours not in path.name
 
 
 def _state(path: Path) -> State | None:

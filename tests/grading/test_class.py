@@ -532,6 +532,21 @@ def test_a_guarded_file_is_put_back(tmp_path, replace):
     assert guarded.put_back() == []
 
 
+def test_what_another_python_compiles_is_no_change(tmp_path):
+    package = tmp_path / "package"
+    (package / "__pycache__").mkdir(parents=True)
+    guarded = Guarded([], [package], [])
+    other = package / "__pycache__" / "module.cpython-27.pyc"
+    ours = other.with_name(f"module.{sys.implementation.cache_tag}.pyc")
+    for path in (other, ours, package / "module.cpython-27.pyc"):
+        path.write_bytes(b"compiled")
+    changed = guarded.put_back()
+    assert sorted(one.split()[0] for one in changed) == sorted(
+        [str(ours), str(package / "module.cpython-27.pyc")]
+    )
+    assert other.exists()
+
+
 def test_a_change_that_hides_its_time_and_size_is_seen(tmp_path):
     path = tmp_path / "a.py"
     path.write_text("abc")
