@@ -1,7 +1,7 @@
 # Every command a person needs. Logic longer than a line or two is in tools/.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help book test test-all next lab notebooks widgets check bench tpu hardware course gradescope wheel lock format lint clean
+.PHONY: help book test test-all next lab notebooks widgets check bench tpu gpu hardware course gradescope wheel lock format lint clean
 
 # Without one a new .venv takes the newest Python here that the tests run on.
 PYTHON ?=
@@ -49,6 +49,11 @@ bench: environment ## compare speed and answers with what others make (PART=draw
 tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
 	@GOAL=tpu bash tools/env/tpu.sh $(VENV)-tpu "$(PYTHON)"
 	@$(VENV)-tpu/bin/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
+
+gpu: environment ## ask the GPU compiler again what programs need on an H200 (JAX's CUDA plugin, 10 min)
+	@bash tools/env/gpu.sh $(VENV)-gpu $(VENV)
+	@$(VENV)-gpu/bin/python -m tools.measure.absent.measure --here $(PROGRAMS)
+	@$(VENV)-gpu/bin/python -m tools.measure.absent.texts
 
 hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
 	@"$(or $(PYTHON),python3)" -m tools.measure.gpu

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from spmd_helpers._hardware.measured import _FILES, load_measured
 from tools.measure.kernel_roofline import EXCHANGES
+from tools.measure.page_absent import absent_section
 from tools.measure.page_counted import counted_section
 from tools.measure.page_log import log_section
 from tools.measure.page_tables import GIB, as_table, card, exchanges, title
@@ -73,6 +74,7 @@ def hardware_page(folder: Path | None = None) -> str:
         (partial(speeds_section, is_book=folder is None), rows("gpu-speeds")),
         (_memory, [r for r in rows("gpu-memory") if r.get("allocator_peak_bytes")]),
         (counted_section, rows("gpu-compiled")),
+        (absent_section, rows("gpu-absent")),
     ]
     head = HEAD if folder is None else OWN_HEAD
     return "\n".join([head, *(make(found) for make, found in sections if found)])

@@ -41,6 +41,11 @@ def remember(devices: "Iterable[Device]", card: str, memory_bytes: int) -> None:
         _of_device[device] = _Memory(card, memory_bytes)
 
 
+def are_absent(devices: "Iterable[JaxDevice]") -> bool:
+    """Whether these are devices of a `gpu_mesh`, which are not there."""
+    return any(device in _of_device for device in devices)
+
+
 def share() -> float:
     """The part of a card's memory that JAX takes: 0.75, or what a variable says.
 

@@ -18,6 +18,12 @@ CPU_FLOATS = (
 )
 
 
+WITHOUT_CARD = (
+    "compiled without the card: no kernel is tuned, so a run can need somewhat more or "
+    "less memory"
+)
+
+
 def title(name: str, platform: str, mesh_shape: Mapping[str, int]) -> str:
     """'XRay of step, cpu, data=4 × model=2 (bytes per device, each time)'.
 

@@ -12,7 +12,7 @@ from .._core.source_lines import place_name
 from .._core.tables import Table
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
-from .._gpu.memory import too_large
+from .._gpu.memory import are_absent, too_large
 from .._hlo.collectives import Collective, collectives_of
 from .._hlo.constants import constant_bytes
 from .._hlo.validate import read_module
@@ -73,6 +73,9 @@ class XRay:
         mesh_shape: axis name → size, in mesh order; {} for one device.
         hlo: the compiled program's text.
         upper_bound: whether a conditional may do fewer FLOPs than are counted.
+        without_card: whether it was compiled for GPUs that are not there, where no
+            kernel is tuned: a run's peak can differ, by 15 % at most where it was
+            measured, mostly by less than 1 %.
     """
 
     name: str
@@ -88,6 +91,7 @@ class XRay:
     mesh_shape: Mapping[str, int]
     hlo: str = field(repr=False)
     upper_bound: bool = False
+    without_card: bool = False
 
     def _shown(self) -> Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
@@ -105,6 +109,7 @@ class XRay:
                     self.peak_memory,
                     self.upper_bound,
                 ),
+                *([view.WITHOUT_CARD] if self.without_card else []),
                 *view.finding_notes(self.findings),
             ],
         )
@@ -204,6 +209,7 @@ def xray(
         if program_mesh is not None
         else {},
         platform=devices[0].platform if devices else jax.default_backend(),
+        without_card=are_absent(devices),
         inputs=shardings_like(
             jax, compiled.in_avals, compiled.input_shardings, program_mesh
         ),
@@ -220,6 +226,7 @@ class _Looked:
     results: Results
     mesh_shape: dict[str, int]
     platform: str
+    without_card: bool
     inputs: tuple[Any, Any]  # shardings of the positional and of the named arguments
     outputs: Any
 
@@ -264,6 +271,7 @@ def _report(
         mesh_shape=shape,
         hlo=program.text,
         upper_bound=done.upper_bound,
+        without_card=looked.without_card,
     )
 
 
