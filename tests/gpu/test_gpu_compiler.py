@@ -232,6 +232,19 @@ def test_a_script_says_nothing_of_its_own(platforms):
     assert done.stderr == "a word of the program's own\n"
 
 
+def test_the_example_of_the_readme():
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf8")
+    start = text.index("      import jax\n      import spmd_helpers")
+    lines = text[start : text.index("\n  `%load_ext", start)].splitlines()
+    done = run("\n".join(line[6:] for line in lines))
+    assert done.stderr == ""
+    title, *rows = done.stdout.splitlines()
+    assert title.startswith("XRay of step, gpu, data=8 × model=2")
+    assert sum(row.startswith("all-reduce ") for row in rows) >= 2
+    assert any("peak memory:" in row for row in rows)
+    assert any("compiled without the card" in row for row in rows)
+
+
 def test_it_works_when_jax_has_started_before():
     """JAX has then left the plugin out, for want of NVIDIA's libraries."""
     code = "import jax; jax.devices()\n" + CODE

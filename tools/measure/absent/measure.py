@@ -252,7 +252,6 @@ def measure_cards(given, names):
 def measure_here(given, names):
     """Rows of the JAX that is here, beside those of other versions."""
     folder = given.out
-    stored = runner.stored(folder / HERE)
     for count in (1, 2):
         for name in names:
             row = child("hidden", name, count, given, CARD, **HIDDEN)
@@ -261,6 +260,7 @@ def measure_here(given, names):
                 continue
             row |= {"how": "here", "command": f"{COMMAND} --here"}
             key = (name, count, row["jax"])
+            stored = runner.stored(folder / HERE)
             stored = [r for r in stored if (r["name"], r["devices"], r["jax"]) != key]
             stored.append(row)
             runner.write(folder / HERE, stored, aside=False)
