@@ -64,11 +64,11 @@ def _untuned(rows: list[dict]) -> str:
         for row in found
         if row["peak_bytes"] == hidden[row["name"], row["devices"]]["peak_bytes"]
     ]
-    names = ", ".join(_TITLES[row["name"]] for row in same)
+    names = "; ".join(_TITLES[row["name"]] for row in same)
     return (
-        f"That is the whole difference between the two columns of one version: with "
-        f"`--xla_gpu_autotune_level=0` the compile beside the card has the peak of the "
-        f"one without it, to the byte ({names})."
+        "For the programs that differ most on one card that is the whole difference: "
+        "with `--xla_gpu_autotune_level=0` the compile beside the card has the peak of "
+        f"the one without it, to the byte ({names})."
         if found and len(same) == len(found)
         else ""
     )

@@ -48,7 +48,8 @@ def gpu_mesh(
 
     Without a card XLA can't try which of several kernels is the fastest, so that
     kernels and their temporaries differ from those on a real one: of ten programs on
-    an H200 the peak was the same to 1 % for seven, and at most 15 % off. Collectives
+    an H200, by the same JAX, the peak was the same to 1 % for seven, and at most 15 %
+    off; between versions of JAX it differs more. Collectives
     and shardings were the same for all: they are decided before that. cuDNN's
     attention compiles only where cuDNN is installed.
 

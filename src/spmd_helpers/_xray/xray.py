@@ -74,8 +74,8 @@ class XRay:
         hlo: the compiled program's text.
         upper_bound: whether a conditional may do fewer FLOPs than are counted.
         without_card: whether it was compiled for GPUs that are not there, where no
-            kernel is tuned: a run's peak can differ, by 15 % at most where it was
-            measured, mostly by less than 1 %.
+            kernel is tuned: the peak of a run, by the same JAX, can differ, by 15 % at
+            most where it was measured, mostly by less than 1 %.
     """
 
     name: str
