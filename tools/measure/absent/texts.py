@@ -8,6 +8,7 @@ with the JAX that is here, and the bytes of their temporaries into texts_VERSION
 
 import json
 import lzma
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from tools.measure import runner
 from tools.measure.absent import programs
 
 STORED = ROOT / "tests" / "data" / "gpu"
+# The folders of this machine that the text names as sources.
+PLACES = re.compile(r'"/[^"\n]*/(tools|src|site-packages)/')
 NAMES = ("mlp", "mixture_of_experts", "recurrent", "embedding")
 
 
@@ -31,7 +34,8 @@ def main():
         step, args = programs.built(name, mesh, small=True)
         compiled = step.lower(*args).compile()
         path = folder / f"{name}_{jax.__version__}.hlo.xz"
-        path.write_bytes(lzma.compress(compiled.as_text().encode()))
+        text = PLACES.sub(r'"/home/reader/\1/', compiled.as_text())
+        path.write_bytes(lzma.compress(text.encode()))
         found[name] = compiled.memory_analysis().temp_size_in_bytes
         print(f"{path.name}: {path.stat().st_size} bytes")
     about = {"jax": jax.__version__, "date": runner.today(), "temp_bytes": found}
