@@ -9,6 +9,7 @@ import re
 import warnings
 from collections import Counter
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ JUDGES = {
     "test_the_untouched_stub_is_open": "stubs",
 }
 ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\]$")
+# A compiler that tests ask for -> the package that has it.
+COMPILERS = {"tpu": "libtpu"}
 # How many long tests a run collected, and left out if it was asked to; by reason.
 LONG = pytest.StashKey[Counter]()
 
@@ -49,10 +52,25 @@ def pytest_itemcollected(item):
     if "mutant" in getattr(item, "fixturenames", ()):
         item.add_marker(pytest.mark.long("deliberate faults, each to be noticed"))
         item.add_marker(pytest.mark.mutant)
+    if compiler := item.get_closest_marker("compiler"):
+        item.add_marker(
+            pytest.mark.long(f"asks the {compiler.args[0].upper()} compiler")
+        )
     long = item.get_closest_marker("long")
     if long is not None:
         (reason,) = long.args
         item.config.stash[LONG][reason] += 1
+
+
+def pytest_runtest_setup(item):
+    """Without its compiler a test is skipped, or fails where compilers are required."""
+    for marker in item.iter_markers("compiler"):
+        (name,) = marker.args
+        if find_spec(COMPILERS[name]) is None:
+            said = f"the {name.upper()} compiler, {COMPILERS[name]}, is not installed"
+            if os.environ.get("SPMD_COMPILERS_REQUIRED") == "1":
+                pytest.fail(said)
+            pytest.skip(said)
 
 
 def pytest_sessionfinish(session):

@@ -5,6 +5,7 @@ day it is. Nothing of ours is there but the wheel. pip's index is the real one.
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 import nbformat
 import pytest
@@ -17,9 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = read_book(ROOT)
 NOTEBOOKS = sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("solutions/*.ipynb")])
 LONG = pytest.mark.long("environments with the versions of Colab and Kaggle")
-every_notebook = pytest.mark.parametrize(
-    "path", NOTEBOOKS, ids=lambda p: f"{p.parent.name}/{p.stem}"
-)
 SIGNS = {
     "colab": {"COLAB_RELEASE_TAG": "release-colab_20260819"},
     "kaggle": {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"},
@@ -48,7 +46,15 @@ def first_cell(chapter: int) -> str:
     return preamble(BOOK, master.read_text("utf8"))
 
 
-def run_all(path: Path, name: str, python: Path, folder: Path):
+class Ran(NamedTuple):
+    """What a notebook's first cell printed, and the versions that it then used."""
+
+    first_cell: str
+    jax: str
+    numpy: str
+
+
+def run_all(path: Path, name: str, python: Path, folder: Path) -> Ran:
     notebook = nbformat.read(path, as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(OTHER_PLACES, id="places"))
     notebook.cells.insert(1, nbformat.v4.new_code_cell(IN_USE, id="in-use"))
@@ -65,4 +71,5 @@ def run_all(path: Path, name: str, python: Path, folder: Path):
     assert not raised, raised
     left = [p.name for p in folder.iterdir() if p.name[0] != "." and p.suffix != ".whl"]
     assert left == []
-    return printed(notebook, -1).split()
+    first = next(n for n, c in enumerate(notebook.cells) if "spmd.require" in c.source)
+    return Ran(printed(notebook, first), *printed(notebook, -1).split())

@@ -735,8 +735,8 @@ except Exception as error:
 """
 
 
+@pytest.mark.compiler("tpu")
 def test_memory_of_a_chip():
-    pytest.importorskip("libtpu", reason="libtpu, the TPU compiler, is not installed")
     done = subprocess.run(
         [sys.executable, "-c", CHIP], capture_output=True, text=True, timeout=240
     )

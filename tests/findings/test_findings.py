@@ -122,11 +122,13 @@ def test_the_codes_that_are_written_are_read():
     assert not unknown, f"no detector in src/spmd_helpers/_findings/ tells {unknown}"
 
 
+@pytest.mark.compiler("tpu")
 @pytest.mark.parametrize("name", [n for n, p in GOOD.items() if not p.only])
 def test_a_good_program_compiled_for_tpu(name):
     assert see(GOOD[name], slice_of_v5e()).findings == ()
 
 
+@pytest.mark.compiler("tpu")
 @pytest.mark.parametrize("name", [n for n, p in BAD.items() if not p.only])
 def test_a_mistake_compiled_for_tpu(name):
     program = BAD[name]

@@ -206,8 +206,8 @@ print("SAID", json.dumps(said))
 """
 
 
+@pytest.mark.compiler("tpu")
 def test_limits_are_those_of_the_tpu_compiler():
-    pytest.importorskip("libtpu", reason="libtpu is not installed (extra: tpu)")
     asked = [
         (
             one.kind,

@@ -1033,12 +1033,15 @@ def test_devices_hold_the_same_exactly_where_it_says_so(case):
 
 # --- The TPU compiler ---------------------------------------------------------------
 
+TPU = pytest.mark.compiler("tpu")
+
 
 @pytest.fixture(scope="module")
 def tpu():
     return jax.sharding.Mesh(np.array(slice_of_v5e()).reshape(4, 2), tuple(M42))
 
 
+@TPU
 @pytest.mark.parametrize(
     ("x", "w", "redundancy", "idle"),
     [
@@ -1055,6 +1058,7 @@ def test_one_matmul_on_tpu(tpu, x, w, redundancy, idle):
     assert (work.redundancy, work.idle_axes) == (redundancy, idle)
 
 
+@TPU
 def test_a_scanned_gradient_on_tpu(tpu):
     step = jax.checkpoint(layer)
 
@@ -1070,6 +1074,7 @@ def test_a_scanned_gradient_on_tpu(tpu):
     assert (work.redundancy, work.idle_axes) == (2.0, ("model",))
 
 
+@TPU
 def test_batched_products_on_tpu(tpu):
     def scores(q, k):
         return jnp.einsum("bshd,bthd->bhst", q, k)

@@ -20,7 +20,7 @@ from tests.book.chapters import CHAPTERS, ROOT
 
 from .taught import solved, taught
 
-pytest.importorskip("libtpu", reason="needs the TPU compiler: make tpu")
+pytestmark = pytest.mark.compiler("tpu")
 
 NUMBERS = [path.name[:2] for path in CHAPTERS]
 SLICES = {1: "1x1", 2: "1x2", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8"}

@@ -27,7 +27,7 @@ from spmd_helpers._tpu.mesh import tpu_mesh
 from spmd_helpers._tpu.refusals import does_not_fit
 from spmd_helpers._tpu.topology import read_topology, shapes_on
 
-pytest.importorskip("libtpu", reason="needs the TPU compiler: make tpu")
+pytestmark = pytest.mark.compiler("tpu")
 
 G, M = 2**30, 2**20
 

@@ -264,7 +264,6 @@ AGAIN_REFUSED = "gpt3-175b replicated"
 
 @functools.cache
 def measured_again(folder):
-    pytest.importorskip("libtpu", reason="the TPU compiler, libtpu, is not installed")
     path = Path(folder) / "again.json"
     subprocess.run(
         [*MEASURE, "--tpu", "--out", str(path), *AGAIN, AGAIN_REFUSED],
@@ -279,6 +278,7 @@ def measured_again(folder):
     }
 
 
+@pytest.mark.compiler("tpu")
 @pytest.mark.parametrize("name", AGAIN)
 def test_measured_again(name, tmp_path_factory):
     again = measured_again(str(tmp_path_factory.getbasetemp()))[name]
@@ -293,6 +293,7 @@ def test_measured_again(name, tmp_path_factory):
     )
 
 
+@pytest.mark.compiler("tpu")
 def test_refused_again(tmp_path_factory):
     again = measured_again(str(tmp_path_factory.getbasetemp()))[AGAIN_REFUSED]
     stored = REFUSED[f"tpu_refused: {AGAIN_REFUSED}"]

@@ -15,6 +15,7 @@ The last line of all says how many tests passed.
 """
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from tools.book.book import ROOT
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
+TAUGHT = "test_taught_tpu"  # gives the programs of each chapter to the TPU compiler
 # Not run on the second JAX: what they test knows nothing of it.
 ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.py")
 ONE_JAX += ("book/test_colab_notebooks.py", "book/test_kaggle_notebooks.py")
@@ -116,11 +118,18 @@ def tests(python: Path, marked: str, *arguments: str) -> list[object]:
     return [python, "-m", "pytest", "-q", "-rs", *share, "-m", marked, *arguments]
 
 
-def pod(python: Path) -> list[object]:
+def pod(python: Path, *more: str) -> list[object]:
     """The exercises that need 64 devices, which make everything else slower."""
     files = [f"tests/exercises/test_ch{n:02}.py" for n in POD_CHAPTERS]
-    command = [python, "-m", "pytest", "-q", *files]
+    command = [python, "-m", "pytest", "-q", *files, *more]
     return ["env", "SPMD_TEST_DEVICES=64", *command]
+
+
+def seeing(compilers: Path, *command: object) -> list[object]:
+    """A command whose Python sees the compilers of hardware that is not here."""
+    path = [str(compilers), os.environ.get("PYTHONPATH", "")]
+    path = f"PYTHONPATH={os.pathsep.join(filter(None, path))}"
+    return ["env", path, "SPMD_COMPILERS_REQUIRED=1", *command]
 
 
 def notebooks(python: Path, *folders: str) -> list[object]:
@@ -142,8 +151,21 @@ def short_tier(steps: Steps, python: Path) -> None:
 def long_tier(steps: Steps, python: Path) -> None:
     """What `make test-all` adds on the first Python."""
     steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
-    steps.run("long tests", *tests(python, "long"))
-    steps.run("exercises on 64 devices", *pod(python))
+    steps.run("long tests", *tests(python, "long and not compiler"))
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        print(
+            "\nno program was given to the TPU compiler, which is for Linux on x86-64"
+        )
+        steps.run("exercises on 64 devices", *pod(python))
+        return
+    compilers = python.parent.parent / "compilers"
+    if steps.run(
+        "the TPU compiler", "bash", "tools/env/compilers.sh", compilers.parent
+    ):
+        of_64 = pod(python, f"tests/tpu/{TAUGHT}.py", "-k", "07")
+        given = tests(python, "compiler", "-k", f"not ({TAUGHT} and 07)")
+        steps.run("exercises and programs on 64 devices", *seeing(compilers, *of_64))
+        steps.run("programs given to the TPU compiler", *seeing(compilers, *given))
 
 
 def other_jax(steps: Steps) -> str:
@@ -161,7 +183,7 @@ def other_jax(steps: Steps) -> str:
     make = ("bash", "tools/env/environment.sh", OLDEST.name, oldest)
     if steps.run(f"{SECOND}, {oldest}", *make):
         python = OLDEST / "bin" / "python"
-        everything = tests(python, "not mutant", *of_no_jax())
+        everything = tests(python, "not mutant and not compiler", *of_no_jax())
         steps.run(f"{SECOND}: every notebook", *notebooks(python))
         steps.run(f"{SECOND}: tests", *everything)
         steps.run(f"{SECOND}: exercises on 64 devices", *pod(python))
