@@ -26,7 +26,7 @@ JUDGES = {
 }
 ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\]$")
 # A compiler that tests ask for -> the package that has it.
-COMPILERS = {"tpu": "libtpu"}
+COMPILERS = {"tpu": "libtpu", "gpu": "jax_cuda12_plugin"}
 # How many long tests a run collected, and left out if it was asked to; by reason.
 LONG = pytest.StashKey[Counter]()
 

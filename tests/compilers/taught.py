@@ -1,9 +1,9 @@
 """The programs that a chapter teaches: what its cells give to jit and pmap.
 
 The cells of a solved notebook run once, on CPU devices. Each new program that a cell
-calls, traces or lowers is compiled for these, and once more for others: a jitted
-function by way of `jax.export`, with the places of its arguments and results and with
-what it may overwrite; with `jax.pmap` the function is mapped again.
+calls, traces or lowers is compiled for these, and once more for those of each other
+platform: a jitted function by way of `jax.export`, with the shardings of its arguments
+and results and with what it may overwrite; with `jax.pmap` it is mapped again.
 """
 
 import contextlib
@@ -27,10 +27,11 @@ from tests.book.chapters import read, run
 
 @dataclass(frozen=True)
 class Taught:
-    """A program of a chapter, compiled twice.
+    """A program of a chapter, compiled for several platforms.
 
-    `compiled` is for CPU devices, `elsewhere` for the others, or what their compiler
-    raised. `axes` are the sizes of the axes of its mesh ({} where it has none).
+    `compiled` is for CPU devices; `elsewhere` has for each other platform the compiled
+    program, or what the compiler raised. `axes` are the sizes of the axes of its mesh
+    ({} where it has none).
     """
 
     cell: str
@@ -38,18 +39,22 @@ class Taught:
     count: int
     axes: dict[str, int]
     compiled: Any
-    elsewhere: Any
+    elsewhere: dict[str, Any]
+
+
+# devices(count, axes): so many of a platform, for a mesh with axes of these sizes.
+Devices = Callable[[int, dict[str, int]], Sequence]
 
 
 def taught(
-    chapter: str, platform: str, devices: Callable[[int, dict[str, int]], Sequence]
+    chapter: str, platforms: dict[str, Devices]
 ) -> tuple[list[Taught], list[str]]:
     """The programs of chapter "01" …, and those that could not be taken along.
 
-    `devices(count, axes)` gives devices of `platform` ("tpu") for a mesh with axes of
-    these sizes. Functions of which a cell wants to see the error are in neither list.
+    `platforms` are "tpu", "cuda", or both. Functions of which a cell wants to see the
+    error are in neither list.
     """
-    notes = _Notes(platform, devices)
+    notes = _Notes(platforms)
     names: dict = {"__name__": "__main__"}
     with _listening(notes):
         for cell in read("solutions", chapter):
@@ -61,8 +66,8 @@ def taught(
 
 
 class _Notes:
-    def __init__(self, platform: str, devices):
-        self.platform, self.devices = platform, devices
+    def __init__(self, platforms: dict[str, Devices]):
+        self.platforms = platforms
         self.cell = ""
         self.lowered: list[Callable[[], Taught]] = []
         self.lost: list[str] = []
@@ -93,32 +98,38 @@ class _Notes:
         """Lower it twice. Compiling waits: some cells count what is compiled."""
         lowered = f.lower(*args, **kwargs)
         text = lowered.as_text()
-        if text in self.texts or _is_for(self.platform, (args, kwargs)):
+        if text in self.texts or _is_for_another((args, kwargs)):
             return
         if "callback" in text:  # it calls Python back, which lives here
             return
-        there = way(self.platform, self.devices, f, args, kwargs, lowered)
+        there = {
+            platform: way(platform, devices, f, args, kwargs, lowered)
+            for platform, devices in self.platforms.items()
+        }
         self.texts.add(text)
         cell, name = self.cell, _name(f)
 
         def finish():
             compiled = lowered.compile()
-            lower, count, mesh = there(compiled)
-            axes = dict(mesh.shape) if mesh else {}
-            try:
-                elsewhere = lower(self.devices(count, axes)).compile()
-            except jax.errors.JaxRuntimeError as error:
-                elsewhere = error
+            elsewhere = {}
+            for platform, again in there.items():
+                lower, count, mesh = again(compiled)
+                axes = dict(mesh.shape) if mesh else {}
+                try:
+                    to = self.platforms[platform](count, axes)
+                    elsewhere[platform] = lower(to).compile()
+                except jax.errors.JaxRuntimeError as error:
+                    elsewhere[platform] = error
             return Taught(cell, name, count, axes, compiled, elsewhere)
 
         self.lowered.append(finish)
 
 
-def _is_for(platform: str, tree) -> bool:
-    """Whether a chapter itself compiles for these devices."""
+def _is_for_another(tree) -> bool:
+    """Whether a chapter itself compiles for devices that are not here."""
     meshes = [getattr(place, "mesh", None) for place in _places(tree)]
     return any(
-        mesh.devices.flat[0].platform == platform
+        mesh.devices.flat[0].platform != jax.default_backend()
         for mesh in meshes
         if isinstance(mesh, Mesh)
     )
@@ -269,9 +280,7 @@ def _is_on(sharding, mesh) -> bool:
     return mesh is not None and getattr(sharding, "mesh", None) == mesh
 
 
-def solved(
-    chapter: str, platform: str, devices: Callable[[int, dict[str, int]], Sequence]
-) -> list[str]:
+def solved(chapter: str, platform: str, devices: Devices) -> list[str]:
     """What stops a solved chapter whose X-rays are of another platform's compiler.
 
     Its programs run on CPU devices as ever. But what `xray`, and with it each check of
@@ -283,7 +292,7 @@ def solved(
         traced, lowered, compiled, name = real(jax, f, args, kwargs, jit)
         described = jax.tree.map(_described, (args, kwargs))
         calls_back = traced is not None and "callback" in lowered.as_text()
-        if traced is None or calls_back or _is_for(platform, described):
+        if traced is None or calls_back or _is_for_another(described):
             return traced, lowered, compiled, name
         f = f if hasattr(f, "lower") else jax.jit(f, **(jit or {}))
         there = _jitted_again(platform, devices, f, *described, lowered)
