@@ -1,6 +1,6 @@
 """What the GPU compiler itself says and does, without a GPU.
 
-Runs where JAX's CUDA plugin is installed: `make gpu` makes such an environment.
+Runs where JAX's CUDA plugin is installed, as `make test-all` does.
 """
 
 import os
@@ -22,10 +22,7 @@ from spmd_helpers._gpu.cards import CARDS, target_config
 from spmd_helpers._runtime import packages
 from spmd_helpers._runtime.packages import is_older
 
-pytestmark = [
-    pytest.mark.long("asks the GPU compiler"),
-    pytest.mark.skipif(not plugin.plugins(), reason="needs the GPU compiler: make gpu"),
-]
+pytestmark = pytest.mark.compiler("gpu")
 
 DUMPED = Path(__file__).parents[1] / "data" / "gpu_target_h200.pbtxt"
 OLD = is_older(jax.__version__, "0.11")

@@ -1,6 +1,6 @@
 """What the TPU compiler itself says and does, without a TPU.
 
-Runs where libtpu is installed: `make tpu` makes such an environment.
+Runs where libtpu is installed, as `make test-all` does.
 """
 
 import itertools

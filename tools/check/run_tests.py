@@ -28,7 +28,7 @@ from tools.book.book import ROOT
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
-TAUGHT = "test_taught_tpu"  # gives the programs of each chapter to the TPU compiler
+TAUGHT = "test_taught"  # gives the programs of each chapter to other compilers
 # Not run on the second JAX: what they test knows nothing of it.
 ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.py")
 ONE_JAX += ("book/test_colab_notebooks.py", "book/test_kaggle_notebooks.py")
@@ -125,9 +125,9 @@ def pod(python: Path, *more: str) -> list[object]:
     return ["env", "SPMD_TEST_DEVICES=64", *command]
 
 
-def seeing(compilers: Path, *command: object) -> list[object]:
+def seeing(folder: Path, *command: object) -> list[object]:
     """A command whose Python sees the compilers of hardware that is not here."""
-    path = [str(compilers), os.environ.get("PYTHONPATH", "")]
+    path = [str(folder / "compilers"), os.environ.get("PYTHONPATH", "")]
     path = f"PYTHONPATH={os.pathsep.join(filter(None, path))}"
     return ["env", path, "SPMD_COMPILERS_REQUIRED=1", *command]
 
@@ -153,19 +153,16 @@ def long_tier(steps: Steps, python: Path) -> None:
     steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
     steps.run("long tests", *tests(python, "long and not compiler"))
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        print(
-            "\nno program was given to the TPU compiler, which is for Linux on x86-64"
-        )
+        print("\nno TPU or GPU compiler was asked: they are for Linux on x86-64")
         steps.run("exercises on 64 devices", *pod(python))
         return
-    compilers = python.parent.parent / "compilers"
-    if steps.run(
-        "the TPU compiler", "bash", "tools/env/compilers.sh", compilers.parent
-    ):
-        of_64 = pod(python, f"tests/tpu/{TAUGHT}.py", "-k", "07")
+    folder = python.parent.parent
+    if steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
+        of_64 = pod(python, f"tests/compilers/{TAUGHT}.py", "-k", "07")
         given = tests(python, "compiler", "-k", f"not ({TAUGHT} and 07)")
-        steps.run("exercises and programs on 64 devices", *seeing(compilers, *of_64))
-        steps.run("programs given to the TPU compiler", *seeing(compilers, *given))
+        given += ["--dist", "loadgroup"]  # a chapter at a time
+        steps.run("exercises and programs on 64 devices", *seeing(folder, *of_64))
+        steps.run("programs for TPUs and GPUs", *seeing(folder, *given))
 
 
 def other_jax(steps: Steps) -> str:
