@@ -115,7 +115,19 @@ def _said(count: Counter[str]) -> str:
 def tests(python: Path, marked: str, *arguments: str) -> list[object]:
     """The tests of a tier, in processes that each take whole files."""
     share = ("-n", PROCESSES, "--dist", "loadfile", "--no-loadscope-reorder")
-    return [python, "-m", "pytest", "-q", "-rs", *share, "-m", marked, *arguments]
+    slow = ("--durations=20", "--durations-min=5")
+    return [
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-rs",
+        *slow,
+        *share,
+        "-m",
+        marked,
+        *arguments,
+    ]
 
 
 def pod(python: Path, *more: str) -> list[object]:
