@@ -122,8 +122,8 @@ def test_work_and_findings_are_the_chapters(chapter, platform):
         found = [[f.code for f in ray.findings] for ray in (here, there)]
         assert found[0] == found[1], where(program)
         more = there.flops_per_device / max(here.flops_per_device, 1) - 1
-        # The compiler for GPUs computes a small product twice rather than store it.
-        most = 0.02 if platform == "gpu" else 0
+        # The compiler for GPUs pads a long sum, to divide it: 784 products to 16 × 52.
+        most = 0.07 if platform == "gpu" else 0
         same = there.flops_per_device == here.flops_per_device
         assert same or 0 < more < most, where(program)
         assert there.redundancy == pytest.approx(here.redundancy), where(program)
