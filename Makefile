@@ -46,14 +46,14 @@ check: environment ## say which notebooks and pages are stale, change nothing
 bench: environment ## compare speed and answers with what others make (PART=drawing)
 	@$(BIN)/python -m tools.bench $(PART)
 
-tpu: ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
-	@GOAL=tpu bash tools/env/tpu.sh $(VENV)-tpu "$(PYTHON)"
-	@$(VENV)-tpu/bin/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
+tpu: environment ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
+	@bash tools/env/compilers.sh $(VENV)
+	@PYTHONPATH=$(VENV)/compilers $(BIN)/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
 
 gpu: environment ## ask the GPU compiler again what programs need on an H200 (JAX's CUDA plugin, 10 min)
-	@bash tools/env/gpu.sh $(VENV)-gpu $(VENV)
-	@$(VENV)-gpu/bin/python -m tools.measure.absent.measure --here $(PROGRAMS)
-	@$(VENV)-gpu/bin/python -m tools.measure.absent.texts
+	@bash tools/env/compilers.sh $(VENV)
+	@PYTHONPATH=$(VENV)/compilers $(BIN)/python -m tools.measure.absent.measure --here $(PROGRAMS)
+	@PYTHONPATH=$(VENV)/compilers $(BIN)/python -m tools.measure.absent.texts
 
 hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
 	@"$(or $(PYTHON),python3)" -m tools.measure.gpu
