@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from spmd_helpers._gpu import plugin
 from spmd_helpers._hardware.chips import HARDWARE, chip
 from spmd_helpers._training.model import MLP, RECOMPUTE, Transformer
 from spmd_helpers._training.training_memory import training_memory
@@ -303,7 +302,7 @@ def test_refused_again(tmp_path_factory):
 
 
 @pytest.mark.long("asks the GPU compiler")
-@pytest.mark.skipif(not plugin.plugins(), reason="needs the GPU compiler: make gpu")
+@pytest.mark.compiler("gpu")
 def test_compiled_for_gpus_again(tmp_path):
     path, names = tmp_path / "again.json", ("compiled: mlp tp", "compiled: mlp dp")
     command = [*MEASURE, "--cards", "--out", str(path), *names]
