@@ -234,7 +234,10 @@ def test_the_example_of_the_readme():
     start = text.index("      import jax\n      import spmd_helpers")
     lines = text[start : text.index("\n  `%load_ext", start)].splitlines()
     done = run("\n".join(line[6:] for line in lines))
-    assert done.stderr == ""
+    said = done.stderr.splitlines()
+    if OLD:  # that JAX says at its import that there is no driver; install.md tells it
+        said = [ln for ln in said if not re.search("cudart_stub|InitializeLog", ln)]
+    assert said == []
     title, *rows = done.stdout.splitlines()
     assert title.startswith("XRay of step, gpu, data=8 × model=2")
     assert sum(row.startswith("all-reduce ") for row in rows) >= 2
