@@ -135,7 +135,9 @@ class _Grader:
             answer: Message = getattr(self, f"do_{order['kind']}")(order)
             self._flush()
         except KeyboardInterrupt:  # of the parent: the cell has had its time
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             answer = {"error": "KeyboardInterrupt"}
+            self._flush()  # what it printed is not of the next cell
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         return answer
 
@@ -234,7 +236,9 @@ def _words(error: BaseException) -> str:
         words = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, SyntaxError) and error.text:
             line = f"line {error.lineno}: {error.text.strip()}"
-            words = f"{type(error).__name__}: {error.msg} ({line})"
+            name = type(error).__name__  # Python 3.13 has a private one
+            name = "SyntaxError" if name.startswith("_") else name
+            words = f"{name}: {error.msg} ({line})"
         if isinstance(error, SystemExit):
             words = f"stopped itself: {words}"
     except BaseException:

@@ -57,7 +57,20 @@ def read_export(path: Path) -> list[HandedIn]:
                 f"{path} has more than {_MOST_FILES} files or "
                 f"{_ALL_BYTES // 2**30} GiB: hand in a part at a time"
             )
-    return sorted(found, key=lambda one: one.name)
+    return sorted(_told_apart(found), key=lambda one: one.name)
+
+
+def _told_apart(found: list[HandedIn]) -> Iterator[HandedIn]:
+    """The same; no notebooks of learners whose names become one, as `A B` and `A-B`."""
+    names: dict[str, set[str]] = {}
+    for one in found:
+        names.setdefault(one.learner, set()).add(_written(one.name).strip())
+    for one in found:
+        others = sorted(names[one.learner] - {_written(one.name).strip()})
+        if others and not one.problem:
+            said = f"is of a learner who can't be told from {others[0]!r}: rename one"
+            one = dataclasses.replace(one, data=b"", problem=said)
+        yield one
 
 
 def _of_folder(folder: Path) -> Iterator[HandedIn]:
@@ -118,17 +131,22 @@ def learner_of(name: str) -> str:
     >>> learner_of("maria/03.ipynb"), learner_of("maria.ipynb")
     ('maria', 'maria')
     """
+    return _plain(_written(name))
+
+
+def _written(name: str) -> str:
+    """The learner as the platform wrote the name."""
     parts = [part for part in name.split("/") if part not in ("", ".", "..")] or [""]
     stem = parts[-1].rpartition(".")[0] or parts[-1]
     for part in parts[:-1]:
         for pattern in _FOLDERS:
             if match := pattern.fullmatch(part):
-                return _plain(f"{match['name']}_{match['id']}")
+                return f"{match['name']}_{match['id']}"
     for pattern in _FILES:
         if match := pattern.fullmatch(parts[-1]):
             number = match.groupdict().get("id")
-            return _plain(match["name"] + (f"_{number}" if number else ""))
-    return _plain(parts[0] if len(parts) > 1 else stem)
+            return match["name"] + (f"_{number}" if number else "")
+    return parts[0] if len(parts) > 1 else stem
 
 
 def _plain(name: str) -> str:

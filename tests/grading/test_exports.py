@@ -95,6 +95,33 @@ def test_an_export_is_handed_in(course, tmp_path, kind):
     assert len(done.stdout.splitlines()) == len(expected)
 
 
+def test_two_learners_never_become_one(tmp_path):
+    """`A B` and `A-B` are one name for nbgrader: both are refused, by name."""
+    files = {f"{name}.ipynb": "{}" for name in ("A B", "A-B", "C", " C ", "=1+2", "D")}
+    export = read_export(zipped(tmp_path / "x.zip", files))
+    said = {one.name: one.problem for one in export if one.problem}
+    assert said == {
+        "A B.ipynb": "is of a learner who can't be told from 'A-B': rename one",
+        "A-B.ipynb": "is of a learner who can't be told from 'A B': rename one",
+    }
+
+
+def test_new_work_is_graded_again(course, tmp_path):
+    """nbgrader keeps what it made of earlier work, unless that is gone."""
+    folder, hand_in = course
+    path = tmp_path / "maria.ipynb"
+    path.write_text(json.dumps(notebook(RIGHT)))
+    assert hand_in("maria", path).returncode == 0
+    made = [folder / name / "maria" / "ch90" for name in ("autograded", "feedback")]
+    for place in made:
+        place.mkdir(parents=True)
+    assert "new work" not in hand_in("maria", path).stdout  # the same again
+    assert all(place.exists() for place in made)
+    path.write_text(json.dumps(notebook(WRONG)))
+    assert "autograde grades it again" in hand_in("maria", path).stdout
+    assert not any(place.exists() for place in made)
+
+
 def test_every_file_of_an_export_is_taken_or_named(course, tmp_path):
     folder, hand_in = course
     good = json.dumps(notebook(RIGHT))

@@ -97,11 +97,12 @@ def test_an_answer_cell_that_raises_is_quoted(graded, ending):
     assert "Its answer cell had raised" in row(result, "90.2").message
 
 
-def test_an_answer_that_python_can_not_read_is_quoted_in_one_line(graded):
-    result = graded(answered(e3='b = "done'))
+@pytest.mark.parametrize("answer", ['b = "done', "b = {5, 7"])
+def test_an_answer_that_python_can_not_read_is_quoted_in_one_line(graded, answer):
+    result = graded(answered(e3=answer))
     said = row(result, "90.3").message.splitlines()[-1]
     assert said.startswith("Its answer cell had raised SyntaxError: ")
-    assert said.endswith('(line 1: b = "done)')
+    assert said.endswith(f"(line 1: {answer})")
     assert verdicts(result) == ["right", "right", "wrong"]
 
 

@@ -7,11 +7,12 @@ Which chapter a notebook answers is seen from its content, so that a file "Copy 
 (1).ipynb" from Colab or a learning platform is no problem. EXPORT is a folder or a zip
 with the notebooks of many learners, as a platform exports it: whose file it is is seen
 from its name or its folder's. Of several for one chapter the newest is taken. Earlier
-work of the same student for the same chapter is replaced.
+work of the same student for the same chapter is replaced, and graded again.
 """
 
 import argparse
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -96,12 +97,28 @@ def put(handed_in: list[HandedIn], releases: list[Path]) -> int:
         if before is not None:
             older.append((before, one) if newest[place] is one else (one, before))
     for place, one in newest.items():
+        new = not place.exists() or place.read_bytes() != one.data
+        note = ""
+        if new and forget_grading(place):
+            note = " (new work: autograde grades it again)"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(one.data)
-        print(clean(f"{one.name} -> {place.relative_to(HERE)}"))
+        print(clean(f"{one.name} -> {place.relative_to(HERE)}{note}"))
     for left, taken in older:
         print(clean(f"hand_in: {left.name} was left out: {taken.name} is newer"))
     return 2 if refused else 0
+
+
+def forget_grading(place: Path) -> bool:
+    """Remove what nbgrader made of earlier work, or it would keep it; was there any?"""
+    made = [
+        HERE / folder / place.parent.relative_to(HERE / "submitted")
+        for folder in ("autograded", "feedback")
+    ]
+    old = [folder for folder in made if folder.exists()]
+    for folder in old:
+        shutil.rmtree(folder)
+    return bool(old)
 
 
 def chapters(
