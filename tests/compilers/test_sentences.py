@@ -27,6 +27,8 @@ def test_a_tpu_pads_narrow_arrays():
     padded, plain = argument_bytes(mesh, (4096, 10)), 4096 * 10 * 4
     said = f"4096 × 10 takes {padded:,} bytes on a v5e, not {plain:,}"
     assert said in prose("03")
+    vector = f"1152 takes {argument_bytes(mesh, (1152,)):,} bytes, not {1152 * 4:,}"
+    assert vector in prose("03")
     assert argument_bytes(mesh, (4096, 128)) == 4096 * 128 * 4
 
 

@@ -239,7 +239,8 @@ def test_every_claim_that_ends_in_an_error_is_covered():
         (
             "an_array_larger_than_memory",
             "One device was asked for 64 TiB in one piece, and has not that much left."
-            " An array made by jnp.zeros or init lies whole on one device first.",
+            " An array made by jnp.zeros or init is first placed at full size on one"
+            " device.",
             "params = jax.jit(init, out_shardings=shardings)(key)  # made in pieces\n"
             "spmd.memory(params)  # what is held, on which device",
         ),

@@ -1875,9 +1875,9 @@ WORDS = {
     ),
     # 34 · 128 floats.
     ("two_rows_more", "gathered-output"): (
-        "gathered-output: result (float32[34, 128]) is gathered over data for nothing "
-        "but to come out whole on every device, 17 KiB on each: 34 does not divide by "
-        "4. Choose sizes that divide by the devices and keep the cut dimension as "
+        "gathered-output: result (float32[34, 128]) is gathered over data only because "
+        "the result is replicated, 17 KiB on each device: 34 does not divide by 4. "
+        "Choose sizes that divide by the devices and keep the sharded dimension as "
         "it is; or say where it goes with out_shardings. (chapter 04)"
     ),
     ("moved_into_a_shard_map", "unrequested-reshard"): (
@@ -1910,9 +1910,9 @@ WORDS = {
     # 32 · 128 floats.
     ("fixed_rows_set", "gathered-operand"): (
         "gathered-operand: For setting rows the compiler gathers x (float32[32, 128]) "
-        "whole over data, 16 KiB on each device. Cut another dimension there, or write "
-        "it in jax.shard_map: each block by itself, then what they need of each other. "
-        "(chapter 04)"
+        "whole over data, 16 KiB on each device. Shard another dimension there, or "
+        "write it in jax.shard_map: compute on each shard, then exchange what the "
+        "shards need of each other. (chapter 04)"
     ),
     # Two rows on each of eight devices are sixteen: three devices hold none of the ten.
     ("ten_rows_for_eight", "padded-constraint"): (
@@ -1956,7 +1956,7 @@ WORDS = {
     ),
     ("batch_over_one_of_two_axes", "idle-axis"): (
         "idle-axis: Along model (2 devices) all devices compute the same matrix "
-        "products: 50% of that work is done for nothing (redundancy 2). Cut "
+        "products: 50% of that work is done for nothing (redundancy 2). Shard "
         "something over model too, such as a weight, P(None, 'model'), or the batch, "
         "P(('data', 'model')); or leave it out of the mesh. (chapter 07)"
     ),
@@ -1964,8 +1964,8 @@ WORDS = {
     ("half_of_the_products_cut", "redundant-work"): (
         "redundant-work: Along model (2 devices) 67% of the work of the matrix "
         "products is repeated (redundancy 1.5), the product of x (float32[32, 64]) and "
-        "v (float32[64, 128]) at LINE. Cut the batch or the weight of that product "
-        "over model. (chapter 07)"
+        "v (float32[64, 128]) at LINE. Shard the batch or the weight of that "
+        "product over model. (chapter 07)"
     ),
     ("state_never_placed", "sharding-drift"): (
         "sharding-drift: params['w1'] and params['w2'] go in on one device and come "

@@ -321,3 +321,9 @@ def batch_not_donated(mesh):
 def donated_for_the_same_sharding(mesh):
     jit = {"donate_argnums": 0, "out_shardings": to(mesh, "data")}
     return lambda x: x + 1, (on(mesh, (B, 2 * F), "data"),), {"jit": jit}
+
+
+@remedy("donated-twice", "an_average_that_starts_as_the_parameters")
+def average_with_memory_of_its_own(mesh):
+    f, (state,), options = BAD["an_average_that_starts_as_the_parameters"].build(mesh)
+    return f, ({**state, "ema": jnp.copy(state["ema"])},), options

@@ -522,7 +522,7 @@ def test_too_large_names_what_is_largest(monkeypatch):
         (32, "temporary", "f32[1024,8]"),
     ]
     assert "JAX takes 75% of the 0.00 GiB of such a card" in str(error)
-    assert str(error).splitlines()[-1].startswith("Cut what lies whole")
+    assert str(error).splitlines()[-1].startswith("Shard what is replicated")
     # A donated argument: its bytes are a result's, once.
     donated = Stage(288 * kib, 288 * kib, 256 * kib, 480 * kib)
     error = gpu_memory.too_large(jax, donated, MINE, (x,))

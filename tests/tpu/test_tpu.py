@@ -410,7 +410,7 @@ def test_the_whole_report():
         " 2 GiB  overlays",
         "26 GiB  all the rest",
         "",
-        "Cut what lies whole on every device, donate arguments that a result replaces, "
+        "Shard what is replicated on every device, donate arguments that a result replaces, "
         "recompute temporaries (jax.checkpoint), or take a smaller batch.",
     ]
     assert found.largest[0].source == "train.py:12"

@@ -674,12 +674,12 @@ def test_a_chip_is_counted_by_its_own_compiler():
 
 def test_a_gpu_gives_a_program_its_pool():
     h100 = HARDWARE["h100"]
-    assert h100.program_bytes == (81559 * 3 // 4 - 320) * 2**20 + 2**18
+    assert h100.program_bytes == 84942979072 * 3 // 4 - 320 * 2**20
     assert HARDWARE["v5e"].program_bytes == HARDWARE["v5e"].usable_bytes
     found = count(chip="h100")
     wide = dataclasses.replace(h100, pool_share=1.0, library_bytes=0)
-    assert wide.program_bytes == h100.usable_bytes
-    assert found.left_bytes(wide, 1) == h100.usable_bytes - found.total_bytes
+    assert wide.program_bytes == h100.driver_bytes < h100.usable_bytes
+    assert found.left_bytes(wide, 1) == h100.driver_bytes - found.total_bytes
     half = dataclasses.replace(h100, margin=0.5)
     assert found.left_bytes(half) == found.left_bytes(h100, 0.5)
 

@@ -230,8 +230,8 @@ def test_what_does_not_fit_a_gpu_is_not_said_to_fit(name):
     one, needed = chip(row["device"]), taken(row)
     if needed > one.program_bytes:
         assert not predicted(row).fits(one)
-    usable = math.floor((needed + one.library_bytes - 1) / one.pool_share)
-    small = dataclasses.replace(one, usable_bytes=usable)
+    given = math.floor((needed + one.library_bytes - 1) / one.pool_share)
+    small = dataclasses.replace(one, driver_bytes=given)
     assert small.program_bytes < needed
     assert not predicted(row).fits(small)
 

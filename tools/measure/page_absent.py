@@ -48,11 +48,28 @@ def absent_section(rows: list[dict]) -> str:
         "run is the allocator's. All other peaks are the compilers', as the difference "
         f"from it. {_exchanges(rows, real)} Beside a card XLA tries several kernels "
         "for a product and keeps the fastest; without one it takes a default. "
-        f"{_untuned(rows)} Between two versions the compiler itself differs too; "
-        "what it does not compile needs cuDNN, which was not installed there.\n\n"
-        + as_table(table)
-        + _pool(rows)
+        f"{_untuned(rows)} Between two versions the compiler itself differs too"
+        f"{_plugins(rows)}; what it does not compile needs cuDNN, which was not "
+        "installed there.\n\n" + as_table(table) + _pool(rows)
     )
+
+
+def _plugins(rows: list[dict]) -> str:
+    """Which CUDA plugins compiled, if not one."""
+    used = {
+        how: {
+            name
+            for r in rows
+            if r["how"] == how
+            for name in r["versions"]
+            if "pjrt" in name
+        }
+        for how in ("card", "here")
+    }
+    if used["card"] == used["here"]:
+        return ""
+    with_cards, without = (", ".join(sorted(used[how])) for how in ("card", "here"))
+    return f" (beside the cards {with_cards}, elsewhere {without})"
 
 
 def _untuned(rows: list[dict]) -> str:
@@ -66,7 +83,7 @@ def _untuned(rows: list[dict]) -> str:
     ]
     names = "; ".join(_TITLES[row["name"]] for row in same)
     return (
-        "For the programs that differ most on one card that is the whole difference: "
+        "For the programs that differ most on one card this is the only cause: "
         "with `--xla_gpu_autotune_level=0` the compile beside the card has the peak of "
         f"the one without it, to the byte ({names})."
         if found and len(same) == len(found)
@@ -91,7 +108,11 @@ def _exchanges(rows: list[dict], real: list[dict]) -> str:
     other = [r for r in rows if r["how"] in ("hidden", "here")]
     unlike = [r for r in other if r["collectives"] != by[r["name"], r["devices"]]]
     if not unlike:
-        return f"The exchanges of all {len(other)} are those beside the cards."
+        some = sum(bool(r["collectives"]) for r in other)
+        return (
+            f"The {some} compiled for several cards have exactly the collectives that "
+            "they have beside the cards; one card has none."
+        )
     words = sorted({f"jax {r['jax']}" for r in unlike})
     return (
         f"Of {len(other)}, {len(other) - len(unlike)} have exactly the exchanges that "

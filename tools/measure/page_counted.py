@@ -30,8 +30,9 @@ def counted_section(rows: list[dict]) -> str:
         " `tools/measure/truth/measure.py --cards`. *Counted* is what"
         " `spmd.training_memory` gives for that chip. The programs that were kept out"
         " were drawn before a formula was written, and compiled after it:"
-        f" {near} of these {len(kept_out)} are within a tenth, from"
-        f" {min(kept_out):+.1%} to {max(kept_out):+.1%}.\n\n" + as_table(table)
+        f" these {len(kept_out)} are off by {min(kept_out):+.1%} to"
+        f" {max(kept_out):+.1%}, {near} of them by less than a tenth.\n\n"
+        + as_table(table)
     )
 
 

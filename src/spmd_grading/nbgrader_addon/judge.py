@@ -127,7 +127,7 @@ def _verdict(row: Row) -> NotebookNode:
 
 
 def _output(kind: str, **content: Any) -> NotebookNode:
-    output: NotebookNode = new_output(kind, **content)  # type: ignore[no-untyped-call]
+    output: NotebookNode = new_output(kind, **content)  # type: ignore[no-untyped-call]  # nbformat
     return output
 
 

@@ -223,12 +223,12 @@ def _as_typed(text: str) -> str:
 
 
 def _markdown(source: str) -> NotebookNode:
-    return cast(NotebookNode, new_markdown_cell(source))  # type: ignore[no-untyped-call]
+    return cast(NotebookNode, new_markdown_cell(source))  # type: ignore[no-untyped-call]  # nbformat
 
 
 def _code_cell(cell: Cell) -> NotebookNode:
     source = cell.source.encode("utf8", "replace").decode("utf8")
-    return cast(NotebookNode, new_code_cell(source))  # type: ignore[no-untyped-call]
+    return cast(NotebookNode, new_code_cell(source))  # type: ignore[no-untyped-call]  # nbformat
 
 
 def read_notebook(path: Path) -> NotebookNode:

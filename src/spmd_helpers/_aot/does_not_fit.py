@@ -190,8 +190,8 @@ def _report(
 
 
 _REMEDY = (
-    "Cut what lies whole on every device, donate arguments that a result replaces, "
-    "recompute temporaries (jax.checkpoint), or take a smaller batch."
+    "Shard what is replicated on every device, donate arguments that a result "
+    "replaces, recompute temporaries (jax.checkpoint), or take a smaller batch."
 )
 
 

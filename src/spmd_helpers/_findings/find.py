@@ -176,13 +176,12 @@ def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]
             f"Along {axes_words([axis], sizes)} all devices compute the same matrix "
             f"products: {share:.0%} of that work is done for nothing"
             f"{_redundancy(evidence)}.",
-            f"Something is cut over {axis}, but not what is multiplied"
-            f"{most.words}: cut the batch of the large products or their weights over "
-            "it."
+            f"An array is sharded over {axis}, but no operand of the large products is"
+            f"{most.words}: shard their batch or their weights over it."
             if cut
-            else f"Cut something over {axis} too, such as a weight, P(None, {axis!r}), "
-            f"or the batch, P({_with_others(axis, work.idle_axes, sizes)}); or leave "
-            "it out of the mesh.",
+            else f"Shard something over {axis} too, such as a weight, P(None, "
+            f"{axis!r}), or the batch, P({_with_others(axis, work.idle_axes, sizes)}); "
+            "or leave it out of the mesh.",
             "07_redundant_compute",
             most.line,
         )
@@ -196,7 +195,7 @@ def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]
                 "redundant-work",
                 f"Along {axes_words([axis], sizes)} {share:.0%} of the work of the "
                 f"matrix products is repeated{_redundancy(evidence)}{most.words}.",
-                f"Cut the batch or the weight of that product over {axis}.",
+                f"Shard the batch or the weight of that product over {axis}.",
                 "07_redundant_compute",
                 most.line,
             )

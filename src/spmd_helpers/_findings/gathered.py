@@ -21,14 +21,17 @@ _RUNNING = (
     *("reduce_window_max", "reduce_window_min", "reduce_window_sum"),
 )
 _BY_BLOCKS = (
-    "Cut another dimension there, or write it in jax.shard_map: each block by itself, "
-    "then what they need of each other."
+    "Shard another dimension there, or write it in jax.shard_map: compute on each "
+    "shard, then exchange what the shards need of each other."
 )
 _MATRICES = (
     "XLA computes it on the full matrix, on every device, whatever the shardings: "
     "shard a batch of matrices over its batch dimension, or replicate a small one."
 )
-_CALLBACK = "Call it in jax.shard_map, where each device hands over its own shard."
+_CALLBACK = (
+    "If it works on each part by itself, call it in jax.shard_map: it then gets one "
+    "shard at a time. If not, the gather is needed."
+)
 _NEEDS_ALL = {
     **dict.fromkeys(_RUNNING, ("a running sum or maximum", _BY_BLOCKS)),
     "fft": ("an FFT", _BY_BLOCKS),
@@ -165,11 +168,11 @@ def _output(
     is_or_are = "is" if len(gathered) == 1 else "are"
     return Finding(
         "gathered-output",
-        f"{few_paths(names)} {is_or_are} gathered over {axes_words(axes)} for nothing "
-        f"but to come out whole on every device, {bytes_words(size)} on each"
+        f"{few_paths(names)} {is_or_are} gathered over {axes_words(axes)} only "
+        f"because the result is replicated, {bytes_words(size)} on each device"
         f"{': ' + join_words(list(why)) if why else ''}.",
-        "Choose sizes that divide by the devices and keep the cut dimension as it is; "
-        "or say where it goes with out_shardings.",
+        "Choose sizes that divide by the devices and keep the sharded dimension as it "
+        "is; or say where it goes with out_shardings.",
         "04_computation_follows_data",
         source_of(evidence, gathered[0][1], named),
     )

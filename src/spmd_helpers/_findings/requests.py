@@ -238,8 +238,9 @@ def moving_operations(evidence: Evidence, named: Named) -> Iterator[Finding]:
 
 _SHUFFLE = (
     "a permutation in a sharded dimension",
-    "Permute the rows of each device by themselves, in jax.shard_map with "
-    "jax.random.fold_in(key, jax.lax.axis_index(…)), or shuffle the data on the host.",
+    "If rows may stay on their device, permute each device's own rows in jax.shard_map "
+    "with jax.random.fold_in(key, jax.lax.axis_index(…)); or shuffle the data on the "
+    "host.",
 )
 
 

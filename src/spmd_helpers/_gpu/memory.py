@@ -49,7 +49,8 @@ def are_absent(devices: "Iterable[JaxDevice]") -> bool:
 def share() -> float:
     """The part of a card's memory that JAX takes: 0.75, or what a variable says.
 
-    A variable that is no number from 0 to 1 counts as not set: JAX itself rejects it.
+    A value that is no number, or not from 0 to 1, counts as not set. JAX takes more
+    than 1 with unified memory, which is not counted here.
     """
     given = next(filter(None, map(os.environ.get, _VARIABLES)), "")
     try:

@@ -42,14 +42,18 @@ class Chip:
         note: where sources disagree, and what else to know.
         generation: of a GPU, what NVIDIA calls its architecture: the compiler schedules
             for Hopper and Blackwell by estimated times, for Ampere by memory.
-        pool_share: the part of `usable_bytes` that JAX gives a program. A TPU's
+        driver_bytes: of a GPU, the memory that its driver reports to a program, 0.5 to
+            1.5 % less than nvidia-smi shows.
+        pool_share: the part of `driver_bytes` that JAX gives a program. A TPU's
             compiler has its limit already. On a GPU JAX's allocator takes 75 % at its
-            start and does not grow; XLA_CLIENT_MEM_FRACTION sets another part.
+            start and does not grow. XLA_CLIENT_MEM_FRACTION sets another part, which
+            is not read here: `dataclasses.replace(chip, pool_share=0.95)`.
         library_bytes: what cuBLAS, cuDNN and NCCL take of that pool besides the
             program: at most 0.3 GiB in the stored runs on cards.
         margin: the part of `program_bytes` that a counted step may fill, for
-            `TrainingMemory.fits`. The count is within a tenth of the compiler's peak,
-            and the buffers have gaps between them: up to 2 % in the stored programs.
+            `TrainingMemory.fits`. The count is within a tenth of the compiler's peak
+            for nearly all stored programs, and the buffers have gaps between them, of
+            up to 2 % there.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Chip:
     date: str = field(repr=False)
     note: str = field(default="", repr=False)
     generation: str = field(default="", repr=False)
+    driver_bytes: int = field(default=0, repr=False)
     pool_share: float = field(default=1.0, repr=False)
     library_bytes: int = field(default=0, repr=False)
     margin: float = field(default=0.9, repr=False)
@@ -72,8 +77,8 @@ class Chip:
     @property
     def program_bytes(self) -> int:
         """Bytes that arrays and temporaries of a program can have together."""
-        usable = self.usable_bytes or self.memory_bytes
-        return math.floor(self.pool_share * usable) - self.library_bytes
+        given = self.driver_bytes or self.usable_bytes or self.memory_bytes
+        return math.floor(self.pool_share * given) - self.library_bytes
 
 
 _TPU_PAGE = "docs.cloud.google.com/tpu/docs/"
@@ -192,6 +197,7 @@ _ALL = (
         name="a100-40gb",
         kind="gpu",
         generation="Ampere",
+        driver_bytes=42331013120,
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA A100-SXM4-40GB",
@@ -210,6 +216,7 @@ _ALL = (
         name="a100-80gb",
         kind="gpu",
         generation="Ampere",
+        driver_bytes=85100068864,
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA A100-SXM4-80GB",
@@ -228,6 +235,7 @@ _ALL = (
         name="h100",
         kind="gpu",
         generation="Hopper",
+        driver_bytes=84942979072,
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA H100 80GB HBM3",
@@ -251,6 +259,7 @@ _ALL = (
         name="h200",
         kind="gpu",
         generation="Hopper",
+        driver_bytes=150109880320,
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA H200",
@@ -273,6 +282,7 @@ _ALL = (
         name="b200",
         kind="gpu",
         generation="Blackwell",
+        driver_bytes=191514411008,
         pool_share=_SHARE,
         library_bytes=_LIBRARIES,
         device_kind="NVIDIA B200",

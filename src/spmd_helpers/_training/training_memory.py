@@ -199,7 +199,8 @@ def training_memory(
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
-    GPUs in tests/training/test_training_truth.py: within a tenth.
+    GPUs in tests/training/test_training_truth.py: within a tenth but for two stored
+    programs, which are counted 11 and 17 % too high.
 
     Used in chapter 09 (what 175 B parameters cost) and by the memory calculator.
     """

@@ -141,7 +141,7 @@ def sharding_of_tiles(
     words = str(tiles)
     grid = [int(n) for n in re.findall(r"tile_assignment_dimensions: (\d+)", words)]
     if not grid:
-        return kinds.NamedSharding(mesh, kinds.PartitionSpec())  # type: ignore[no-any-return]
+        return kinds.NamedSharding(mesh, kinds.PartitionSpec())  # type: ignore[no-any-return]  # JAX: Any
     sizes = [int(n) for n in re.findall(r"iota_reshape_dims: (\d+)", words)]
     order = [int(n) for n in re.findall(r"iota_transpose_perm: (\d+)", words)]
     listed = [int(n) for n in re.findall(r"tile_assignment_devices: (\d+)", words)]

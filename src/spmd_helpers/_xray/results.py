@@ -35,7 +35,7 @@ def output_shardings(jax: ModuleType, program: Program) -> "list[Sharding] | Non
     of which the function's own results know nothing.
     """
     try:
-        return jax.tree.leaves(program.compiled.output_shardings)  # type: ignore[no-any-return]
+        return jax.tree.leaves(program.compiled.output_shardings)  # type: ignore[no-any-return]  # JAX: Any
     except ValueError:
         return None
 

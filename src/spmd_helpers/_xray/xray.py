@@ -62,9 +62,9 @@ class XRay:
             of them or more.
         findings: what looks like a mistake that runs without an error, each with a
             code, a sentence and a remedy.
-        peak_memory: bytes that one device needs at once: arguments, results, what lies
-            between, and arrays that the function closes over, which are constants of
-            the program. None where the backend doesn't say.
+        peak_memory: bytes that one device needs at once: arguments, results,
+            temporaries, and arrays that the function closes over, which are constants
+            of the program. None where the backend doesn't say.
         lowered_for: the platform it was compiled for: 'cpu', 'gpu', 'tpu'.
         input_shardings: a tree of ShardingInfos for each positional argument, and last,
             if there are any, a dict of the keyword arguments. None for an

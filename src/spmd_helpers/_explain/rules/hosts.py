@@ -43,7 +43,9 @@ RULES = (
         says="value passed to device_put is not the same on each process",
         means="device_put onto a mesh of several processes takes the same whole"
         " value in each of them; here each gives its own.",
-        instead="jax.make_array_from_process_local_data(sharding, mine)",
+        instead="params = init(jax.random.key(0))  # replicated: one seed everywhere\n"
+        "jax.make_array_from_process_local_data(rows, mine)  # rows: sharded over the"
+        " processes",
         chapter=HOSTS,
     ),
     Rule(

@@ -28,8 +28,7 @@ RULES = (
         means="Compiled for this chip, the program needs {need} on each device, and"
         " a"
         " device has {there}.",
-        instead="spmd.xray(f, *args).input_shardings  # what is whole on every"
-        " device?\n"
+        instead="spmd.xray(f, *args).input_shardings  # what is replicated?\n"
         "spmd.training_memory(model, mesh=sizes, batch=n)  # what would fit?",
         chapter=MEMORY,
         versions="TPU",
@@ -83,7 +82,8 @@ RULES = (
         ),
         says="RESOURCE_EXHAUSTED: Out of memory allocating BYTES bytes",
         means="One device was asked for {bytes} in one piece, and has not that much"
-        " left. An array made by jnp.zeros or init lies whole on one device first.",
+        " left. An array made by jnp.zeros or init is first placed at full size on one"
+        " device.",
         instead="params = jax.jit(init, out_shardings=shardings)(key)  # made in"
         " pieces\n"
         "spmd.memory(params)  # what is held, on which device",

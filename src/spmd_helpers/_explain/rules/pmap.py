@@ -76,7 +76,7 @@ RULES = (
             r" (?P<have>\d+)",
         ),
         says="Specified axis_size WANT doesn't match received axis_size HAVE",
-        means="pmap was told of {want} rows, and its arguments have {have}.",
+        means="axis_size says {want} rows, and the arguments have {have}.",
         instead="jax.pmap(step)  # the arguments say how many rows there are",
         chapter=PMAP,
     ),
