@@ -11,6 +11,7 @@ whose grades count; that site is in _build/without-solutions/_build/html.
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -70,6 +71,8 @@ def build(
     ]
     if fresh:
         command.append("--all")
+        # A page that the book no longer has would stay.
+        shutil.rmtree(out / "_build" / "html", ignore_errors=True)
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         print(done.stdout)
