@@ -5,7 +5,8 @@ findings are those that the chapter has seen on CPU devices. So is what is excha
 the chapter says in a paragraph "On a TPU" or "On a GPU" in which kinds of exchange it
 differs.
 
-Chapter 7 needs SPMD_TEST_DEVICES=64.
+A chapter takes a minute, so `make test-all` asks those from 10 on. The others, and the
+checks, are marked `rare`. Chapter 7 needs SPMD_TEST_DEVICES=64.
 """
 
 import re
@@ -47,7 +48,9 @@ PLATFORMS = pytest.mark.parametrize("platform", WHERE)
 
 
 def of_chapter(number):
-    return pytest.param(number, marks=pytest.mark.xdist_group(f"chapter {number}"))
+    rare = [pytest.mark.rare] if number < "10" else []
+    group = pytest.mark.xdist_group(f"chapter {number}")
+    return pytest.param(number, marks=[group, *rare])
 
 
 @pytest.fixture(scope="module", params=[of_chapter(n) for n in NUMBERS])
@@ -157,6 +160,7 @@ def test_nothing_is_sent_along_another_axis(chapter, platform):
             assert used[1] <= used[0], where(program)
 
 
+@pytest.mark.rare
 @PLATFORMS
 @pytest.mark.parametrize("number", [of_chapter(n) for n in CHECKED])
 def test_a_check_takes_the_right_answer_there_too(number, platform):

@@ -28,7 +28,6 @@ from tools.book.book import ROOT
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
-TAUGHT = "test_taught"  # gives the programs of each chapter to other compilers
 # Not run on the second JAX: what they test knows nothing of it.
 ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.py")
 ONE_JAX += ("book/test_colab_notebooks.py", "book/test_kaggle_notebooks.py")
@@ -130,10 +129,10 @@ def tests(python: Path, marked: str, *arguments: str) -> list[object]:
     ]
 
 
-def pod(python: Path, *more: str) -> list[object]:
+def pod(python: Path) -> list[object]:
     """The exercises that need 64 devices, which make everything else slower."""
     files = [f"tests/exercises/test_ch{n:02}.py" for n in POD_CHAPTERS]
-    command = [python, "-m", "pytest", "-q", *files, *more]
+    command = [python, "-m", "pytest", "-q", *files]
     return ["env", "SPMD_TEST_DEVICES=64", *command]
 
 
@@ -164,17 +163,13 @@ def long_tier(steps: Steps, python: Path) -> None:
     """What `make test-all` adds on the first Python."""
     steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
     steps.run("long tests", *tests(python, "long and not compiler"))
+    folder = python.parent.parent
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         print("\nno TPU or GPU compiler was asked: they are for Linux on x86-64")
-        steps.run("exercises on 64 devices", *pod(python))
-        return
-    folder = python.parent.parent
-    if steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
-        of_64 = pod(python, f"tests/compilers/{TAUGHT}.py", "-k", "07")
-        given = tests(python, "compiler", "-k", f"not ({TAUGHT} and 07)")
-        given += ["--dist", "loadgroup"]  # a chapter at a time
-        steps.run("exercises and programs on 64 devices", *seeing(folder, *of_64))
+    elif steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
+        given = [*tests(python, "compiler and not rare"), "--dist", "loadgroup"]
         steps.run("programs for TPUs and GPUs", *seeing(folder, *given))
+    steps.run("exercises on 64 devices", *pod(python))
 
 
 def other_jax(steps: Steps) -> str:
