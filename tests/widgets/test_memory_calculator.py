@@ -145,9 +145,9 @@ MEGATRON = {
 def test_several_changes_where_no_single_one_does(browser):
     none, megatron = answers(browser, NAME, [GPT3, MEGATRON])
     first = none["changes"][0]
-    assert first["set"] == {"data": "64", "batch": "64", "zero": "3"}
+    assert first["set"] == {"data": "128", "batch": "128", "zero": "3"}
     assert first["words"].startswith(
-        "data=64 × model=1, batch=64, zero=3 (64 devices, not 8): 2.55 TiB → "
+        "data=128 × model=1, batch=128, zero=3 (128 devices, not 8): 2.55 TiB → "
     )
     assert f"One way to make it fit: {first['words']}." in none["sentence"]
     # A chip that is large enough is offered too: which, `expected` counts for all.
