@@ -192,6 +192,9 @@ py_compile.compile("x.py", {str(one.check.with_name("ch90.abi3.so"))!r})
         "segment": SEGMENT,
         "litters": """\
 import os
+for n in range(3):
+    with open(f"large{n}", "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, 900 << 20)
 os.makedirs("d/e")
 open("d/e/x", "w").write("x")
 os.chmod("d/e", 0), os.chmod("d", 0)
