@@ -167,7 +167,8 @@ def long_tier(steps: Steps, python: Path) -> None:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         print("\nno TPU or GPU compiler was asked: they are for Linux on x86-64")
     elif steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
-        given = [*tests(python, "compiler and not rare"), "--dist", "loadgroup"]
+        asked = ("tests/compilers", "tests/gpu", "--dist", "loadgroup")
+        given = tests(python, "compiler and not rare", *asked)
         steps.run("programs for TPUs and GPUs", *seeing(folder, *given))
     steps.run("exercises on 64 devices", *pod(python))
 
