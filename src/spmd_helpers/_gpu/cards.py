@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .._core.words import join_words
+from .._hardware.chips import HARDWARE
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ _SPECS = "openxla/xla, xla/backends/gpu/target_config/specs/"
 _ALL = (
     Card(
         *("a100-40gb", "NVIDIA A100-SXM4-40GB", AMPERE, 108),
-        memory_bytes=42331013120,
+        memory_bytes=HARDWARE["a100-40gb"].driver_bytes,
         bytes_per_s=1_555_200_000_000,
         cache_bytes=41943040,
         clock_ghz=1.41,
@@ -128,7 +129,7 @@ _ALL = (
     ),
     Card(
         *("a100-80gb", "NVIDIA A100-SXM4-80GB", AMPERE, 108),
-        memory_bytes=85100068864,
+        memory_bytes=HARDWARE["a100-80gb"].driver_bytes,
         bytes_per_s=2_039_040_000_000,
         cache_bytes=41943040,
         clock_ghz=1.41,
@@ -140,7 +141,7 @@ _ALL = (
     ),
     Card(
         *("h100", "NVIDIA H100 80GB HBM3", HOPPER, 132),
-        memory_bytes=84942979072,
+        memory_bytes=HARDWARE["h100"].driver_bytes,
         bytes_per_s=3_352_320_000_000,
         cache_bytes=52428800,
         clock_ghz=1.98,
@@ -164,7 +165,7 @@ _ALL = (
     ),
     Card(
         *("h200", "NVIDIA H200", HOPPER, 132),
-        memory_bytes=150109880320,
+        memory_bytes=HARDWARE["h200"].driver_bytes,
         bytes_per_s=4_814_304_000_000,
         cache_bytes=62914560,
         clock_ghz=1.98,
@@ -182,7 +183,7 @@ _ALL = (
     ),
     Card(
         *("b200", "NVIDIA B200", BLACKWELL, 148),
-        memory_bytes=191514411008,
+        memory_bytes=HARDWARE["b200"].driver_bytes,
         bytes_per_s=7_672_320_000_000,
         cache_bytes=132644864,
         clock_ghz=1.965,

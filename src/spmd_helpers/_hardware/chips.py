@@ -88,7 +88,10 @@ _LIMIT_NOTE = (
     "The compiler has {total} GiB and keeps {kept} MiB; libtpu 0.0.50.1 (jax 0.12.0.1) "
     "keeps {newer} MiB."
 )
-_SMI = "; usable: thundergolfer.com/blog/nvidia-gpu-memory-capacity"
+_SMI = (
+    "; usable: thundergolfer.com/blog/nvidia-gpu-memory-capacity; driver: openxla/xla, "
+    "xla/backends/gpu/target_config/specs/ @4336d12, of the H200 its own"
+)
 _POOL = (
     "JAX takes 75 % of the memory at its start; XLA_CLIENT_MEM_FRACTION sets another "
     "part (docs.jax.dev, GPU memory allocation)."
