@@ -288,13 +288,14 @@ def solved(chapter: str, platform: str, devices: Devices) -> list[str]:
     """
     real = xray_compile._stages
 
-    def stages(jax, f, args, kwargs, jit):
-        traced, lowered, compiled, name = real(jax, f, args, kwargs, jit)
-        described = jax.tree.map(_described, (args, kwargs))
+    def stages(jax, call, staged, jit):
+        (traced, lowered, compiled), lines = real(jax, call, staged, jit)
+        described = jax.tree.map(_described, (call.args, call.kwargs))
         calls_back = traced is not None and "callback" in lowered.as_text()
         if traced is None or calls_back or _is_for_another(described):
-            return traced, lowered, compiled, name
-        f = f if hasattr(f, "lower") else jax.jit(f, **(jit or {}))
+            return (traced, lowered, compiled), lines
+        f = call.f
+        f = f if hasattr(f, "lower") else jax.jit(f, **(call.jit or jit or {}))
         there = _jitted_again(platform, devices, f, *described, lowered)
         lower, count, mesh = there(compiled)
         axes = dict(mesh.shape) if mesh else {}
@@ -302,7 +303,7 @@ def solved(chapter: str, platform: str, devices: Devices) -> list[str]:
             lowered = apart.submit(lower, devices(count, axes)).result()
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # too large there
             compiled = lowered.compile()
-        return traced, lowered, compiled, name
+        return (traced, lowered, compiled), lines
 
     stopped, names = [], {"__name__": "__main__"}
     xray_compile._stages = stages
