@@ -48,12 +48,12 @@ bench: environment ## compare speed and answers with what others make (PART=draw
 
 tpu: environment ## ask the TPU compiler again what the memory figures rest on (libtpu, 30 min)
 	@bash tools/env/compilers.sh $(VENV)
-	@PYTHONPATH=$(VENV)/compilers $(BIN)/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
+	@PYTHONPATH=$(VENV)/compilers/tpu $(BIN)/python -m tools.measure.truth.measure --tpu $(PROGRAMS)
 
 gpu: environment ## ask the GPU compiler again what programs need on an H200 (JAX's CUDA plugin, 10 min)
 	@bash tools/env/compilers.sh $(VENV)
-	@PYTHONPATH=$(VENV)/compilers $(BIN)/python -m tools.measure.absent.measure --here $(PROGRAMS)
-	@PYTHONPATH=$(VENV)/compilers $(BIN)/python -m tools.measure.absent.texts
+	@PYTHONPATH=$(VENV)/compilers/gpu $(BIN)/python -m tools.measure.absent.measure --here $(PROGRAMS)
+	@PYTHONPATH=$(VENV)/compilers/gpu $(BIN)/python -m tools.measure.absent.texts
 
 hardware: environment ## measure the GPUs here into my-measurements/ (PYTHON: one whose JAX sees them)
 	@"$(or $(PYTHON),python3)" -m tools.measure.gpu

@@ -1,8 +1,9 @@
 """Compile the programs of the tests for devices that are not there, and keep the texts.
 
-    PYTHONPATH=.venv/compilers .venv/bin/python -m tools.check.make_fixtures v5e:2x4
-    PYTHONPATH=.venv/compilers .venv/bin/python -m tools.check.make_fixtures v5p:2x2x2
-    PYTHONPATH=.venv/compilers .venv/bin/python -m tools.check.make_fixtures gpt3
+    export PYTHONPATH=.venv/compilers/tpu
+    .venv/bin/python -m tools.check.make_fixtures v5e:2x4
+    .venv/bin/python -m tools.check.make_fixtures v5p:2x2x2
+    .venv/bin/python -m tools.check.make_fixtures gpt3
     python -m tools.check.make_fixtures gpu:1x8x1        # where there is a GPU
     python -m tools.check.make_fixtures transformer FILE.zip [FILE.zip …]
 

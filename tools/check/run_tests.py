@@ -28,6 +28,12 @@ from tools.book.book import ROOT
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
+# The compilers that are there, each of which a process logs about -> tests that ask them.
+COMPILED = {
+    ("tpu",): ("tpu", "findings", "hlo", "explain", "hardware"),
+    ("gpu",): ("gpu",),
+    ("tpu", "gpu"): ("compilers", "training"),
+}
 # Not run on the second JAX: what they test knows nothing of it.
 ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.py")
 ONE_JAX += ("book/test_colab_notebooks.py", "book/test_kaggle_notebooks.py")
@@ -136,10 +142,11 @@ def pod(python: Path) -> list[object]:
     return ["env", "SPMD_TEST_DEVICES=64", *command]
 
 
-def seeing(folder: Path, *command: object) -> list[object]:
-    """A command whose Python sees the compilers of hardware that is not here."""
-    path = [str(folder / "compilers"), os.environ.get("PYTHONPATH", "")]
-    path = f"PYTHONPATH={os.pathsep.join(filter(None, path))}"
+def seeing(folder: Path, names: tuple[str, ...], *command: object) -> list[object]:
+    """A command whose Python sees compilers of hardware that is not here."""
+    path = [str(folder / "compilers" / name) for name in names]
+    path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
+    path = f"PYTHONPATH={os.pathsep.join(path)}"
     return ["env", path, "SPMD_COMPILERS_REQUIRED=1", *command]
 
 
@@ -167,9 +174,12 @@ def long_tier(steps: Steps, python: Path) -> None:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         print("\nno TPU or GPU compiler was asked: they are for Linux on x86-64")
     elif steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
-        asked = ("tests/compilers", "tests/gpu", "--dist", "loadgroup")
-        given = tests(python, "compiler and not rare", *asked)
-        steps.run("programs for TPUs and GPUs", *seeing(folder, *given))
+        for names, asked in COMPILED.items():
+            files = [f"tests/{name}" for name in asked]
+            given = [*tests(python, "compiler and not rare", *files)]
+            given += ["--dist", "loadgroup"]  # a chapter at a time
+            what = f"what the compiler says: {' and '.join(names)}"
+            steps.run(what, *seeing(folder, names, *given))
     steps.run("exercises on 64 devices", *pod(python))
 
 
