@@ -28,7 +28,7 @@ from tools.book.book import ROOT
 OLDEST = ROOT / ".venv-oldest"
 PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
-# The compilers that are there, each of which a process logs about -> tests that ask them.
+# The compilers that are there, since each one logs -> the tests that ask them.
 COMPILED = {
     ("tpu",): ("tpu", "findings", "hlo", "explain", "hardware"),
     ("gpu",): ("gpu",),
