@@ -209,6 +209,20 @@ def test_the_state_of_nnx_is_carried_by_itself(kept):
     assert "which is carried by itself" in message(STEP, *kept, x, carry={0: 0})
 
 
+def test_a_step_of_nnx_that_returns_its_modules(kept):
+    @nnx.jit
+    def step(both, x):
+        return both, STEP(*both, x)
+
+    x = put((B, D), "data")
+    for carry in ({0: 0}, None):  # it is carried by itself
+        report = spmd.xray(step, kept, x, carry=carry)
+        assert "sharding-drift" in codes(report), carry
+    nnx.update(placed := net_and_optimizer(), jax.device_put(nnx.state(kept), to()))
+    assert "sharding-drift" not in codes(spmd.xray(step, placed, x, carry={0: 0}))
+    assert "which is carried by itself" in message(step, kept, x, carry={1: 0})
+
+
 def test_a_module_itself():
     net = Net(nnx.Rngs(0))
     nnx.update(net, jax.device_put(nnx.state(net), to()))

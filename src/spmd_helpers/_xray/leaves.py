@@ -170,7 +170,13 @@ def pairs(
                     f"{program.name}, of which there are {len(parts)}, counted from 0"
                 )
         left, right = outputs[out], arguments[arg]
-        if len(left) != len(right):
+        if not left and _gives_back_modules(jax, program, results, out):
+            numbers += [
+                pair
+                for pair in _kept_modules(jax, program, results)
+                if pair[1] in right
+            ]
+        elif len(left) != len(right):
             raise NotUnderstood(
                 f"carry={carry!r}: output {out} of {program.name} has "
                 f"{len(left)} arrays and argument {arg} has {len(right)}; "
@@ -181,8 +187,27 @@ def pairs(
                     else ""
                 )
             )
-        numbers += zip(left, right, strict=True)
+        else:
+            numbers += zip(left, right, strict=True)
     return tuple(dict.fromkeys(numbers))
+
+
+def _gives_back_modules(
+    jax: ModuleType, program: Program, results: Results, out: int
+) -> bool:
+    """Whether a result of nnx.jit is of modules that were arguments.
+
+    Their arrays are hidden results, so the result itself has none.
+    """
+    if not takes_modules(program.call):
+        return False
+    parts = _as_parts(_results_of_nnx(results.tree)[1])
+    nodes = jax.tree.leaves(parts[out], is_leaf=_is_module_state)
+    return any(_is_module_state(node) for node in nodes)
+
+
+def _is_module_state(part: object) -> bool:
+    return type(part).__name__ == "NodeStates"  # in which nnx.jit puts a module
 
 
 def _ranges(jax: ModuleType, parts: Sequence[Any], start: int = 0) -> list[range]:
@@ -197,12 +222,20 @@ def _ranges(jax: ModuleType, parts: Sequence[Any], start: int = 0) -> list[range
 
 def _parts_out(jax: ModuleType, program: Program, results: Results) -> dict[int, range]:
     """The reader's results, by number: the leaves of each."""
-    tree, start = results.tree, 0
+    hidden: Any = ()
+    tree = results.tree
     if takes_modules(program.call) and isinstance(tree, tuple):
-        hidden, tree = (tree[:2], tree[2]) if len(tree) == 3 else ((), tree[0])
-        start = len(jax.tree.leaves(hidden))
-    parts = tree if isinstance(tree, (tuple, list)) else (tree,)
-    return dict(enumerate(_ranges(jax, parts, start)))
+        hidden, tree = _results_of_nnx(tree)
+    return dict(enumerate(_ranges(jax, _as_parts(tree), len(jax.tree.leaves(hidden)))))
+
+
+def _results_of_nnx(tree: tuple[Any, ...]) -> tuple[Any, Any]:
+    """What nnx.jit returns: the modules that it hands on, and the reader's results."""
+    return (tree[:2], tree[2]) if len(tree) == 3 else ((), tree[0])
+
+
+def _as_parts(tree: Any) -> Sequence[Any]:
+    return tree if isinstance(tree, (tuple, list)) else (tree,)
 
 
 def _parts_in(jax: ModuleType, program: Program) -> dict[int, range]:
@@ -227,7 +260,7 @@ def _places(jax: ModuleType, program: Program) -> list[int]:
 
 
 def _fits(jax: ModuleType, argument: Any, part: Any) -> bool:
-    if type(part).__name__ == "NodeStates":  # in which nnx.jit puts a module
+    if _is_module_state(part):
         return is_module(argument)
     return _form(jax, argument) == _form(jax, part)
 
