@@ -274,14 +274,20 @@ def _batch(rows: Any, mesh: Mesh) -> Any:
     return jax.device_put(rows, on(mesh, names[0] if len(names) == 1 else names))
 
 
+# Of a step on Explicit axes: jax 0.10 sums a gradient in each turn of the layers' loop,
+# and the newest JAX once after it.
+_LEFT_TO_XLA = "gradients-each-turn"
+
+
 def _require_step(step: Any, params: Any, moments: Any, batch: Any) -> None:
     """Jitted, without a finding, within the budget of memory."""
     require_function(step, "step")
     if not is_jitted(step, params, moments, batch):
         raise CheckFailed("step is not jitted. What does donation do without jit?")
     report = spmd.xray(step, params, moments, batch, carry={0: 0, 1: 1})
-    if report.findings:
-        finding = report.findings[0]
+    for finding in report.findings:
+        if finding.code == _LEFT_TO_XLA:
+            continue
         raise CheckFailed(
             f"there is still a finding, {finding.code}: {finding.sentence} Which of"
             " the ten mistakes of this chapter is it?"
