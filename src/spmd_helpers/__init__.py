@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from ._runtime.require import require as require
     from ._shardings.from_jax import sharding as sharding
     from ._shardings.sharding import ShardingInfo as ShardingInfo
+    from ._time.record import StepTime as StepTime
+    from ._time.step_time import step_time as step_time
     from ._tpu.mesh import tpu_mesh as tpu_mesh
     from ._training.model import MLP as MLP
     from ._training.model import Transformer as Transformer
@@ -98,6 +100,8 @@ _HOMES = {
     "HARDWARE": "_hardware.chips",
     "training_memory": "_training.training_memory",
     "TrainingMemory": "_training.training_memory",
+    "step_time": "_time.step_time",
+    "StepTime": "_time.record",
     "explain": "_explain.explain",
     "Explanation": "_explain.explain",
     "tpu_mesh": "_tpu.mesh",

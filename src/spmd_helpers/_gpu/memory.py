@@ -46,6 +46,12 @@ def are_absent(devices: "Iterable[JaxDevice]") -> bool:
     return any(device in _of_device for device in devices)
 
 
+def card_of(device: object) -> str | None:
+    """The card that `gpu_mesh` was asked for, of one of its devices."""
+    known = _of_device.get(device)
+    return known.card if known else None
+
+
 def share() -> float:
     """The part of a card's memory that JAX takes: 0.75, or what a variable says.
 

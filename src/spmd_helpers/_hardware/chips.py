@@ -37,7 +37,11 @@ class Chip:
         link_bytes_per_s: one way, over one link to a neighbor (TPU), or over all its
             NVLinks together (GPU, which reaches any other of its host at that rate).
         links: how many of these it has.
+        host_devices: JAX devices of one host.
+        network_bytes_per_s: one way, what one device has of its host's network, which
+            is between hosts (GPU) or between slices (TPU). None where no source says.
         source: where the figures stand.
+        network_source: where the network's figure and the host's size stand.
         date: when they were read or measured, year-month.
         note: where sources disagree, and what else to know.
         generation: of a GPU, what NVIDIA calls its architecture: the compiler schedules
@@ -73,6 +77,9 @@ class Chip:
     pool_share: float = field(default=1.0, repr=False)
     library_bytes: int = field(default=0, repr=False)
     margin: float = field(default=0.9, repr=False)
+    host_devices: int = field(default=8, repr=False)
+    network_bytes_per_s: float | None = field(default=None, repr=False)
+    network_source: str = field(default="", repr=False)
 
     @property
     def program_bytes(self) -> int:
@@ -96,6 +103,23 @@ _POOL = (
     "JAX takes 75 % of the memory at its start; XLA_CLIENT_MEM_FRACTION sets another "
     "part (docs.jax.dev, GPU memory allocation)."
 )
+# Hosts, and what one device has of a host's network.
+_DCN = (
+    "jax-ml/scaling-book tpus.md @04d8de5: 2.5e10 bytes/s a host, between slices; "
+    "chips of a host: docs.cloud.google.com/tpu/docs/"
+)
+_DGX_A100 = (
+    "DGX A100: 8 ConnectX-6 of 200 Gb/s for 8 cards, NVIDIA DGX A100 datasheet; a "
+    "cloud's hosts can have less"
+)
+_DGX_H100 = (
+    "DGX H100: 8 ConnectX-7 of 400 Gb/s for 8 cards, by jax-ml/scaling-book gpus.md "
+    "@1a55377 (400e9 bytes/s a node); a cloud's hosts can have less"
+)
+_DGX_B200 = (
+    "8 cards and 400e9 bytes/s a node, jax-ml/scaling-book gpus.md @1a55377; a cloud's "
+    "hosts can have less"
+)
 # Of a GPU: the part of its memory that is JAX's pool; what libraries take of it, by the
 # most that an allocator had in use above the compiler's peak (memory_gpu.json).
 _SHARE, _LIBRARIES = 0.75, 320 * _MIB
@@ -112,6 +136,9 @@ _ALL = (
         link_bytes_per_s=4.5e10,
         links=6,
         source=_TPU_PAGE + "v4" + _BOOK + _LIMIT.format("v4:2x2x1, megacore"),
+        host_devices=4,
+        network_bytes_per_s=6.25e9,
+        network_source=_DCN + "v4",
         date="2026-11",
         note=(
             "With megacore, as Cloud TPU runs it: a chip is one device. Without, a "
@@ -130,6 +157,8 @@ _ALL = (
         link_bytes_per_s=4.5e10,
         links=4,
         source=_TPU_PAGE + "v5e" + _BOOK + _LIMIT.format("v5e:2x2"),
+        network_bytes_per_s=3.125e9,
+        network_source=_DCN + "v5e",
         date="2026-11",
         note=(
             _LIMIT_NOTE.format(total=16, kept=258, newer=258) + " The page says 819 "
@@ -148,6 +177,9 @@ _ALL = (
         link_bytes_per_s=9e10,
         links=6,
         source=_TPU_PAGE + "v5p" + _BOOK + _LIMIT.format("v5p:2x2x1"),
+        host_devices=4,
+        network_bytes_per_s=6.25e9,
+        network_source=_DCN + "v5p (50 Gb/s a chip)",
         date="2026-11",
         note=(
             "Google's page says 95 GiB (older copies: 95 GB), the scaling book 96 GB. "
@@ -168,6 +200,8 @@ _ALL = (
         link_bytes_per_s=9e10,
         links=4,
         source=_TPU_PAGE + "v6e and tpu7x" + _BOOK + _LIMIT.format("v6e:2x2"),
+        network_bytes_per_s=1.25e10,
+        network_source="docs.cloud.google.com/tpu/docs/v6e: 100 Gb/s a chip",
         date="2026-11",
         note=(
             _LIMIT_NOTE.format(total=31.5, kept=260, newer=264) + " Google's pages say "
@@ -212,6 +246,8 @@ _ALL = (
         links=1,
         source="NVIDIA A100 datasheet, by glennklockwood.com/garden/processors/A100"
         + _SMI,
+        network_bytes_per_s=2.5e10,
+        network_source=_DGX_A100,
         date="2026-11",
         note=f"12 NVLinks, 600 GB/s in both directions. {_POOL}",
     ),
@@ -231,6 +267,8 @@ _ALL = (
         links=1,
         source="NVIDIA A100 datasheet, by glennklockwood.com/garden/processors/A100; "
         "cli99/llm-analysis a100-sxm-80gb.json @d841e40" + _SMI,
+        network_bytes_per_s=2.5e10,
+        network_source=_DGX_A100,
         date="2026-11",
         note=f"12 NVLinks, 600 GB/s in both directions. {_POOL}",
     ),
@@ -251,6 +289,8 @@ _ALL = (
         source="NVIDIA H100 datasheet (SXM5), by "
         "glennklockwood.com/garden/processors/h100; cli99/llm-analysis "
         "h100-sxm-80gb.json @d841e40" + _SMI,
+        network_bytes_per_s=5e10,
+        network_source=_DGX_H100,
         date="2026-11",
         note=(
             "80 GB in words, 80 GiB of memory, 81559 MiB (79.65 GiB) shown. The "
@@ -274,6 +314,8 @@ _ALL = (
         links=1,
         source="nvidia.com/en-us/data-center/h200; "
         "jax-ml/scaling-book gpus.md @1a55377" + _SMI,
+        network_bytes_per_s=5e10,
+        network_source=_DGX_H100,
         date="2026-11",
         note=(
             "141 GB in words, 143771 MiB (140.40 GiB) shown. Its arithmetic is the "
@@ -299,6 +341,8 @@ _ALL = (
         "acecloud.ai/blog/nvidia-b200-vs-h200-h100-a100; "
         "glennklockwood.com/garden/processors/B200 (HGX, 1000 W); "
         "usable: docs.vultr.com/inference-cookbook, nvidia-smi on an HGX B200",
+        network_bytes_per_s=5e10,
+        network_source=_DGX_B200,
         date="2026-11",
         note=(
             "180 GB in a DGX or HGX, of which 183359 MiB (179.06 GiB) show; pages also "

@@ -74,6 +74,8 @@ class Collective:
             of a collective-permute, the pairs (from, to).
         label: JAX's name for the operation that needs it, 'jit(step)/sort'; '' where
             the compiler gives none.
+        instructions: the names under which the program's text prints it: one, or on
+            TPU one for each fusion that it overlaps.
     """
 
     kind: str
@@ -89,6 +91,7 @@ class Collective:
     upper_bound: bool = False
     groups: Groups = field(default=(), repr=False)
     label: str = field(default="", repr=False, compare=False)
+    instructions: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def total_wire_bytes(self) -> int | None:
@@ -276,6 +279,7 @@ def _collective(
         upper_bound=upper_bound,
         groups=groups,
         label=i.quoted("op_name") or "",
+        instructions=tuple(instruction.name for _, instruction in parts),
     )
 
 

@@ -13,6 +13,7 @@ from .._core.tables import Table
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
 from .._gpu.memory import are_absent, too_large
+from .._hardware.positions import Positions
 from .._hlo.collectives import Collective, collectives_of
 from .._hlo.constants import constant_bytes
 from .._hlo.validate import read_module
@@ -29,6 +30,7 @@ from .leaves import (
     varying,
     without_lost_donations,
 )
+from .positions import positions_of
 from .program_shardings import (
     find_mesh,
     shardings_in,
@@ -76,6 +78,8 @@ class XRay:
         without_card: whether it was compiled for GPUs that are not there, where no
             kernel is tuned: the peak of a run, by the same JAX, can differ, by 15 % at
             most where it was measured, mostly by less than 1 %.
+        positions: the kind of the devices, and the host of each, in the order of the
+            mesh; None where only their number is known.
     """
 
     name: str
@@ -92,6 +96,7 @@ class XRay:
     hlo: str = field(repr=False)
     upper_bound: bool = False
     without_card: bool = False
+    positions: Positions | None = field(default=None, repr=False)
 
     def _shown(self) -> Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
@@ -210,6 +215,7 @@ def xray(
         else {},
         platform=devices[0].platform if devices else jax.default_backend(),
         without_card=are_absent(devices),
+        positions=positions_of(program_mesh, devices),
         inputs=shardings_like(
             jax, compiled.in_avals, compiled.input_shardings, program_mesh
         ),
@@ -227,6 +233,7 @@ class _Looked:
     mesh_shape: dict[str, int]
     platform: str
     without_card: bool
+    positions: Positions | None
     inputs: tuple[Any, Any]  # shardings of the positional and of the named arguments
     outputs: Any
 
@@ -272,6 +279,7 @@ def _report(
         hlo=program.text,
         upper_bound=done.upper_bound,
         without_card=looked.without_card,
+        positions=looked.positions,
     )
 
 

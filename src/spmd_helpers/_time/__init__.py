@@ -1,0 +1,4 @@
+"""How long a compiled program takes: its schedule, priced by sustained rates.
+
+Imports `_xray`, `_hlo`, `_hardware` and `_core`.
+"""

@@ -1,0 +1,130 @@
+"""What a collective costs, by the links that its groups cross.
+
+Within a host of GPUs, a ring: Patarasuk and Yuan (2009), as `Collective.wire_bytes`
+counts it. Between hosts NCCL makes as many rings as a group has GPUs of a host, each
+over a network card of its own, so that a host sends over all of them together, and the
+slower of the two levels decides: jax-ml/scaling-book gpus.md @1a55377, "Cross-node
+collectives"; XLA's own model divides by the same number (sol_gpu_cost_model.cc @3e1a45f,
+`RingLatency`). On a TPU's torus a group uses the links of every direction in which it
+extends, both ways where they close to a ring: scaling-book tpus.md @04d8de5.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .._hardware.positions import Positions
+from .._hlo.collectives import Collective
+from .rates import Rates
+
+_SWITCHED = 4  # devices of a group from which a switch's rate holds
+
+
+@dataclass(frozen=True)
+class Price:
+    """Seconds of one run of a collective: before it sends, and while it sends."""
+
+    lane: str
+    start_s: float
+    sending_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.start_s + self.sending_s
+
+    @property
+    def limit(self) -> str:
+        return "start" if self.start_s > self.sending_s else "bytes sent"
+
+
+def price(collective: Collective, rates: Rates, positions: Positions) -> Price:
+    """The seconds of one run: those of its slowest group.
+
+    Args:
+        collective: one of the program.
+        rates: of the chip.
+        positions: of the program's devices.
+    """
+    each = _tpu if rates.chip.kind == "tpu" else _gpu
+    groups = collective.groups or (tuple(range(len(positions.hosts))),)
+    prices = [each(collective, group, rates, positions) for group in _distinct(groups)]
+    return max(prices, key=lambda price: price.seconds)
+
+
+def _distinct(groups: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Groups of several; of very many the first ones, which are like the others."""
+    several = [group for group in groups if len(set(group)) > 1]
+    return several[:64] or [groups[0]]
+
+
+def _share(collective: Collective, size: int) -> float:
+    """The bytes of the full array, as often as they go around the ring."""
+    return collective.wire_bytes * size / max(size - 1, 1)
+
+
+def _gpu(
+    collective: Collective, group: tuple[int, ...], rates: Rates, at: Positions
+) -> Price:
+    per_host = Counter(at.hosts[device] for device in group)
+    hosts, near, size = len(per_host), min(per_host.values()), len(group)
+    kind = collective.kind
+    switched = size >= _SWITCHED and kind != "collective-permute"
+    link = "nvlink of 4 or more" if switched else "nvlink"
+    within = collective.wire_bytes / rates.of_link(link, kind)
+    if hosts == 1:
+        return Price("nvlink", rates.start_s[link], within)
+    network = rates.of_link("network", kind)
+    if kind == "collective-permute":
+        sent = float(collective.wire_bytes)
+    elif kind.endswith("all-to-all"):
+        sent = collective.operand_bytes * (size - near) / size
+    else:
+        sent = _share(collective, size) * (hosts - 1) / hosts / near
+    rounds = hosts - 1 if kind not in ("collective-permute", "all-to-all") else 1
+    start = rates.start_s["nvlink"] + rounds * rates.start_s["network"]
+    return Price("network", start, max(within, sent / network))
+
+
+def _tpu(
+    collective: Collective, group: tuple[int, ...], rates: Rates, at: Positions
+) -> Price:
+    per_slice = Counter(at.slices[device] for device in group)
+    slices, near, size = len(per_slice), min(per_slice.values()), len(group)
+    kind, link = collective.kind, rates.of_link("ici", collective.kind)
+    ways, hops = _ways([at.coords[d] for d in group] if at.coords else [], at, rates)
+    if kind == "collective-permute":
+        sending = collective.wire_bytes / link
+    elif kind.endswith("all-to-all"):
+        # A ring moves a quarter of what an all-gather of all arrays together would.
+        sending = collective.operand_bytes * max(size, 4) / 4 / (ways * link)
+    else:
+        sending = collective.wire_bytes / (ways * link)
+    start = hops * rates.start_s["ici"]
+    if slices == 1:
+        return Price("ici", start, sending)
+    sent = _share(collective, size) * (slices - 1) / slices / near
+    return Price(
+        "dcn", start + rates.start_s["dcn"],
+        max(sending, sent / rates.of_link("dcn", kind)),
+    )  # fmt: skip
+
+
+def _ways(
+    coords: Sequence[tuple[int, ...]], at: Positions, rates: Rates
+) -> tuple[int, int]:
+    """Links that each device of a group sends over at once, and hops around it."""
+    ways = hops = 0
+    for direction in range(min(map(len, coords), default=0)):
+        size = len({place[direction] for place in coords})
+        if size < 2:
+            continue
+        torus = 1 + max(place[direction] for place in at.coords)
+        closed = size == torus and _is_closed(torus, rates)
+        ways += 2 if closed and size > 2 else 1
+        hops += size // 2 if closed else size - 1
+    return max(ways, 1), max(hops, 1)
+
+
+def _is_closed(size: int, rates: Rates) -> bool:
+    """Whether so many chips in a row close to a ring."""
+    return size % (16 if rates.chip.links == 4 else 4) == 0

@@ -1,0 +1,277 @@
+"""Sustained rates of a chip: what the seconds of a step are divided by.
+
+Of an H200 they were measured (`load_measured("gpu-speeds")`), or chosen so that stored
+rows come out right, of which a third was kept out. Of other chips they are stated
+fractions of the sheet: of GPUs the H200's fractions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+from .._errors import NotUnderstood
+from .._hardware.chips import HARDWARE, Chip
+from .._hardware.measured import load_measured
+
+_MEASURED = "h200"
+_SPEEDS = 'spmd.load_measured("gpu-speeds"), {device}, {date}'
+_CHOSEN = (
+    "chosen on two thirds of the stored rows (hardware.md, predicted and measured)"
+)
+# Median and nine-of-ten errors of all stored rows; the second is given as the error.
+ERROR = 0.15
+
+# Of cuDNN's attention, FLOPs that a causal mask hides not counted.
+_ATTENTION, _ATTENTION_BACKWARD = 0.75, 0.6
+# Seconds: before a kernel, and of the host for a program on one device and on more.
+_KERNEL_S, _CALL_S, _CALLS_S = 2e-6, 4e-5, 1.4e-4
+# Of a link: seconds before a collective sends, and bytes a second, by kind.
+_NVLINK_START_S = 2e-5
+_NVLINK = {
+    "all-gather": 2.6e11,
+    "reduce-scatter": 2.55e11,
+    "all-reduce": 2.8e11,
+    "all-to-all": 1.75e11,
+    "collective-permute": 3.2e11,
+}
+# Larger groups on NVSwitch: 370 of 450 GB/s.
+_SWITCH_SHARE = 370 / 450
+_SWITCH = "jax-ml/scaling-book gpus.md @1a55377: 370 of 450 GB/s in a host of 8 H100s"
+# XLA's own model of collectives between hosts: 2.5 % are headers, and the time from one
+# host to the next and back.
+_HEADERS, _ROUND_TRIP_S = 0.025, 6.2e-5
+_XLA = "openxla/xla sol_gpu_cost_model.cc @3e1a45f"
+# Of a TPU's sheet, where no row was measured.
+_TPU_SHARES = {"products": 0.9, "memory": 0.9, "links": 0.9}
+_TPU = "a fraction of the sheet, {:.0%}, which nobody measured for this package"
+_HOP_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one chip keeps up, with where each figure comes from.
+
+    Attributes:
+        chip: the chip that they are of.
+        flops_per_s: type of a product's operands ('bf16', 'f32' as JAX multiplies it
+            by default, 'f32 highest', 'f8', 's8') → FLOPs a second.
+        attention_per_s: 'forward' and 'backward' → FLOPs a second of an attention
+            kernel, those that a causal mask hides not counted.
+        memory_bytes_per_s: bytes read and written a second.
+        kernel_s: seconds before a kernel does anything.
+        call_s: seconds that the host needs to start a program, on one device and on
+            more: a shorter program waits for it.
+        start_s: link → seconds before a collective sends.
+        link_bytes_per_s: (link, kind of collective) → bytes that one device sends a
+            second; of a TPU's links, over one link and one way.
+        sources: name → where its figure comes from.
+        error: how far predictions by them were from measured rows, nine of ten; None
+            where no row of this chip was measured.
+    """
+
+    chip: Chip
+    flops_per_s: Mapping[str, float]
+    attention_per_s: Mapping[str, float]
+    memory_bytes_per_s: float
+    kernel_s: float
+    call_s: tuple[float, float]
+    start_s: Mapping[str, float]
+    link_bytes_per_s: Mapping[tuple[str, str], float]
+    sources: Mapping[str, str] = field(repr=False)
+    error: float | None = None
+
+    def of_link(self, link: str, kind: str) -> float:
+        """Bytes that one device sends a second over a link."""
+        rates = self.link_bytes_per_s
+        return rates.get((link, kind), rates.get((link, ""), 0.0))
+
+    def listed(self) -> dict[str, tuple[float, str, str]]:
+        """Name → (value, unit, source), as `StepTime.rates` has them."""
+        rows = {f"products {t}": (r, "FLOP/s") for t, r in self.flops_per_s.items()}
+        rows |= {f"attention {w}": (r, "FLOP/s") for w, r in self._attention()}
+        rows["memory"] = (self.memory_bytes_per_s, "bytes/s")
+        rows["kernel start"] = (self.kernel_s, "s")
+        rows |= {f"{link} start": (s, "s") for link, s in self.start_s.items()}
+        for (link, kind), rate in self.link_bytes_per_s.items():
+            rows[f"{link} {kind}".strip()] = (rate, "bytes/s")
+        return {
+            name: (value, unit, self._source(name))
+            for name, (value, unit) in rows.items()
+        }
+
+    def _attention(self) -> list[tuple[str, float]]:
+        return [*self.attention_per_s.items()]
+
+    def _source(self, name: str) -> str:
+        first = name.split()[0]
+        return self.sources.get(name) or self.sources.get(first, "")
+
+
+def rates_of(chip: Chip, sustained: bool = True) -> Rates:
+    """The rates of a chip in HARDWARE.
+
+    Args:
+        chip: one of HARDWARE.
+        sustained: of a card that works all the time; otherwise those of a cool card,
+            which are higher by a tenth for a moment.
+    """
+    return _of_gpu(chip, sustained) if chip.kind == "gpu" else _of_tpu(chip)
+
+
+def _speeds() -> dict[str, Any]:
+    (row,) = load_measured("gpu-speeds")
+    return row
+
+
+def _of_gpu(chip: Chip, sustained: bool) -> Rates:
+    row, sheet = _speeds(), HARDWARE[_MEASURED]
+    end = "" if sustained else "_at_first"
+    at = _SPEEDS.format(**row)
+    is_measured = chip.name == _MEASURED
+    products = chip.bf16_flops_per_s / sheet.bf16_flops_per_s
+    memory = chip.memory_bytes_per_s / sheet.memory_bytes_per_s
+    links = chip.link_bytes_per_s / sheet.link_bytes_per_s
+    bf16 = row[f"bf16_flops_per_s{end}"] * products
+    f32 = row[f"f32_flops_per_s{end}"] * products
+    share = f"the H200's fraction of its sheet, by {at}"
+    chosen = _CHOSEN if is_measured else f"the H200's fraction of its sheet, {_CHOSEN}"
+    rates = {("nvlink", kind): rate * links for kind, rate in _NVLINK.items()}
+    rates["nvlink", ""] = _NVLINK["all-gather"] * links
+    rates["nvlink of 4 or more", ""] = _SWITCH_SHARE * chip.link_bytes_per_s
+    if chip.network_bytes_per_s:
+        rates["network", ""] = chip.network_bytes_per_s / (1 + _HEADERS)
+    return Rates(
+        chip=chip,
+        flops_per_s={
+            **{"bf16": bf16, "f32": f32, "f8": 2 * bf16, "s8": 2 * bf16},
+            "f32 highest": f32 / 8,
+        },
+        attention_per_s={
+            "forward": _ATTENTION * bf16,
+            "backward": _ATTENTION_BACKWARD * bf16,
+        },
+        memory_bytes_per_s=row["memory_bytes_per_s"] * memory,
+        kernel_s=_KERNEL_S,
+        call_s=(_CALL_S, _CALLS_S),
+        start_s={
+            **{"nvlink": _NVLINK_START_S, "nvlink of 4 or more": _NVLINK_START_S},
+            "network": _ROUND_TRIP_S,
+        },
+        link_bytes_per_s=rates,
+        sources={
+            **{"products": at if is_measured else share, "attention": chosen},
+            **{"memory": at if is_measured else share, "kernel": chosen},
+            **{"nvlink": chosen, "nvlink of 4 or more": _SWITCH},
+            "nvlink of 4 or more start": chosen,
+            "network": f"{chip.network_source}; headers: {_XLA}",
+            "network start": _XLA,
+        },
+        error=ERROR if is_measured else None,
+    )
+
+
+def _of_tpu(chip: Chip) -> Rates:
+    shares = _TPU_SHARES
+    bf16 = chip.bf16_flops_per_s * shares["products"]
+    rates = {("ici", ""): chip.link_bytes_per_s * shares["links"]}
+    if chip.network_bytes_per_s:
+        rates["dcn", ""] = chip.network_bytes_per_s * shares["links"]
+    return Rates(
+        chip=chip,
+        flops_per_s={
+            # A product of float32 is one of bfloat16 there, "highest" is six.
+            **{"bf16": bf16, "f32": bf16, "f32 highest": bf16 / 6},
+            **{"f8": bf16, "s8": 2 * bf16},
+        },
+        attention_per_s={"forward": bf16, "backward": bf16},
+        memory_bytes_per_s=chip.memory_bytes_per_s * shares["memory"],
+        kernel_s=0.0,
+        call_s=(0.0, 0.0),
+        start_s={"ici": _HOP_S, "dcn": 1e-4},
+        link_bytes_per_s=rates,
+        sources={
+            "products": _TPU.format(shares["products"]),
+            "attention": _TPU.format(shares["products"]),
+            "memory": _TPU.format(shares["memory"]),
+            "kernel": "its programs are one kernel",
+            "ici": _TPU.format(shares["links"]),
+            "ici start": "jax-ml/scaling-book: about 1 µs a hop",
+            "dcn": f"{_TPU.format(shares['links'])}; {chip.network_source}",
+            "dcn start": "an assumption",
+        },
+    )
+
+
+# What a user can give: the names of a row of load_measured("gpu-speeds").
+_OWN = ("bf16_flops_per_s", "f32_flops_per_s", "memory_bytes_per_s", "kernel_s")
+
+
+def with_own(rates: Rates, own: Mapping[str, Any]) -> Rates:
+    """Rates with a user's own in place of some.
+
+    Args:
+        rates: those of the chip.
+        own: 'bf16_flops_per_s', 'f32_flops_per_s', 'memory_bytes_per_s', 'kernel_s',
+            and 'collectives': kind → {'start_s': …, 'bytes_per_s': …}, over the link
+            within a host, or {'network': {…}} between hosts. A row that `make
+            hardware` measured has these names; its other fields are not read.
+
+    Raises:
+        NotUnderstood: none of these names is there, or a figure is not positive.
+    """
+    if not isinstance(own, Mapping) or not ({*_OWN, "collectives"} & own.keys()):
+        raise NotUnderstood(
+            f"rates={own!r:.60} has none of {', '.join(_OWN)} or collectives: give a "
+            "dict of those that you measured"
+        )
+    for name in _OWN:
+        if name in own:
+            _check(name, own[name])
+    flops = dict(rates.flops_per_s)
+    ratio = own.get("bf16_flops_per_s", flops["bf16"]) / flops["bf16"]
+    flops = {name: rate * ratio for name, rate in flops.items()}
+    if "f32_flops_per_s" in own:
+        flops["f32 highest"] *= own["f32_flops_per_s"] / flops["f32"]
+        flops["f32"] = own["f32_flops_per_s"]
+    links, starts = _own_links(rates, own.get("collectives", {}))
+    yours = "yours"
+    return replace(
+        rates,
+        flops_per_s=flops,
+        attention_per_s={k: v * ratio for k, v in rates.attention_per_s.items()},
+        memory_bytes_per_s=own.get("memory_bytes_per_s", rates.memory_bytes_per_s),
+        kernel_s=own.get("kernel_s", rates.kernel_s),
+        link_bytes_per_s={**rates.link_bytes_per_s, **links},
+        start_s={**rates.start_s, **starts},
+        sources={
+            **rates.sources,
+            **({"products": yours} if {*_OWN[:2]} & own.keys() else {}),
+            **({"memory": yours} if "memory_bytes_per_s" in own else {}),
+            **({"kernel": yours} if "kernel_s" in own else {}),
+            **{f"{link} {kind}".strip(): yours for link, kind in links},
+        },
+    )
+
+
+def _own_links(
+    rates: Rates, own: Mapping[str, Any]
+) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    near, far = ("nvlink", "network") if rates.chip.kind == "gpu" else ("ici", "dcn")
+    links: dict[tuple[str, str], float] = {}
+    starts: dict[str, float] = {}
+    for kind, line in own.items():
+        link, of = (far, "") if kind in (far, "network") else (near, kind)
+        _check(f"collectives[{kind!r}]['bytes_per_s']", line.get("bytes_per_s"))
+        links[link, of] = line["bytes_per_s"]
+        if line.get("start_s") is not None:
+            starts[link] = max(starts.get(link, 0.0), line["start_s"])
+    return links, starts
+
+
+def _check(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
+        raise NotUnderstood(
+            f"rates: {name}={value!r} is not a positive number: give it in FLOPs, "
+            "bytes or seconds, without a prefix"
+        )
