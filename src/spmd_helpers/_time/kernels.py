@@ -27,6 +27,7 @@ class Kernel:
             backward' → FLOPs that take time, masked scores not counted.
         flops: of its products, as `XRay.flops_per_device` counts them.
         nbytes: read and written in the device's memory.
+        by_rows: whether it is a kernel of Triton's that reduces rows.
         is_unknown: whether a kernel in it doesn't state its FLOPs.
     """
 
@@ -34,6 +35,7 @@ class Kernel:
     work: tuple[tuple[str, float], ...]
     flops: int
     nbytes: int
+    by_rows: bool = False
     is_unknown: bool = False
 
 
@@ -57,7 +59,14 @@ def kernel(module: Module, computation: Computation, i: Instruction) -> Kernel:
         flops += multiplied.flops
         work.append(_work(where, each, multiplied.flops, multiplied.operands))
     kind = kinds[0] if kinds else "elementwise"
-    return Kernel(kind, tuple(work), flops, moved, is_unknown)
+    by_rows = not kinds and inside is not None and _by_rows(i, inside)
+    return Kernel(kind, tuple(work), flops, moved, by_rows, is_unknown)
+
+
+def _by_rows(i: Instruction, inside: Computation) -> bool:
+    if '"kind":"__triton"' not in i.rest.replace(" ", ""):
+        return False
+    return any(each.opcode == "reduce" for each in inside.instructions)
 
 
 def _fused(module: Module, i: Instruction) -> Computation | None:

@@ -22,18 +22,24 @@ _CHOSEN = (
 # Median and nine-of-ten errors of all stored rows; the second is given as the error.
 ERROR = 0.15
 
-# Of cuDNN's attention, FLOPs that a causal mask hides not counted.
-_ATTENTION, _ATTENTION_BACKWARD = 0.75, 0.6
+# Of cuDNN's attention: the share of a product's rate, FLOPs that a causal mask hides not
+# counted, and seconds before it.
+_ATTENTION, _ATTENTION_BACKWARD, _ATTENTION_S = 0.75, 0.55, 5e-5
+# Of a kernel that Triton makes and that reduces rows: the share of the memory's speed.
+# 15.4 ms of a profile for 25.8 GB, a softmax over rows of 8192.
+_ROWS = 0.45
+# Of the time that a collective runs beside kernels: what these lose by it.
+_SLOWED = 0.45
 # Seconds: before a kernel, and of the host for a program on one device and on more.
-_KERNEL_S, _CALL_S, _CALLS_S = 2e-6, 4e-5, 1.4e-4
+_KERNEL_S, _CALL_S, _CALLS_S = 2e-6, 4.5e-5, 1.57e-4
 # Of a link: seconds before a collective sends, and bytes a second, by kind.
-_NVLINK_START_S = 2e-5
+_NVLINK_START_S = 5e-5
 _NVLINK = {
-    "all-gather": 2.6e11,
+    "all-gather": 2.62e11,
     "reduce-scatter": 2.55e11,
-    "all-reduce": 2.8e11,
-    "all-to-all": 1.75e11,
-    "collective-permute": 3.2e11,
+    "all-reduce": 3.25e11,
+    "all-to-all": 2.75e11,
+    "collective-permute": 3.3e11,
 }
 # Larger groups on NVSwitch: 370 of 450 GB/s.
 _SWITCH_SHARE = 370 / 450
@@ -59,7 +65,12 @@ class Rates:
         attention_per_s: 'forward' and 'backward' → FLOPs a second of an attention
             kernel, those that a causal mask hides not counted.
         memory_bytes_per_s: bytes read and written a second.
+        rows_bytes_per_s: the same of a kernel that Triton makes and that reduces rows,
+            such as a softmax.
         kernel_s: seconds before a kernel does anything.
+        attention_s: seconds that an attention kernel takes besides its FLOPs.
+        slowed: of the time that a collective runs beside kernels, the share that these
+            lose, because it takes some of the card's processors and memory traffic.
         call_s: seconds that the host needs to start a program, on one device and on
             more: a shorter program waits for it.
         start_s: link → seconds before a collective sends.
@@ -74,7 +85,10 @@ class Rates:
     flops_per_s: Mapping[str, float]
     attention_per_s: Mapping[str, float]
     memory_bytes_per_s: float
+    rows_bytes_per_s: float
     kernel_s: float
+    attention_s: float
+    slowed: float
     call_s: tuple[float, float]
     start_s: Mapping[str, float]
     link_bytes_per_s: Mapping[tuple[str, str], float]
@@ -89,9 +103,13 @@ class Rates:
     def listed(self) -> dict[str, tuple[float, str, str]]:
         """Name → (value, unit, source), as `StepTime.rates` has them."""
         rows = {f"products {t}": (r, "FLOP/s") for t, r in self.flops_per_s.items()}
-        rows |= {f"attention {w}": (r, "FLOP/s") for w, r in self._attention()}
+        each = self.attention_per_s.items()
+        rows |= {f"attention {way}": (r, "FLOP/s") for way, r in each}
         rows["memory"] = (self.memory_bytes_per_s, "bytes/s")
+        rows["rows"] = (self.rows_bytes_per_s, "bytes/s")
         rows["kernel start"] = (self.kernel_s, "s")
+        rows["attention start"] = (self.attention_s, "s")
+        rows["slowed by a collective"] = (self.slowed, "s/s")
         rows |= {f"{link} start": (s, "s") for link, s in self.start_s.items()}
         for (link, kind), rate in self.link_bytes_per_s.items():
             rows[f"{link} {kind}".strip()] = (rate, "bytes/s")
@@ -99,9 +117,6 @@ class Rates:
             name: (value, unit, self._source(name))
             for name, (value, unit) in rows.items()
         }
-
-    def _attention(self) -> list[tuple[str, float]]:
-        return [*self.attention_per_s.items()]
 
     def _source(self, name: str) -> str:
         first = name.split()[0]
@@ -152,7 +167,10 @@ def _of_gpu(chip: Chip, sustained: bool) -> Rates:
             "backward": _ATTENTION_BACKWARD * bf16,
         },
         memory_bytes_per_s=row["memory_bytes_per_s"] * memory,
+        rows_bytes_per_s=_ROWS * row["memory_bytes_per_s"] * memory,
         kernel_s=_KERNEL_S,
+        attention_s=_ATTENTION_S,
+        slowed=_SLOWED,
         call_s=(_CALL_S, _CALLS_S),
         start_s={
             **{"nvlink": _NVLINK_START_S, "nvlink of 4 or more": _NVLINK_START_S},
@@ -162,6 +180,7 @@ def _of_gpu(chip: Chip, sustained: bool) -> Rates:
         sources={
             **{"products": at if is_measured else share, "attention": chosen},
             **{"memory": at if is_measured else share, "kernel": chosen},
+            **{"rows": chosen, "slowed": chosen},
             **{"nvlink": chosen, "nvlink of 4 or more": _SWITCH},
             "nvlink of 4 or more start": chosen,
             "network": f"{chip.network_source}; headers: {_XLA}",
@@ -186,7 +205,10 @@ def _of_tpu(chip: Chip) -> Rates:
         },
         attention_per_s={"forward": bf16, "backward": bf16},
         memory_bytes_per_s=chip.memory_bytes_per_s * shares["memory"],
+        rows_bytes_per_s=chip.memory_bytes_per_s * shares["memory"],
         kernel_s=0.0,
+        attention_s=0.0,
+        slowed=0.0,
         call_s=(0.0, 0.0),
         start_s={"ici": _HOP_S, "dcn": 1e-4},
         link_bytes_per_s=rates,
@@ -194,6 +216,8 @@ def _of_tpu(chip: Chip) -> Rates:
             "products": _TPU.format(shares["products"]),
             "attention": _TPU.format(shares["products"]),
             "memory": _TPU.format(shares["memory"]),
+            "rows": _TPU.format(shares["memory"]),
+            "slowed": "a TPU sends without its units",
             "kernel": "its programs are one kernel",
             "ici": _TPU.format(shares["links"]),
             "ici start": "jax-ml/scaling-book: about 1 µs a hop",
@@ -234,13 +258,15 @@ def with_own(rates: Rates, own: Mapping[str, Any]) -> Rates:
     if "f32_flops_per_s" in own:
         flops["f32 highest"] *= own["f32_flops_per_s"] / flops["f32"]
         flops["f32"] = own["f32_flops_per_s"]
+    memory = own.get("memory_bytes_per_s", rates.memory_bytes_per_s)
     links, starts = _own_links(rates, own.get("collectives", {}))
     yours = "yours"
     return replace(
         rates,
         flops_per_s=flops,
         attention_per_s={k: v * ratio for k, v in rates.attention_per_s.items()},
-        memory_bytes_per_s=own.get("memory_bytes_per_s", rates.memory_bytes_per_s),
+        memory_bytes_per_s=memory,
+        rows_bytes_per_s=rates.rows_bytes_per_s * memory / rates.memory_bytes_per_s,
         kernel_s=own.get("kernel_s", rates.kernel_s),
         link_bytes_per_s={**rates.link_bytes_per_s, **links},
         start_s={**rates.start_s, **starts},

@@ -106,6 +106,7 @@ class StepTime:
         memory_s: of 'kernels', what the bytes read and written need. A kernel takes
             the longer of the two.
         exposed_s: seconds that kernels wait for collectives.
+        slowed_s: seconds that kernels lose to collectives that run beside them.
         parts: each instruction that takes time, in program order.
         spans: the timeline, one run of each.
         flops_per_device: of the matrix products in the program, recomputed ones
@@ -129,6 +130,7 @@ class StepTime:
     compute_s: float
     memory_s: float
     exposed_s: float
+    slowed_s: float
     parts: tuple[Part, ...] = field(repr=False)
     spans: tuple[Span, ...] = field(default=(), repr=False)
     flops_per_device: int | None = None

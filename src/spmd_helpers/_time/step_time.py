@@ -142,6 +142,7 @@ rhs_contracting_dims={0}, backend_config={"operation_queue_id":"0"}
         compute_s=done.compute_s,
         memory_s=done.memory_s,
         exposed_s=done.waiting_s,
+        slowed_s=done.slowed_s,
         parts=_parts(module, done),
         spans=_spans(done),
         flops_per_device=flops,

@@ -64,6 +64,7 @@ class Walked:
         total_s: from its start to its end; of a loop of unknown trips one is counted.
         kernel_s: of that, what kernels run.
         waiting_s: what kernels wait for collectives.
+        slowed_s: what kernels lose to collectives that run beside them.
         compute_s: what the FLOPs of all kernels need.
         memory_s: what the bytes of all kernels need.
         events: each instruction that takes time.
@@ -75,6 +76,7 @@ class Walked:
     total_s: float = 0.0
     kernel_s: float = 0.0
     waiting_s: float = 0.0
+    slowed_s: float = 0.0
     compute_s: float = 0.0
     memory_s: float = 0.0
     events: list[Event] = field(default_factory=list)
@@ -135,7 +137,7 @@ class Walk:
                 self._start(done, links, started, place, i, name)
             elif i.opcode.endswith(("-done", "-update")):
                 self._finish(done, started, self._origin(place, i))
-            elif i.opcode == "fusion-start" or self._copies(i):
+            elif self._copies(i):
                 side_s = self._beside(done, started, place, i, side_s)
             elif i.opcode == "while":
                 self._loop(done, place, i)
@@ -235,6 +237,11 @@ class Walk:
         if one.memory_s:  # beside kernels: they share the memory
             busy = done.memory_s - one.clock_s
             end = max(end, one.began_s + busy)
+        if one.event.collective is not None:
+            beside = max(0.0, min(done.total_s, end) - one.event.start_s)
+            lost = self.rates.slowed * beside
+            done.total_s += lost
+            done.slowed_s += lost
         waited = max(0.0, end - done.total_s)
         one.event.exposed_s += waited
         if one.event.collective is not None:
@@ -247,12 +254,16 @@ class Walk:
 
     def _cost(self, done: Walked, place: Place, i: Instruction) -> Event:
         what = kernel(self.module, place.computation, i)
+        rates = self.rates
         computing = sum(flops / self._speed(of) for of, flops in what.work)
-        reading = what.nbytes / self.rates.memory_bytes_per_s
+        memory = rates.rows_bytes_per_s if what.by_rows else rates.memory_bytes_per_s
+        reading = what.nbytes / memory
+        start = rates.kernel_s
+        start += rates.attention_s * (what.kind == "attention")
         longest = max(computing, reading)
-        seconds = longest + self.rates.kernel_s
+        seconds = longest + start
         limit = "FLOPs" if computing > reading else "memory"
-        if self.rates.kernel_s > longest:
+        if start > longest:
             limit = "launch"
         done.compute_s += computing
         done.memory_s += reading
@@ -275,7 +286,9 @@ class Walk:
         done.kernel_s += event.seconds
 
     def _copies(self, i: Instruction) -> bool:
-        return i.opcode in ("copy-start", "slice-start", "dynamic-slice-start")
+        """A copy by hardware of its own. A GPU's second stream shares the card."""
+        own = self.rates.chip.kind == "tpu"
+        return own and i.opcode in ("copy-start", "slice-start", "dynamic-slice-start")
 
     def _beside(
         self,
@@ -321,7 +334,8 @@ class Walk:
             loop.end_s += done.total_s
         done.events += part.events
         done.loops += part.loops
-        for name in ("total_s", "kernel_s", "waiting_s", "compute_s", "memory_s"):
+        sums = ("total_s", "kernel_s", "waiting_s", "slowed_s", "compute_s", "memory_s")
+        for name in sums:
             setattr(done, name, getattr(done, name) + times * getattr(part, name))
         done.unknown_loops += part.unknown_loops
         done.unknown_kernels += part.unknown_kernels

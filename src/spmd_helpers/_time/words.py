@@ -89,6 +89,11 @@ def _notes(step: "StepTime") -> Sequence[str]:
             f"exposed: kernels wait {seconds_words(step.exposed_s)} for collectives, "
             f"{share:.0%} of the step"
         )
+        if step.slowed_s:
+            notes.append(
+                f"slowed: kernels lose {seconds_words(step.slowed_s)} to collectives "
+                "that run beside them"
+            )
     if step.mfu is not None:
         notes.append(f"{_utilization(step)}: {step.mfu:.1%} of the chips' peak")
     if step.tokens_per_s is not None:
