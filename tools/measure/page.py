@@ -15,6 +15,7 @@ from tools.measure.kernel_roofline import EXCHANGES
 from tools.measure.page_absent import absent_section
 from tools.measure.page_counted import counted_section
 from tools.measure.page_log import log_section
+from tools.measure.page_seconds import seconds_section
 from tools.measure.page_tables import GIB, as_table, card, exchanges, title
 from tools.measure.page_transformer import (
     attention_section,
@@ -72,6 +73,7 @@ def hardware_page(folder: Path | None = None) -> str:
         (ways_section, rows("gpu-transformer")),
         (log_section, rows("gpu-log")),
         (partial(speeds_section, is_book=folder is None), rows("gpu-speeds")),
+        (seconds_section, rows("gpu-predicted")),
         (_memory, [r for r in rows("gpu-memory") if r.get("allocator_peak_bytes")]),
         (counted_section, rows("gpu-compiled")),
         (absent_section, rows("gpu-absent")),

@@ -21,6 +21,7 @@ _FILES = {
     "gpu-attention": ("attention_gpu.json",),
     "gpu-transformer": ("transformer_gpu.json",),
     "gpu-log": ("log_gpu.json",),
+    "gpu-predicted": ("predicted_gpu.json",),
     "gpu-absent": ("absent_gpu.json", "absent_gpu_here.json"),
 }
 
@@ -49,7 +50,8 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             "gpu-steps", one training step in several shardings; "gpu-speeds", what the
             predictions of the following divide by; "gpu-attention", attention alone;
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
-            same step made faster, one change at a time; "gpu-absent", steps of many
+            same step made faster, one change at a time; "gpu-predicted", what
+            `step_time` says of each of these rows, beside its time; "gpu-absent", steps of many
             kinds compiled for GPUs: with the `how` of "card" beside the cards and run,
             "hidden" by the same JAX without them, "here" without them by other
             versions, and "pool" how much of a card's memory programs get.

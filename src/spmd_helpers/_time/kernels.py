@@ -8,8 +8,11 @@ from .._hlo.parser import Computation, Instruction, Module, Shape, shapes
 
 # Instructions that take no time of their own.
 FREE = frozenset(
-    "parameter constant tuple get-tuple-element bitcast after-all partition-id "
-    "replica-id opt-barrier add-dependency iota domain".split()
+    (
+        *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "domain"),
+        *("after-all", "partition-id", "replica-id", "opt-barrier", "add-dependency"),
+        "iota",
+    )
 )
 _SAME = frozenset(("bitcast", "reshape", "copy", "convert"))
 _SLICES = frozenset(("dynamic-slice", "slice", "gather"))

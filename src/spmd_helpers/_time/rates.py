@@ -7,7 +7,6 @@ fractions of the sheet: of GPUs the H200's fractions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 from .._errors import NotUnderstood
@@ -19,11 +18,12 @@ _SPEEDS = 'spmd.load_measured("gpu-speeds"), {device}, {date}'
 _CHOSEN = (
     "chosen on two thirds of the stored rows (hardware.md, predicted and measured)"
 )
-# Median and nine-of-ten errors of all stored rows; the second is given as the error.
-ERROR = 0.15
+# Within what nine of ten stored rows are, of those that take less than LONG_S, a kernel
+# or a collective or a few, and of longer ones, which are training steps.
+ERRORS, LONG_S = (0.2, 0.08), 0.01
 
-# Of cuDNN's attention: the share of a product's rate, FLOPs that a causal mask hides not
-# counted, and seconds before it.
+# Of cuDNN's attention: the share of a product's rate, FLOPs that a causal mask hides
+# not counted, and seconds before it.
 _ATTENTION, _ATTENTION_BACKWARD, _ATTENTION_S = 0.75, 0.55, 5e-5
 # Of a kernel that Triton makes and that reduces rows: the share of the memory's speed.
 # 15.4 ms of a profile for 25.8 GB, a softmax over rows of 8192.
@@ -77,8 +77,9 @@ class Rates:
         link_bytes_per_s: (link, kind of collective) → bytes that one device sends a
             second; of a TPU's links, over one link and one way.
         sources: name → where its figure comes from.
-        error: how far predictions by them were from measured rows, nine of ten; None
-            where no row of this chip was measured.
+        error: within what nine of ten predictions were of measured rows, of those
+            shorter than LONG_S and of the others; None where no row of this chip was
+            measured.
     """
 
     chip: Chip
@@ -93,7 +94,7 @@ class Rates:
     start_s: Mapping[str, float]
     link_bytes_per_s: Mapping[tuple[str, str], float]
     sources: Mapping[str, str] = field(repr=False)
-    error: float | None = None
+    error: tuple[float, float] | None = None
 
     def of_link(self, link: str, kind: str) -> float:
         """Bytes that one device sends a second over a link."""
@@ -186,7 +187,7 @@ def _of_gpu(chip: Chip, sustained: bool) -> Rates:
             "network": f"{chip.network_source}; headers: {_XLA}",
             "network start": _XLA,
         },
-        error=ERROR if is_measured else None,
+        error=ERRORS if is_measured else None,
     )
 
 
@@ -296,7 +297,7 @@ def _own_links(
 
 
 def _check(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise NotUnderstood(
             f"rates: {name}={value!r} is not a positive number: give it in FLOPs, "
             "bytes or seconds, without a prefix"

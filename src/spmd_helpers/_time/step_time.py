@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from .._core.source_lines import place_name
@@ -17,7 +16,7 @@ from .._hlo.labels import phase, source
 from .._hlo.parser import Module
 from .._hlo.validate import read_module
 from .links import Price, price
-from .rates import Rates, rates_of, with_own
+from .rates import LONG_S, Rates, rates_of, with_own
 from .record import Part, Span, StepTime
 from .walk import Event, Walk, Walked, runs
 
@@ -116,7 +115,8 @@ rhs_contracting_dims={0}, backend_config={"operation_queue_id":"0"}
     least, most = max(lanes.values(), default=0.0), sums
     if not is_own:
         notes.insert(0, _why_bounds(target, platform, module))
-        least = max(done.compute_s, _links(lanes), _held(module) / _memory(known))
+        terms = _least_terms(done, lanes, known, platform, module)
+        least = max(*terms, _held(module) / known.memory_bytes_per_s)
         total = None
     if done.unknown_loops:
         notes.insert(0, _unknown_loops(done))
@@ -130,7 +130,7 @@ rhs_contracting_dims={0}, backend_config={"operation_queue_id":"0"}
             "the program is shorter than what the host needs to start it, which is "
             "counted"
         )
-    error = known.error if total is not None and rates is None else None
+    error = _error(known, total) if rates is None else None
     return StepTime(
         name=name,
         chip=target.name,
@@ -161,7 +161,7 @@ rhs_contracting_dims={0}, backend_config={"operation_queue_id":"0"}
 def _check(name: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, Real) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
         raise NotUnderstood(
             f"{name}={value!r} is not a positive number: leave it out, or give the "
             "figure of one step on all devices together"
@@ -223,9 +223,8 @@ def _positions(
     """Those of the report, or as many devices in hosts of the usual size."""
     count = module.devices or 1
     is_real = positions is not None and len(positions.hosts) == count
-    if is_real and host is None and positions is not None:
-        if len(positions.hosts) > 1 and positions.kind != "cpu":
-            return positions
+    if is_real and host is None and positions is not None and positions.kind != "cpu":
+        return positions
     size = round(host or chip.host_devices)
     hosts = tuple(device // size for device in range(count))
     slices = (0,) * count if chip.kind == "tpu" else hosts
@@ -252,8 +251,8 @@ def _notes(
         )
     if rates.error is None:
         notes.append(
-            f"no measured row is of a {chip.name}: its rates are fractions of the "
-            "sheet (see `rates`), and how far the total is off is not known"
+            f"no step was measured on chip {chip.name}: its rates are fractions of "
+            "the sheet (see `rates`), and how far the total is off is not known"
         )
     far = "network" if chip.kind == "gpu" else "dcn"
     if any(_crosses(c, at, chip) for c in moved):
@@ -264,7 +263,7 @@ def _notes(
             )
         else:
             notes.append(
-                f"no source says how fast the {far} of a {chip.name} is, so what "
+                f"no source says how fast the {far} of chip {chip.name} is, so what "
                 "crosses it is left out: give rates={'collectives': "
                 f"{{'{far}': {{'bytes_per_s': …}}}}}}"
             )
@@ -298,10 +297,10 @@ def _why_bounds(chip: Chip, platform: str, module: Module) -> str:
     wider = " and moves bfloat16 as float32" if platform == "cpu" else ""
     return (
         f"bounds only: the {platform.upper()} compiler made this program. It fuses "
-        f"and schedules for that hardware{wider}, and a {chip.name}'s compiler does it "
-        "otherwise. The least is the largest single term, with arguments and results "
-        "touched once; the most is this program's terms one after another. Compile "
-        f"for spmd.{mesh} to get a total"
+        f"and schedules for that hardware{wider}, and the compiler of chip "
+        f"{chip.name} does it otherwise. The least is the largest single term, with "
+        "arguments and results touched once; the most is this program's terms one "
+        f"after another. Compile for spmd.{mesh} to get a total"
     )
 
 
@@ -332,12 +331,32 @@ def _priced(collective: Collective, rates: Rates, at: Positions) -> Price:
         return Price(far, 0.0, 0.0)
 
 
+def _error(rates: Rates, total: float | None) -> float | None:
+    if rates.error is None or total is None:
+        return None
+    return rates.error[total >= LONG_S]
+
+
 def _call(rates: Rates, at: Positions) -> float:
     return rates.call_s[len(at.hosts) > 1]
 
 
-def _memory(rates: Rates) -> float:
-    return rates.memory_bytes_per_s
+def _least_terms(
+    done: Walked,
+    lanes: Mapping[str, float],
+    rates: Rates,
+    platform: str,
+    module: Module,
+) -> tuple[float, float]:
+    """Seconds of the products, and of the busiest link.
+
+    The CPU compiler prints products and collectives of bfloat16 as float32: they may
+    take half of what it looks like.
+    """
+    types = {s.dtype for i in module.entry.parameters.values() for s in i.shapes}
+    if platform == "cpu" and "bf16" in types:
+        return (_flops(done) or 0) / rates.flops_per_s["bf16"], _links(lanes) / 2
+    return done.compute_s, _links(lanes)
 
 
 def _held(module: Module) -> int:

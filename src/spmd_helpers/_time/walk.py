@@ -31,7 +31,6 @@ class Event:
         count: how often it runs; None where trips are unknown.
         kernel: what it computes and moves; None of a collective.
         collective: what it exchanges; None of a kernel.
-        inner: of a loop, whether it is one that `spans` draws as one piece.
     """
 
     instruction: Instruction

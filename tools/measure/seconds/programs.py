@@ -102,10 +102,13 @@ def mlp(row: dict) -> str:
 
 
 def _pmapped(state, batch: int, width: int) -> str:
+    mean = functools.partial(jax.lax.pmean, axis_name="data")
     step = jax.pmap(
-        functools.partial(gpu.train, mean=functools.partial(jax.lax.pmean, axis_name="data")),
-        **{"axis_name": "data", "devices": devices(2), "donate_argnums": 0},
-    )  # fmt: skip
+        functools.partial(gpu.train, mean=mean),
+        axis_name="data",
+        devices=devices(2),
+        donate_argnums=0,
+    )
     each = jax.tree.map(lambda s: jax.ShapeDtypeStruct((2, *s.shape), s.dtype), state)
     x = jax.ShapeDtypeStruct((2, batch // 2, width), BF16)
     return _text(step, each, x)
