@@ -51,9 +51,9 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             predictions of the following divide by; "gpu-attention", attention alone;
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
             same step made faster, one change at a time; "gpu-predicted", what
-            `step_time` says of each of these rows, beside its time; "gpu-absent", steps of many
-            kinds compiled for GPUs: with the `how` of "card" beside the cards and run,
-            "hidden" by the same JAX without them, "here" without them by other
+            `step_time` says of each of these rows, beside its time; "gpu-absent", steps
+            of many kinds compiled for GPUs: with the `how` of "card" beside the cards
+            and run, "hidden" by the same JAX without them, "here" without them by other
             versions, and "pool" how much of a card's memory programs get.
 
     Returns:

@@ -64,6 +64,7 @@ class Walked:
         kernel_s: of that, what kernels run.
         waiting_s: what kernels wait for collectives.
         slowed_s: what kernels lose to collectives that run beside them.
+        charged_s: up to where kernels ran beside some collective.
         compute_s: what the FLOPs of all kernels need.
         memory_s: what the bytes of all kernels need.
         events: each instruction that takes time.
@@ -76,6 +77,7 @@ class Walked:
     kernel_s: float = 0.0
     waiting_s: float = 0.0
     slowed_s: float = 0.0
+    charged_s: float = 0.0
     compute_s: float = 0.0
     memory_s: float = 0.0
     events: list[Event] = field(default_factory=list)
@@ -94,6 +96,7 @@ class _Started:
     memory_s: float = 0.0  # its own traffic, and the clock of all traffic when it began
     began_s: float = 0.0
     clock_s: float = 0.0
+    kernel_s: float = 0.0  # what kernels had run when it was started
 
 
 @dataclass
@@ -192,7 +195,7 @@ class Walk:
         )
         done.events.append(event)
         links[self._queue(cost)] = now + cost.seconds
-        one = _Started(event, now + cost.seconds)
+        one = _Started(event, now + cost.seconds, kernel_s=done.kernel_s)
         is_chain = len(collective.instructions) > 1
         runs_on = i.opcode.endswith("-start") or is_chain
         if not runs_on:
@@ -237,8 +240,7 @@ class Walk:
             busy = done.memory_s - one.clock_s
             end = max(end, one.began_s + busy)
         if one.event.collective is not None:
-            beside = max(0.0, min(done.total_s, end) - one.event.start_s)
-            lost = self.rates.slowed * beside
+            lost = self.rates.slowed * self._beside_kernels(done, one)
             done.total_s += lost
             done.slowed_s += lost
         waited = max(0.0, end - done.total_s)
@@ -248,6 +250,13 @@ class Walk:
         else:
             done.kernel_s += waited
         done.total_s += waited
+
+    def _beside_kernels(self, done: Walked, one: _Started) -> float:
+        """How long kernels ran beside a collective; no kernel counts for two."""
+        since = max(one.kernel_s, done.charged_s)
+        beside = min(one.event.seconds, max(0.0, done.kernel_s - since))
+        done.charged_s = since + beside
+        return beside
 
     # --- Kernels ----------------------------------------------------------------------
 
