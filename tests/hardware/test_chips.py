@@ -42,6 +42,21 @@ SHOWN = {
     "b200": 183359,
 }
 
+# (JAX devices of a host, Gb/s of the network that each of them has), by hand from the
+# pages that `network_source` names; None where none says it.
+NETWORK = {
+    "v4": (4, 50),
+    "v5e": (8, 25),
+    "v5p": (4, 50),
+    "v6e": (8, 100),
+    "7x": (8, None),
+    "a100-40gb": (8, 200),
+    "a100-80gb": (8, 200),
+    "h100": (8, 400),
+    "h200": (8, 400),
+    "b200": (8, 400),
+}
+
 
 def test_every_chip_was_read_from_its_page_twice():
     here = "tests/hardware/test_chips.py"
@@ -77,6 +92,18 @@ def test_figures_are_those_of_the_pages(name):
     assert (one.kind == "gpu") == (name in SHOWN), (
         "SHOWN here has the GPUs, all of them"
     )
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_hosts_and_their_networks_are_those_of_the_pages(name):
+    one = HARDWARE[name]
+    host, network = NETWORK[name]
+    assert one.host_devices == host
+    if network is None:
+        assert one.network_bytes_per_s is None
+        return
+    assert one.network_bytes_per_s == network * 1e9 / 8
+    assert len(one.network_source) > 30
 
 
 @pytest.mark.parametrize("name", HARDWARE)
