@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Sequence
 from html import escape
+from typing import Protocol
 
 from .._core.palette import DARK, DARK_PAGES, INK, LIGHT, PAPER, axis_variables
-from .picture import HUES, Picture, Word
+from .picture import HUES, Word
 from .scene import MONO, SIZES, WIDE, Rect, Scene, Text
 
 TINTS = (0.12, 0.32)  # opacity of the first and of the last strip along an axis
@@ -21,12 +22,28 @@ _CODE = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 _BOLD = {"title": 600, "caption": 600, "strip": 500}
 
 
+class Described(Protocol):
+    """What an SVG says of a drawing, for those who do not see it."""
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+
+    @property
+    def sentence(self) -> str:
+        """What is drawn, in words."""
+
+    @property
+    def hatched(self) -> bool:
+        """Whether any box is hatched."""
+
+
 def tint_opacity(tint: float) -> float:
     """The opacity of a strip's fill, by its place along its axis (0 to 1)."""
     return round(TINTS[0] + (TINTS[1] - TINTS[0]) * tint, 3)
 
 
-def svg(picture: Picture, scene: Scene) -> str:
+def svg(picture: Described, scene: Scene) -> str:
     """A drawing as a file of its own: it follows the reader's light or dark."""
     root = (
         f".spmd-drawing {{ color: {INK[0]}; --paper: {PAPER[0]}; }}",
@@ -37,7 +54,7 @@ def svg(picture: Picture, scene: Scene) -> str:
     return _element(picture, scene, [*_style(), *root], MARGIN)
 
 
-def html(picture: Picture, scene: Scene) -> str:
+def html(picture: Described, scene: Scene) -> str:
     """A drawing for a page: it follows the page's own light or dark."""
     pages = [
         f"{page} .spmd-drawing {{ {axis_variables(DARK)} }}" for page in DARK_PAGES
@@ -80,7 +97,9 @@ def _style() -> list[str]:
     return rules
 
 
-def _element(picture: Picture, scene: Scene, rules: Sequence[str], margin: int) -> str:
+def _element(
+    picture: Described, scene: Scene, rules: Sequence[str], margin: int
+) -> str:
     """The svg element, one element a line; with a wide margin also a background.
 
     Its id comes from what is drawn: another drawing on a page has another one.
@@ -93,7 +112,7 @@ def _element(picture: Picture, scene: Scene, rules: Sequence[str], margin: int) 
 
 
 def _lines(
-    picture: Picture, scene: Scene, rules: Sequence[str], margin: int, name: str
+    picture: Described, scene: Scene, rules: Sequence[str], margin: int, name: str
 ) -> list[str]:
     width = _number(scene.width + 2 * margin)
     height = _number(scene.height + 2 * margin)

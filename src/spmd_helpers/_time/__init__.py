@@ -1,4 +1,4 @@
 """How long a compiled program takes: its schedule, priced by sustained rates.
 
-Imports `_xray`, `_hlo`, `_hardware` and `_core`.
+Imports `_xray`, `_drawing`, `_hlo`, `_hardware` and `_core`.
 """

@@ -1,10 +1,11 @@
 """What is known of the time of one step: predicted here, or measured by a profile."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from .._core.tables import Table
 from . import words
+from .timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,11 @@ class StepTime:
         waited = [p for p in self.parts if p.lane != "kernels" and p.exposed_s > 0]
         return tuple(sorted(waited, key=lambda part: -part.exposed_s))
 
+    @property
+    def timeline(self) -> Timeline:
+        """The step drawn: a lane of kernels, a lane for each link, and a text twin."""
+        return Timeline(self)
+
     def is_tie(self, other: "StepTime") -> bool:
         """Whether two steps are too near to each other to be ranked.
 
@@ -210,8 +216,3 @@ class StepTime:
         exclude: Container[str] | None = None,
     ) -> dict[str, str]:
         return self._shown().bundle()
-
-
-def total_by(parts: Sequence[Part], lane: str) -> float:
-    """The seconds of all parts in a lane."""
-    return sum(part.seconds for part in parts if part.lane == lane)
