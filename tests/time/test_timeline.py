@@ -1,5 +1,6 @@
 """The timeline of a step: its panels, its lanes, and the same in words."""
 
+import itertools
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -57,8 +58,7 @@ def test_text_and_picture_say_the_same():
         for lane in one.lanes:
             mine = [p for p in one.pieces if p.lane == lane]
             assert all(
-                a.end_s <= b.start_s + 1e-12
-                for a, b in zip(mine, mine[1:], strict=False)
+                a.end_s <= b.start_s + 1e-12 for a, b in itertools.pairwise(mine)
             ), lane
     assert root.find(f"{name}desc").text == timeline.sentence
     assert timeline.sentence.count(" to ") == count
