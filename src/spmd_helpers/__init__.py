@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from ._runtime.require import require as require
     from ._shardings.from_jax import sharding as sharding
     from ._shardings.sharding import ShardingInfo as ShardingInfo
+    from ._time.profile import profile as profile
+    from ._time.profile import read_trace as read_trace
     from ._time.record import StepTime as StepTime
     from ._time.step_time import step_time as step_time
     from ._tpu.mesh import tpu_mesh as tpu_mesh
@@ -102,6 +104,8 @@ _HOMES = {
     "TrainingMemory": "_training.training_memory",
     "step_time": "_time.step_time",
     "StepTime": "_time.record",
+    "profile": "_time.profile",
+    "read_trace": "_time.profile",
     "explain": "_explain.explain",
     "Explanation": "_explain.explain",
     "tpu_mesh": "_tpu.mesh",

@@ -1,0 +1,1 @@
+"""How long a step takes: predicted, and measured by a trace."""

@@ -22,6 +22,7 @@ STRATEGIES = (
     *("pmap", "replicated", "fsdp plain", "fsdp constrained", "fsdp explicit"),
     "tensor parallel",
 )
+BOTH = "fsdp and tensor"  # over two axes: of four devices and more
 
 _POLICIES = jax.checkpoint_policies
 POLICIES = {
@@ -71,9 +72,10 @@ def is_explicit(s: Setting) -> bool:
 
 
 def mesh_of(s: Setting, devices):
-    """Two axes, as everywhere in the book: one of them has all devices."""
+    """Two axes, as everywhere in the book: one of them has all devices, or both two."""
     count = len(devices)
     shape = (1, count) if s.strategy == "tensor parallel" else (count, 1)
+    shape = (count // 2, 2) if s.strategy == BOTH else shape
     kind = AxisType.Explicit if is_explicit(s) else AxisType.Auto
     return jax.make_mesh(
         shape, ("data", "model"), axis_types=(kind,) * 2, devices=devices
@@ -106,6 +108,10 @@ def specs_of(s: Setting) -> dict:
     if s.strategy == "tensor parallel":
         cut = {name: (None, "model") for name in ("q", "k", "v", "up", "head")}
         cut |= {name: ("model",) for name in ("out", "down", "embed")}
+    elif s.strategy == BOTH:
+        cut = {name: ("data", "model") for name in ("q", "k", "v", "up", "head")}
+        cut |= {name: ("model", "data") for name in ("out", "down", "embed")}
+        cut["place"] = ("data",)
     elif s.strategy.startswith("fsdp"):
         every = ("q", "k", "v", "out", "up", "down", "embed", "place", "head")
         cut = dict.fromkeys(every, ("data",))
@@ -188,10 +194,12 @@ class Held:
     def __init__(self, s: Setting, mesh=None):
         self.mesh = mesh
         self.explicit = is_explicit(s)
-        self.asks = s.strategy in ("fsdp constrained", "tensor parallel", "replicated")
-        split = s.strategy == "tensor parallel"
-        self.rows = P() if split else P("data")
-        self.wide = P(None, None, "model") if split else P("data")
+        self.asks = s.strategy in (
+            *("fsdp constrained", "tensor parallel", "replicated", BOTH),
+        )
+        self.rows = P() if s.strategy == "tensor parallel" else P("data")
+        split = s.strategy in ("tensor parallel", BOTH)
+        self.wide = P(*(self.rows or (None,)), None, "model") if split else P("data")
 
     def _hold(self, x, spec):
         if not self.asks or self.mesh is None:

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import gzip
 import json
 import pathlib
 from typing import Any
@@ -22,6 +23,8 @@ _FILES = {
     "gpu-transformer": ("transformer_gpu.json",),
     "gpu-log": ("log_gpu.json",),
     "gpu-predicted": ("predicted_gpu.json",),
+    "gpu-ahead": ("ahead_gpu.json",),
+    "gpu-traced": ("traced_gpu.json",),
     "gpu-absent": ("absent_gpu.json", "absent_gpu_here.json"),
 }
 
@@ -51,10 +54,13 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             predictions of the following divide by; "gpu-attention", attention alone;
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
             same step made faster, one change at a time; "gpu-predicted", what
-            `step_time` says of each of these rows, beside its time; "gpu-absent", steps
-            of many kinds compiled for GPUs: with the `how` of "card" beside the cards
-            and run, "hidden" by the same JAX without them, "here" without them by other
-            versions, and "pool" how much of a card's memory programs get.
+            `step_time` says of each of these rows, beside its time; "gpu-ahead", what
+            it said of steps before a card ran them, and "gpu-traced", those steps run
+            and traced: of some, `path` and `hlo` are the trace and the program, for
+            `read_trace`; "gpu-absent", steps of many kinds compiled for GPUs: with the
+            `how` of "card" beside the cards and run, "hidden" by the same JAX without
+            them, "here" without them by other versions, and "pool" how much of a card's
+            memory programs get.
 
     Returns:
         A list of new dicts, yours to change; empty if nothing was measured yet.
@@ -67,7 +73,14 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
     kinds = ByName("kind", _FILES)
     if not isinstance(kind, str) or kind not in kinds:
         raise NotUnderstood(kinds.unknown(kind)) from None
-    return copy.deepcopy([row for name in _FILES[kind] for row in _stored(name)])
+    rows = copy.deepcopy([row for name in _FILES[kind] for row in _stored(name)])
+    for row in rows:
+        if "trace" in row:
+            stem = row.pop("trace")
+            row["path"] = str(_FOLDER / f"{stem}.runs.json.gz")
+            packed = (_FOLDER / f"{stem}.hlo.gz").read_bytes()
+            row["hlo"] = gzip.decompress(packed).decode()
+    return rows
 
 
 @functools.cache

@@ -119,6 +119,7 @@ class StepTime:
             where there is nothing to compare with.
         rates: what the seconds were divided by, name → (value, unit, source).
         notes: what else to know: what was left out, and why bounds are bounds.
+        predicted: of a measured step, what `step_time` says of the same program.
     """
 
     name: str
@@ -143,6 +144,7 @@ class StepTime:
         default_factory=dict, repr=False
     )
     notes: tuple[str, ...] = ()
+    predicted: "StepTime | None" = field(default=None, repr=False)
 
     @property
     def mfu(self) -> float | None:

@@ -1,17 +1,25 @@
 """A step's time as words: one list of rows, from which text and HTML are both made."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .._core.tables import Table
 from .._core.words import flops_words
 
 if TYPE_CHECKING:
-    from .record import StepTime
+    from .record import LineTime, StepTime
 
 HEAD = ("line", "kernels", "collectives", "exposed")
+BOTH = (
+    "line",
+    "kernels",
+    "predicted",
+    "collectives",
+    "predicted",
+    "exposed",
+    "predicted",
+)
 ROWS = 12
-_RIGHT = (1, 2, 3)
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -29,13 +37,14 @@ def seconds_words(seconds: float) -> str:
 
 def shown(step: "StepTime") -> Table:
     """A heading, the lines of the reader's code, and what holds for the step."""
+    head = BOTH if step.predicted is not None else HEAD
     return Table(
         "steptime",
         _title(step),
-        HEAD,
+        head,
         _rows(step),
         _notes(step),
-        right=_RIGHT,
+        right=tuple(range(1, len(head))),
         nothing="no instruction takes time",
     )
 
@@ -45,35 +54,52 @@ def _title(step: "StepTime") -> str:
     if step.total_s is None:
         least, most = map(seconds_words, step.bounds_s)
         return f"Step of {step.name} on {where}: between {least} and {most}"
-    about = "" if step.error is None else f" ± {step.error:.0%}"
     return (
         f"Step of {step.name} on {where}, {step.how}: "
-        f"{seconds_words(step.total_s)}{about}"
+        f"{seconds_words(step.total_s)}{_about(step)}"
     )
+
+
+def _about(step: "StepTime") -> str:
+    """How far off a prediction may be, or what had been predicted."""
+    if step.predicted is None or step.predicted.total_s is None or not step.total_s:
+        return "" if step.error is None else f" ± {step.error:.0%}"
+    off = step.predicted.total_s / step.total_s - 1
+    return f", predicted: {seconds_words(step.predicted.total_s)} ({off:+.0%})"
 
 
 def _rows(step: "StepTime") -> list[tuple[str, ...]]:
     lines = [line for line in step.lines if max(line.kernel_s, line.link_s) >= 5e-10]
     by_time = sorted(lines, key=lambda line: -(line.kernel_s + line.exposed_s))
     kept = {line.source for line in by_time[:ROWS]}
-    rows = [
-        _row(line.source or "(no line of yours)", line.kernel_s, line.link_s,
-             line.exposed_s)
+    before = (
+        {line.source: line for line in step.predicted.lines} if step.predicted else None
+    )
+    groups = [
+        (line.source or "(no line of yours)", [line])
         for line in lines
         if line.source in kept
-    ]  # fmt: skip
-    rest = by_time[ROWS:]
-    if rest:
-        sums = [
-            sum(getattr(line, name) for line in rest)
-            for name in ("kernel_s", "link_s", "exposed_s")
-        ]
-        rows.append(_row(f"… {len(rest)} more", *sums))
-    return rows
+    ]
+    if by_time[ROWS:]:
+        groups.append((f"… {len(by_time) - ROWS} more", by_time[ROWS:]))
+    return [(name, *_cells(each, before)) for name, each in groups]
 
 
-def _row(name: str, *seconds: float) -> tuple[str, ...]:
-    return (name, *(seconds_words(s) if s >= 5e-10 else "" for s in seconds))
+def _cells(
+    lines: "list[LineTime]", before: "Mapping[str | None, LineTime] | None"
+) -> list[str]:
+    """Kernels, collectives and exposed seconds, each beside what was predicted."""
+    cells = []
+    for name in ("kernel_s", "link_s", "exposed_s"):
+        cells.append(_cell(sum(getattr(line, name) for line in lines)))
+        if before is not None:
+            known = [before[line.source] for line in lines if line.source in before]
+            cells.append(_cell(sum(getattr(line, name) for line in known)))
+    return cells
+
+
+def _cell(seconds: float) -> str:
+    return seconds_words(seconds) if seconds >= 5e-10 else ""
 
 
 def _notes(step: "StepTime") -> Sequence[str]:

@@ -159,7 +159,7 @@ def pairs(
         for out, arg in _kept_modules(jax, program, results)
         if infos[out].size * infos[out].dtype.itemsize >= SMALL_BYTES
     ]
-    for out, arg in _positions(carry).items() if carry is not None else ():
+    for out, arg in carried(carry).items():
         for word, n, parts in (
             ("outputs", out, outputs),
             ("arguments", arg, arguments),
@@ -283,7 +283,14 @@ def _kept_modules(
             yield from zip(left, right, strict=True)
 
 
-def _positions(carry: Mapping[int, int] | int) -> dict[int, int]:
+def carried(carry: Mapping[int, int] | int | None) -> dict[int, int]:
+    """Number of an output → number of the argument that it becomes, as given.
+
+    Raises:
+        NotUnderstood: it is neither None, nor a number from 1 on, nor such a dict.
+    """
+    if carry is None:
+        return {}
     if count := as_integer(carry, 1):
         return {n: n for n in range(count)}
     if isinstance(carry, Mapping) and all(
