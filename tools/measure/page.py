@@ -13,6 +13,7 @@ from pathlib import Path
 from spmd_helpers._hardware.measured import _FILES, load_measured
 from tools.measure.kernel_roofline import EXCHANGES
 from tools.measure.page_absent import absent_section
+from tools.measure.page_ahead import ahead_section
 from tools.measure.page_counted import counted_section
 from tools.measure.page_log import log_section
 from tools.measure.page_seconds import seconds_section
@@ -74,6 +75,7 @@ def hardware_page(folder: Path | None = None) -> str:
         (log_section, rows("gpu-log")),
         (partial(speeds_section, is_book=folder is None), rows("gpu-speeds")),
         (seconds_section, rows("gpu-predicted")),
+        (partial(ahead_section, rows("gpu-ahead")), rows("gpu-traced")),
         (_memory, [r for r in rows("gpu-memory") if r.get("allocator_peak_bytes")]),
         (counted_section, rows("gpu-compiled")),
         (absent_section, rows("gpu-absent")),

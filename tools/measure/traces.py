@@ -60,8 +60,8 @@ def programs(cards: int) -> dict[str, Setting]:
     }
     if cards >= 4:
         rows["fsdp and tensor"] = base.but(strategy=BOTH)
-        rows["7b fsdp"] = fsdp.but(**_LARGE, batch=2 * cards)
-        rows["7b fsdp and tensor"] = base.but(strategy=BOTH, **_LARGE, batch=2 * cards)
+        rows["6b fsdp"] = fsdp.but(**_LARGE, batch=2 * cards)
+        rows["6b fsdp and tensor"] = base.but(strategy=BOTH, **_LARGE, batch=2 * cards)
     return rows
 
 

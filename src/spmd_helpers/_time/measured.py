@@ -84,6 +84,7 @@ def measured(
         exposed_s=exposed,
         parts=parts,
         spans=_spans(runs, labels, lane_of, starts, total),
+        slowed_s=0.0,
         error=None,
         notes=tuple(notes),
         predicted=predicted,

@@ -1,0 +1,116 @@
+"""The section of `book/hardware.md` on steps that were predicted before they ran."""
+
+from statistics import median
+
+from tools.measure.page_tables import GIB, as_table, card
+
+
+def ahead_section(ahead: list[dict], traced: list[dict]) -> str:
+    """Each step as foretold without a card, beside the cards' clock and trace.
+
+    Args:
+        ahead: what `step_time` said of steps compiled without cards.
+        traced: the same steps and others, run and traced.
+    """
+    said = {row["name"]: row for row in ahead}
+    both = [(said[row["name"]], row) for row in traced if row["name"] in said]
+    off = sorted(abs(a["predicted_s"] / row["step_s"] - 1) for a, row in both)
+    peaks = [abs(a["peak_bytes"] / row["allocator_peak_bytes"] - 1) for a, row in both]
+    same = sum(_moved(a) == _moved(row) for a, row in both)
+    return (
+        "## Predicted before any card ran it\n\n"
+        f"{card(traced)}. The transformer of the sections above on four cards, eight "
+        "sequences of 2048 tokens a card, and one of 6.2 billion parameters with two. "
+        "Each step was compiled for four H200s by `spmd.gpu_mesh` on a machine without "
+        f"a GPU (jax {_one(ahead, 'jax')}), and `spmd.step_time` priced it; the rows "
+        "were stored, and then the cards ran them. No rate was chosen on four cards. "
+        "cuDNN's attention needs cuDNN to compile, so those steps were predicted on "
+        "the machine with the cards, before they ran.\n\n"
+        f"{as_table(_table(said, traced))}\n"
+        f"Without a card: the bytes of every collective are equal in {same} of "
+        f"{len(both)} steps, the peak of memory is within {max(peaks):.1%} of the "
+        f"allocator's, and the seconds are off by {median(off):.1%} in the median and "
+        f"{off[-1]:.1%} at most. {_order(said, traced)} Exposed seconds are "
+        f"{_exposed(traced)}: a collective also waits for the slowest of its group, "
+        "which no schedule shows.\n\n"
+        "`spmd.read_trace` gives the columns of the trace: kernels and collectives by "
+        "line, and what is exposed. Under the profiler a step is a little shorter than "
+        "by the clock, because the steps follow each other without a wait.\n"
+    )
+
+
+def _table(said: dict[str, dict], traced: list[dict]) -> list[list[str]]:
+    table = [
+        [
+            *("step", "by the clock", "predicted", "error", "traced", "exposed"),
+            *("exposed, predicted", "allocator's peak", "predicted peak"),
+        ]
+    ]
+    for row in traced:
+        ahead = said.get(row["name"])
+        guess = ahead or row
+        table.append(
+            [
+                row["name"].replace("fsdp", "FSDP")
+                + ("" if ahead else " (on the cards)"),
+                _ms(row["step_s"]),
+                _ms(guess["predicted_s"]),
+                _percent(guess["predicted_s"] / row["step_s"] - 1),
+                _ms(row["traced_s"]),
+                _ms(row["exposed_s"]),
+                _ms(guess["predicted_exposed_s"]),
+                f"{row['allocator_peak_bytes'] / GIB:.1f} GiB",
+                f"{guess['peak_bytes'] / GIB:.1f} GiB",
+            ]
+        )
+    return table
+
+
+def _title(name: str, on_cards: bool) -> str:
+    name = name.replace("fsdp", "FSDP").replace("cudnn", "cuDNN").replace("6b", "6 B")
+    return f"{name} (on the cards)" if on_cards else name
+
+
+def _moved(row: dict) -> dict[tuple, int]:
+    """Bytes that a device sends, by kind and axes."""
+    sums: dict[tuple, int] = {}
+    for line in row["collectives"]:
+        key = line["kind"], *line["axes"]
+        sums[key] = sums.get(key, 0) + line["count"] * line["wire_bytes"]
+    return sums
+
+
+def _order(said: dict[str, dict], traced: list[dict]) -> str:
+    """Whether the prediction ranks the steps of one model as the clock does."""
+    groups: dict[str, list[dict]] = {}
+    for row in traced:
+        if row["name"] in said:
+            size = "6b" if row["name"].startswith("6b") else ""
+            groups.setdefault(size, []).append(row)
+    wrong = 0
+    for rows in groups.values():
+        for n, one in enumerate(rows):
+            for other in rows[n + 1 :]:
+                guess = [said[r["name"]]["predicted_s"] for r in (one, other)]
+                took = [one["step_s"], other["step_s"]]
+                wrong += (guess[0] < guess[1]) != (took[0] < took[1])
+    if not wrong:
+        return "Of any two layouts of one model the faster is predicted to be faster."
+    return f"{wrong} pairs of layouts of one model are ranked wrongly."
+
+
+def _exposed(traced: list[dict]) -> str:
+    shares = sorted(r["predicted_exposed_s"] / r["exposed_s"] for r in traced)
+    return f"predicted too small, at {shares[0]:.0%} to {shares[-1]:.0%} of the trace's"
+
+
+def _one(rows: list[dict], key: str) -> str:
+    return ", ".join(dict.fromkeys(str(row[key]) for row in rows))
+
+
+def _percent(share: float) -> str:
+    return f"{share:+.1%}".replace("-", "−")
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
