@@ -83,7 +83,7 @@ def measured(
         lanes=lanes,
         exposed_s=exposed,
         parts=parts,
-        spans=_spans(runs, labels, lane_of, starts, total),
+        spans=_spans(runs, labels, parts, starts, total),
         slowed_s=0.0,
         error=None,
         notes=tuple(notes),
@@ -200,18 +200,19 @@ def _parts(
 def _spans(
     runs: Sequence[KernelRun],
     labels: Sequence[str],
-    lanes: dict[str, str],
+    parts: Sequence[Part],
     starts: Sequence[float],
     total: float,
 ) -> tuple[Span, ...]:
     """What ran in one step: the second, or the only one."""
+    known = {part.name: part for part in parts}
     start = starts[min(1, len(starts) - 1)]
     end = start + total if len(starts) > 1 else float("inf")
     return tuple(
         Span(
             label,
-            run.kind or "kernel",
-            lanes[label],
+            known[label].kind,
+            known[label].lane,
             run.start_s - start,
             run.end_s - start,
         )
