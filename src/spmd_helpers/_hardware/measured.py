@@ -76,7 +76,7 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
     rows = copy.deepcopy([row for name in _FILES[kind] for row in _stored(name)])
     for row in rows:
         if "trace" in row:
-            stem = row.pop("trace")
+            stem = row["trace"]
             row["path"] = str(_FOLDER / f"{stem}.runs.json.gz")
             packed = (_FOLDER / f"{stem}.hlo.gz").read_bytes()
             row["hlo"] = gzip.decompress(packed).decode()

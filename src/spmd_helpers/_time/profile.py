@@ -119,11 +119,11 @@ def read_trace(
 ) -> StepTime:
     """Say where the time of a step went, from a trace that was recorded before.
 
-        with jax.profiler.trace("/tmp/trace"):
+        with jax.profiler.trace("my-trace"):
             for batch in batches:
                 state, loss = step(state, batch)
             jax.block_until_ready(loss)
-        spmd.read_trace("/tmp/trace", spmd.xray(step, state, batch))
+        spmd.read_trace("my-trace", spmd.xray(step, state, batch))
 
     Args:
         path: the folder given to `jax.profiler.trace`, or a file `*.xplane.pb` in it;
