@@ -2,6 +2,8 @@
 
 The solved notebooks, whose cells are the reader's but for the exercises. The untouched
 ones run on Colab's versions (test_colab_notebooks.py); their first cells are the same.
+In every full test are the chapters of pmap, of a first step, of checkpoints and of
+several processes, which ask most of an image; the others are `rare`.
 """
 
 import shutil
@@ -40,7 +42,19 @@ def begun_kaggle(wheel, tmp_path_factory):
 SOLVED = [path for path in NOTEBOOKS if path.parent.name == "solutions"]
 
 
-@pytest.mark.parametrize("path", SOLVED, ids=lambda path: path.stem)
+ALWAYS = (1, 2, 13, 16)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        if int(path.stem[:2]) in ALWAYS
+        else pytest.param(path, marks=pytest.mark.rare)
+        for path in SOLVED
+    ],
+    ids=lambda path: path.stem,
+)
 def test_run_all_on_kaggle(path, session, begun_kaggle):
     """The image with TPUs for odd chapters, the one without for even ones."""
     name = "kaggle_tpu" if int(path.stem[:2]) % 2 else "kaggle_cpu"
