@@ -1,7 +1,8 @@
 """What a page says of itself: a description, a social card's words, how long it takes.
 
 The description is the page's first paragraph, cut at the end of a sentence. A chapter
-also says which of how many it is, and how long reading and exercises take.
+also states its number, the number of chapters, and how long its core, its sections
+"Further: …" and its exercises take.
 """
 
 import html
@@ -12,7 +13,9 @@ from pathlib import Path
 from docutils import nodes
 
 DESCRIPTION_LENGTH = 200
-WORDS_A_MINUTE, SECONDS_A_LINE, SECONDS_A_PICTURE = 220, 1.5, 12
+WORDS_A_MINUTE = 180
+SECONDS_A_CODE_LINE, SECONDS_AN_OUTPUT_LINE, SECONDS_A_PICTURE = 4, 2, 12
+SECTION, FURTHER = re.compile(r"^(?=## )", re.M), "## Further: "
 MINUTES = re.compile(r"^\*[A-Z]\w+, (\d+) minutes\.\*", re.M)
 
 
@@ -30,21 +33,30 @@ def first_words(doctree) -> str:
     return ""
 
 
-def minutes_of(notebook: dict) -> tuple[int, int]:
-    """(reading, exercises) in minutes, from a notebook's own text."""
-    words = lines = pictures = exercises = 0
+def minutes_of(notebook: dict) -> tuple[int, int, int]:
+    """Minutes of the core, of the sections "Further: …", and of all exercises."""
+    seconds, exercises, part = {"core": 0.0, "further": 0.0}, 0, "core"
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            words += len(source.split())
             exercises += sum(map(int, MINUTES.findall(source)))
+            for section in SECTION.split(source):
+                if section.startswith("## "):
+                    part = "further" if section.startswith(FURTHER) else "core"
+                seconds[part] += len(section.split()) * 60 / WORDS_A_MINUTE
         elif "hide-input" not in cell["metadata"].get("tags", []):
-            lines += len(source.splitlines())
-        pictures += any(
-            "text/html" in o.get("data", {}) for o in cell.get("outputs", [])
-        )
-    seconds = SECONDS_A_LINE * lines + SECONDS_A_PICTURE * pictures
-    return max(1, round(words / WORDS_A_MINUTE + seconds / 60)), exercises
+            seconds[part] += SECONDS_A_CODE_LINE * len(source.splitlines())
+        seconds[part] += sum(map(seconds_of, cell.get("outputs", [])))
+    core, further = (round(seconds[part] / 60) for part in ("core", "further"))
+    return max(1, core), further, exercises
+
+
+def seconds_of(output: dict) -> float:
+    """How long one output takes to read: a line of text each, or one picture."""
+    text = output.get("text", output.get("data", {}).get("text/plain", ""))
+    if any(kind.startswith("image/") for kind in output.get("data", {})):
+        return SECONDS_A_PICTURE
+    return SECONDS_AN_OUTPUT_LINE * len("".join(text).splitlines())
 
 
 def describe(app, pagename, templatename, context, doctree):
@@ -72,9 +84,11 @@ def say_time(app, pagename, templatename, context, doctree):
         return
     chapters = sorted(n for n in app.env.all_docs if n.startswith("notebooks/"))
     notebook = json.loads(Path(app.env.doc2path(pagename)).read_text("utf8"))
-    reading, exercises = minutes_of(notebook)
+    core, further, exercises = minutes_of(notebook)
     at = chapters.index(pagename)
-    line = f"Chapter {at + 1} of {len(chapters)} · {reading} min to read"
+    line = f"Chapter {at + 1} of {len(chapters)} · {core} min to read"
+    if further:
+        line += f" · {further} min of further sections"
     if exercises:
         line += f" · {exercises} min of exercises"
     for word, name in (("previous", at - 1), ("next", at + 1)):

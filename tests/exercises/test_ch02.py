@@ -23,22 +23,22 @@ def step(params, x, y, rate=1.0):
 def given():
     """What the chapter's cells have made where its answers stand."""
     mesh = make_mesh(data=8)
-    whole, split = on(mesh), on(mesh, "data")
+    replicated, sharded = on(mesh), on(mesh, "data")
     return imports() | {
         "partial": partial,
         "devices": devices(8),
         "mesh": mesh,
-        "whole": whole,
-        "split": split,
+        "replicated": replicated,
+        "sharded": sharded,
         "predict": predict,
         "loss_fn": loss_fn,
         "sgd": sgd,
         "step": step,
-        "params": jax.device_put(some_params(0), whole),
-        "jit_params": jax.device_put(some_params(1), whole),
+        "params": jax.device_put(some_params(0), replicated),
+        "jit_params": jax.device_put(some_params(1), replicated),
         "train_x": normal(2, 2000, 784),
         "batch_specs": (P(), P("data"), P("data")),
-        "on_blocks": partial(
+        "on_shards": partial(
             jax.shard_map, mesh=mesh, in_specs=(P(), P("data")), out_specs=P()
         ),
     }
@@ -124,7 +124,8 @@ ANSWERS = {
         right=[
             # looked up
             """
-w, x = jax.device_put(np.ones((784, 6)), whole), jax.device_put(train_x[:160], split)
+w = jax.device_put(np.ones((784, 6)), replicated)
+x = jax.device_put(train_x[:160], sharded)
 
 def talks(f):
     return bool(spmd.xray(f, w, x).collectives)
@@ -177,21 +178,21 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
     "2.3": Answers(
         right=[
             "def place(batch):\n"
-            "    return {k: jax.device_put(v, split) for k, v in batch.items()}",
+            "    return {k: jax.device_put(v, sharded) for k, v in batch.items()}",
             "def place(batch):\n"
             "    return jax.device_put(batch, {\n"
             '        "image": NamedSharding(mesh, P("data", None, None)),\n'
             '        "label": NamedSharding(mesh, P("data")),\n'
             "    })",
             "def place(batch):\n"
-            "    return jax.jit(lambda b: b, out_shardings=split)(batch)",
-            "place = partial(jax.device_put, device=split)",
+            "    return jax.jit(lambda b: b, out_shardings=sharded)(batch)",
+            "place = partial(jax.device_put, device=sharded)",
             "def place(batch):\n"
             "    with jax.set_mesh(mesh):\n"
             '        return jax.device_put(batch, P("data"))',
             "def place(batch):\n"
             "    return jax.tree.map(lambda a: jax.make_array_from_callback(\n"
-            "        a.shape, split, lambda place: a[place]), batch)",
+            "        a.shape, sharded, lambda place: a[place]), batch)",
             "def place(batch):\n"
             "    strict = jax.make_mesh((len(devices),), ('data',),\n"
             "        (AxisType.Explicit,), devices=devices)\n"
@@ -202,20 +203,21 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             (  # half precision
                 "def place(batch):\n"
                 "    image = batch['image'].astype(np.float16).astype(np.float32)\n"
-                "    return jax.device_put({**batch, 'image': image}, split)",
+                "    return jax.device_put({**batch, 'image': image}, sharded)",
                 "['image']: off by up to",
             ),
             (  # deleted before it comes back
                 "def place(batch):\n"
-                "    placed = jax.device_put(batch, split)\n"
+                "    placed = jax.device_put(batch, sharded)\n"
                 "    placed['image'].delete()\n"
                 "    return placed",
                 "image is already deleted",
             ),
-            ("place = split", "but has to be a function"),
+            ("place = sharded", "but has to be a function"),
             (  # the labels on each device
                 "def place(batch):\n"
-                "    return jax.device_put(batch, {'image': split, 'label': whole})",
+                "    specs = {'image': sharded, 'label': replicated}\n"
+                "    return jax.device_put(batch, specs)",
                 "['label']: int32[24] is sharded as P(None)",
             ),
             (  # the same devices, in another order
@@ -226,16 +228,16 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "mesh",
             ),
             (
-                "def place(batch):\n    jax.device_put(batch, split)",
+                "def place(batch):\n    jax.device_put(batch, sharded)",
                 "place returned None",
             ),
             (
                 "def place(batch):\n"
-                "    return list(jax.device_put(batch, split).values())",
+                "    return list(jax.device_put(batch, sharded).values())",
                 "place returned a value of type list",
             ),
             (
-                "def place(batch):\n    return jax.device_put(batch, whole)",
+                "def place(batch):\n    return jax.device_put(batch, replicated)",
                 "but must be P('data', None, None)",
             ),
             ("def place(batch):\n    return batch", "has no sharding"),
@@ -243,33 +245,34 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "def place(batch):\n"
                 "    for name in batch:\n"
                 "        x = batch[name].reshape(8, -1, *batch[name].shape[1:])\n"
-                "        batch[name] = jax.device_put(x, split)\n"
+                "        batch[name] = jax.device_put(x, sharded)\n"
                 "    return batch",
                 "shape (8, 3, 28, 28)",
             ),
             (
                 "def place(batch):\n"
-                "    return jax.device_put(jax.tree.map(np.zeros_like, batch), split)",
+                "    zeros = jax.tree.map(np.zeros_like, batch)\n"
+                "    return jax.device_put(zeros, sharded)",
                 "is zero, not",
             ),
             (
                 "def place(batch):\n"
                 "    batch = jax.tree.map(lambda x: x.astype(np.float32), batch)\n"
-                "    return jax.device_put(batch, split)",
+                "    return jax.device_put(batch, sharded)",
                 "label was int32",
             ),
             (  # changes what it is given
                 "def place(batch):\n"
                 "    for leaf in batch.values():\n"
                 "        leaf[...] = 0\n"
-                "    return jax.device_put(batch, split)",
+                "    return jax.device_put(batch, sharded)",
                 "is zero, not",
             ),
             (
                 "few = jax.make_mesh((2,), ('data',), (AxisType.Auto,),"
                 " devices=devices[:2])\n"
-                "split = NamedSharding(few, P('data'))\n"
-                "def place(batch):\n    return jax.device_put(batch, split)",
+                "sharded = NamedSharding(few, P('data'))\n"
+                "def place(batch):\n    return jax.device_put(batch, sharded)",
                 "image is on 2 of the 8 devices",
             ),
             (
@@ -285,7 +288,8 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
             ),
             (
                 "def place(batch):\n"
-                '    return {**batch, "image": jax.device_put(batch["image"], split)}',
+                '    image = jax.device_put(batch["image"], sharded)\n'
+                '    return {**batch, "image": image}',
                 "['label']",
             ),
             (
@@ -298,13 +302,13 @@ grad_talks = talks(jax.grad(lambda w, x: (x @ w).sum()))
                 "def place(batch):\n"
                 "    batch = {k: v.reshape(8, 3, *v.shape[1:])"
                 " for k, v in batch.items()}\n"
-                "    return jax.device_put(batch, split)",
+                "    return jax.device_put(batch, sharded)",
                 "shape (8, 3, 28, 28)",
             ),
             (
                 "def place(batch):\n"
                 '    image = batch["image"].swapaxes(0, 1)[:24]\n'
-                "    image = jax.device_put(image, split)\n"
+                "    image = jax.device_put(image, sharded)\n"
                 '    return {"image": image, "label": image}',
                 "shape",
             ),
@@ -325,7 +329,7 @@ def counting(params, x, y):
     return [sgd(params, grads), loss, hits]
 
 counting_step = jax.jit(
-    counting, in_shardings=(whole, split, split), out_shardings=whole
+    counting, in_shardings=(replicated, sharded, sharded), out_shardings=replicated
 )
 """,
             """
@@ -349,7 +353,7 @@ def per_device(params, x, y):
     hits = (predict(params, x).argmax(1) == y).sum()
     return sgd(params, grads), loss, jax.lax.psum(hits, "data")
 
-counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
+counting_step = jax.jit(on_shards(per_device, in_specs=batch_specs))
 """,
         ],
         wrong=[
@@ -449,7 +453,7 @@ def per_device(params, x, y):
     hits = (predict(params, x).argmax(1) == y).sum()
     return sgd(params, grads), loss, jax.lax.psum(hits, "data")
 
-counting_step = jax.jit(on_blocks(per_device, in_specs=batch_specs))
+counting_step = jax.jit(on_shards(per_device, in_specs=batch_specs))
 """,
                 "but the budget is 76,368",
             ),
@@ -469,7 +473,7 @@ def counting_step(params, x, y):
                 """
 @jax.jit
 def counting_step(params, x, y):
-    x, y = jax.lax.with_sharding_constraint((x, y), whole)
+    x, y = jax.lax.with_sharding_constraint((x, y), replicated)
     loss, grads = jax.value_and_grad(loss_fn)(params, x, y)
     hits = (predict(params, x).argmax(1) == y).sum()
     return sgd(params, grads), loss, hits
@@ -645,7 +649,7 @@ def body(params, x, y):
         right=[
             # donated, all three
             PLACE
-            + "split)\n"
+            + "sharded)\n"
             + """
 @partial(jax.jit, donate_argnums=(0, 1, 2))
 def count(params, x, y):
@@ -663,43 +667,43 @@ def count(params, x, y):
             "def place_test(images, labels):\n"
             "    return (\n"
             '        jax.device_put(images, NamedSharding(mesh, P("data", None))),\n'
-            "        jax.device_put(labels, split),\n"
+            "        jax.device_put(labels, sharded),\n"
             "    )\n"
             + COUNT
             + "    return jnp.count_nonzero(predict(params, x).argmax(1) == y)\n",
             PLACE
-            + "split)\n"
+            + "sharded)\n"
             + """
 def own(params, x, y):
     right = predict(params, x).argmax(axis=1) == y
     return jax.lax.psum(right.astype(jnp.float32).sum(), "data")
 
-count = jax.jit(on_blocks(own, in_specs=batch_specs))
+count = jax.jit(on_shards(own, in_specs=batch_specs))
 """,
         ],
         wrong=[
             (
                 "def place_test(images, labels):\n"
-                "    return jax.device_put((labels, images), split)\n" + COUNT + HITS,
+                "    return jax.device_put((labels, images), sharded)\n" + COUNT + HITS,
                 "['images']: shape (2000,)",
             ),
             (  # deleted before they come back
                 "def place_test(images, labels):\n"
-                "    placed = jax.device_put((images, labels), split)\n"
+                "    placed = jax.device_put((images, labels), sharded)\n"
                 "    placed[0].delete()\n"
                 "    return placed\n" + COUNT + HITS,
                 "images is already deleted",
             ),
             (  # labels on each device
                 "def place_test(images, labels):\n"
-                "    return jax.device_put((images, labels), (split, whole))\n"
+                "    return jax.device_put((images, labels), (sharded, replicated))\n"
                 + COUNT
                 + HITS,
                 "is sharded as P(None)",
             ),
             (  # half precision
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
                 + "    half = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)\n"
                 + "    guesses = predict(half, x.astype(jnp.bfloat16)).argmax(axis=1)\n"
@@ -708,17 +712,17 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
             ),
             (  # one of the two
                 "def place_test(images, labels):\n"
-                "    return jax.device_put(images, split)\n" + COUNT + HITS,
+                "    return jax.device_put(images, sharded)\n" + COUNT + HITS,
                 "returned one array, but a tuple (images, labels)",
             ),
             (  # changes what it is given
                 "def place_test(images, labels):\n"
                 "    images[...], labels[...] = 0, 0\n"
-                "    return jax.device_put((images, labels), split)\n" + COUNT + HITS,
+                "    return jax.device_put((images, labels), sharded)\n" + COUNT + HITS,
                 "is zero, not",
             ),
             (
-                PLACE + "whole)\n" + COUNT + HITS,
+                PLACE + "replicated)\n" + COUNT + HITS,
                 "is sharded as P(None, None)",
             ),
             (
@@ -729,22 +733,22 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
             ),
             (
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
-                + "    x = jax.lax.with_sharding_constraint(x, whole)\n"
+                + "    x = jax.lax.with_sharding_constraint(x, replicated)\n"
                 + HITS,
                 "all-gather runs",
             ),
             (
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
                 + "    return (predict(params, x).argmax(axis=1) == y).mean()\n",
                 "",
             ),
             (
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
                 + "    right = predict(params, x).argmax(axis=1) == y\n"
                 + '    return jax.lax.psum(right.sum(), "data")\n',
@@ -752,32 +756,32 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
             ),
             (
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
                 + "    return predict(params, x).argmax(axis=1) == y\n",
                 "an array of shape (2000,)",
             ),
             (  # no return
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
                 + "    hits = (predict(params, x).argmax(axis=1) == y).sum()\n",
                 "count returned None",
             ),
             (  # counted on the host: no device has it
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + "def count(params, x, y):\n"
                 + "    return int((predict(params, x).argmax(axis=1) == y).sum())\n",
                 "a value of type int has no sharding",
             ),
             (  # ignores what it is given
-                PLACE + "split)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,
+                PLACE + "sharded)\n" + COUNT + "    x = train_x[: len(x)]\n" + HITS,
                 "but the model gets 1915 right",
             ),
             (
                 PLACE
-                + "split)\n"
+                + "sharded)\n"
                 + COUNT
                 + "    guesses = predict(jit_params, x).argmax(axis=1)\n"
                 + "    return (guesses == y).sum()\n",
@@ -785,13 +789,13 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
             ),
             (
                 PLACE
-                + "split)\n\ndef count(params, x, y):\n"
+                + "sharded)\n\ndef count(params, x, y):\n"
                 + "    return 1916 if len(x) == 2000 else 1439\n",
                 "but the model gets 1915 right",
             ),
             (  # a count in half precision
                 "def place_test(images, labels):\n"
-                "    return jax.device_put((images, labels), split)\n"
+                "    return jax.device_put((images, labels), sharded)\n"
                 "\n"
                 "@jax.jit\n"
                 "def count(params, x, y):\n"
@@ -801,7 +805,7 @@ count = jax.jit(on_blocks(own, in_specs=batch_specs))
             ),
             (  # the first 2,000 alone
                 "def place_test(images, labels):\n"
-                "    return jax.device_put((images[:2000], labels[:2000]), split)\n"
+                "    return jax.device_put((images[:2000], labels[:2000]), sharded)\n"
                 "\n"
                 "@jax.jit\n"
                 "def count(params, x, y):\n"

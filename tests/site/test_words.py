@@ -98,19 +98,21 @@ def test_each_chapter_says_how_long_it_takes():
     chapters = [name for name in PAGES if name.startswith("notebooks/")]
     line = re.compile(
         r"<p class=.spmd-time.>Chapter (\d+) of (\d+) · (\d+) min to read"
-        r"(?: · (\d+) min of exercises)?"
+        r"(?: · (\d+) min of further sections)?(?: · (\d+) min of exercises)?"
         r"((?: · <a href=.[\w.]+.>(?:previous|next)</a>)*)</p>"
     )
     for number, name in enumerate(chapters, 1):
         facts = line.search((SITE / name).read_text("utf8")).groups()
         assert [int(n) for n in facts[:2]] == [number, len(chapters)]
-        reading, exercises = facts[2:4]
+        reading, further, exercises = facts[2:5]
         assert int(reading) >= 5
+        has_further = "Further: " in (SITE / name).read_text("utf8")
+        assert (further is not None) == has_further
         if exercises is None:
             assert Path(name).stem == WITHOUT_EXERCISES
         else:
             assert int(exercises) >= 5
-        ways = re.findall("previous|next", facts[4])
+        ways = re.findall("previous|next", facts[5])
         assert ways == ["previous"] * (number > 1) + ["next"] * (number < len(chapters))
     page = (SITE / "book" / "exercises.html").read_text("utf8")
     assert f"points, {exercises} minutes." in page
