@@ -16,6 +16,7 @@ DESCRIPTION_LENGTH = 200
 WORDS_A_MINUTE = 180
 SECONDS_A_CODE_LINE, SECONDS_AN_OUTPUT_LINE, SECONDS_A_PICTURE = 4, 2, 12
 SECTION, FURTHER = re.compile(r"^(?=## )", re.M), "## Further: "
+CHAPTER = re.compile(r"notebooks/\d\d_")  # the other notebooks are pages
 MINUTES = re.compile(r"^\*[A-Z]\w+, (\d+) minutes\.\*", re.M)
 
 
@@ -79,25 +80,34 @@ def describe(app, pagename, templatename, context, doctree):
 
 
 def say_time(app, pagename, templatename, context, doctree):
-    """Put a line under a chapter's title."""
+    """Put a line under the title of a chapter, or of another notebook."""
     if not pagename.startswith("notebooks/") or doctree is None:
         return
-    chapters = sorted(n for n in app.env.all_docs if n.startswith("notebooks/"))
     notebook = json.loads(Path(app.env.doc2path(pagename)).read_text("utf8"))
     core, further, exercises = minutes_of(notebook)
-    at = chapters.index(pagename)
-    line = f"Chapter {at + 1} of {len(chapters)} · {core} min to read"
+    line = f"{core} min to read"
     if further:
         line += f" · {further} min of further sections"
     if exercises:
         line += f" · {exercises} min of exercises"
-    for word, name in (("previous", at - 1), ("next", at + 1)):
-        if 0 <= name < len(chapters):
-            address = app.builder.get_relative_uri(pagename, chapters[name])
-            line += f' · <a href="{html.escape(address)}">{word}</a>'
+    if CHAPTER.match(pagename):
+        place, ways = among_chapters(app, pagename)
+        line = f"{place} · {line}{ways}"
     context["body"] = context["body"].replace(
         "</h1>", f'</h1>\n<p class="spmd-time">{line}</p>', 1
     )
+
+
+def among_chapters(app, pagename) -> tuple[str, str]:
+    """"Chapter 2 of 16", and links to the chapters before and after it."""
+    chapters = sorted(filter(CHAPTER.match, app.env.all_docs))
+    at = chapters.index(pagename)
+    ways = ""
+    for word, name in (("previous", at - 1), ("next", at + 1)):
+        if 0 <= name < len(chapters):
+            address = app.builder.get_relative_uri(pagename, chapters[name])
+            ways += f' · <a href="{html.escape(address)}">{word}</a>'
+    return f"Chapter {at + 1} of {len(chapters)}", ways
 
 
 def setup(app):

@@ -23,6 +23,7 @@ def test_run_all_on_a_fresh_colab(path, session):
     assert not packages.is_older(started.jax, "0.11.2")
     assert started.numpy == runtimes.versions("colab_cpu")["numpy"]
     solved = ROOT / "solutions" / path.name
-    again = run_all(solved, "colab_cpu", python, folder)
+    second = solved if solved.exists() else path  # a page outside the chapters
+    again = run_all(second, "colab_cpu", python, folder)
     assert "pip" not in again.first_cell
     assert (again.jax, again.numpy) == (started.jax, started.numpy)

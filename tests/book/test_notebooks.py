@@ -13,7 +13,8 @@ import pytest
 from nbval.plugin import get_sanitize_patterns
 
 from tools.book.book import BookError, read_book
-from tools.book.make_notebooks import make, stale
+from tools.book import make_notebooks
+from tools.book.make_notebooks import make, stale, targets
 from tools.book.notebook import both_notebooks
 from tools.book.run import kernel_environment
 from tools.check import notebooks as check_notebooks
@@ -112,7 +113,7 @@ def test_stored_notebooks_are_fresh():
 
 def test_every_chapter_has_both_notebooks():
     assert GENERATED, "run `make notebooks`"
-    assert len(GENERATED) == 2 * len(BOOK.masters)
+    assert len(GENERATED) == 2 * len(BOOK.masters) + len(BOOK.pages)
 
 
 def exercise_part(cell) -> str:
@@ -268,11 +269,71 @@ def test_the_setup_cell_is_short(tmp_path):
 
 def test_few_cells_differ_with_jax():
     """Each with a sentence right below it that names the other JAX."""
-    cells = [c for m in BOOK.masters for c in both_notebooks(m, BOOK)[1].cells]
+    masters = (*BOOK.masters, *BOOK.pages)
+    cells = [c for m in masters for c in both_notebooks(m, BOOK)[1].cells]
     tagged = [i for i, c in enumerate(cells) if DIFFERS in c.metadata.get("tags", [])]
     assert len(tagged) <= 3
     for i in tagged:
         assert re.search(r"[Ww]ith jax 0\.\d+\.\d+ ", cells[i + 1].source)
+
+
+def page_of(folder: Path, text: str):
+    """A small book with one page outside the chapters, in `folder`."""
+    master, book = scratch(folder)
+    page = folder / "book" / "pages" / "walk.md"
+    page.parent.mkdir()
+    page.write_text(text, "utf8")
+    master.unlink()
+    return page, book
+
+
+def test_a_page_has_one_notebook(tmp_path):
+    page, book = page_of(tmp_path, MASTER.partition("## Exercise 1")[0])
+    (path,) = targets(page, book)
+    assert book.name_of(path) == "notebooks/walk.ipynb"
+    assert stale(book) == [
+        "notebooks/walk.ipynb is stale: it is missing; run `make notebooks` and commit "
+        "what it writes"
+    ]
+    assert [cell.id.partition("-")[0] for cell in targets(page, book)[path].cells] == [
+        "page"
+    ] * 3
+
+
+def test_a_page_has_no_exercise(tmp_path):
+    page, book = page_of(tmp_path, MASTER)
+    with pytest.raises(BookError, match=r"book/pages/walk.md, .* a page has no exer"):
+        both_notebooks(page, book)
+
+
+def test_an_unknown_chapter_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(make_notebooks, "makes_outputs", lambda: True)
+    page_of(tmp_path, MASTER)
+    assert make_notebooks.main(["03"], tmp_path) == 1
+    assert "no chapter or page 03 in" in (told := capsys.readouterr().err)
+    assert told.endswith("there are walk\n")
+
+
+def test_a_page_is_checked_among_the_solutions(tmp_path, monkeypatch):
+    """So that the short tier runs it too, and none runs it twice."""
+    ran = []
+    page_of(tmp_path, MASTER)
+    for name in ("notebooks/80_a", "solutions/80_a", "notebooks/walk"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.ipynb").write_text("{}", "utf8")
+
+    def run(command, **_):
+        ran.append([part for part in command if part.endswith(".ipynb")])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(check_notebooks.subprocess, "run", run)
+    monkeypatch.setattr(check_notebooks, "makes_outputs", lambda: True)
+    for folder in ("solutions", "notebooks"):
+        assert check_notebooks.main([folder], tmp_path) == 0
+    assert [[Path(p).relative_to(tmp_path).as_posix() for p in paths] for paths in ran] == [
+        ["notebooks/walk.ipynb", "solutions/80_a.ipynb"],
+        ["notebooks/80_a.ipynb"],
+    ]
 
 
 def test_an_address_must_be_one(tmp_path):

@@ -31,6 +31,7 @@ def unlisted(toc: dict, book: Path) -> list[str]:
     pages += [
         f"{folder}/{c}" for folder in ("notebooks", "solutions") for c in chapters
     ]
+    pages += [f"notebooks/{path.stem}" for path in (book / "pages").glob("*.md")]
     told = [
         f"{name} is on no page of the site: add `- file: {name}` to book/_toc.yml"
         for name in pages

@@ -4,7 +4,7 @@ import contextlib
 
 import pytest
 
-from .site_reading import HARD_TO_READ, PAGES, SITE, reading, serving
+from .site_reading import CHAPTERS, HARD_TO_READ, SITE, reading, serving
 
 pytestmark = pytest.mark.long("pages without scripts, on paper, without motion")
 
@@ -162,12 +162,11 @@ def test_the_search_finds_without_a_network(browser, where):
 
 def test_the_way_through_the_chapters(browser):
     """From the front page by `next` alone to the last chapter."""
-    chapters = [name for name in PAGES if name.startswith("notebooks/")]
-    context, page = opened(browser, chapters[0])
+    context, page = opened(browser, CHAPTERS[0])
     with context:
-        for name in chapters[1:]:
+        for name in CHAPTERS[1:]:
             page.locator(".spmd-time a", has_text="next").click()
             page.wait_for_url(f"**/{name}")
         assert page.locator(".spmd-time a", has_text="next").count() == 0
         page.locator(".spmd-time a", has_text="previous").click()
-        page.wait_for_url(f"**/{chapters[-2]}")
+        page.wait_for_url(f"**/{CHAPTERS[-2]}")

@@ -29,6 +29,11 @@ class Book:
     def masters(self) -> list[Path]:
         return sorted((self.root / "book" / "chapters").glob("[0-9][0-9]_*.md"))
 
+    @property
+    def pages(self) -> list[Path]:
+        """The masters of notebooks outside the chapters, which have no exercises."""
+        return sorted((self.root / "book" / "pages").glob("*.md"))
+
     def generated(self) -> list[Path]:
         """Every notebook that now lies in the two generated folders."""
         folders = (self.root / "notebooks", self.root / "solutions")

@@ -1,7 +1,8 @@
 """Make notebooks/ and solutions/ from the chapters, or check that they are fresh.
 
-    python -m tools.book.make_notebooks               every chapter
+    python -m tools.book.make_notebooks               every chapter and page
     python -m tools.book.make_notebooks 01 02         these chapters
+    python -m tools.book.make_notebooks your_program  this page of book/pages
     python -m tools.book.make_notebooks --check       change nothing; exit 1 if stale
 
 The same chapter gives the same bytes each time. Outputs are made with one JAX only,
@@ -33,13 +34,19 @@ REMEDY = "run `make notebooks` and commit what it writes"
 
 
 def targets(master: Path, book: Book) -> dict[Path, object]:
-    """The two files that a master makes, each with its notebook, not yet run."""
+    """The files that a master makes, each with its notebook, not yet run.
+
+    A chapter makes two, a page one.
+    """
     reader, solved = both_notebooks(master, book)
     name = master.with_suffix(".ipynb").name
-    return {
-        book.root / "solutions" / name: solved,
-        book.root / "notebooks" / name: reader,
-    }
+    files = {} if master in book.pages else {book.root / "solutions" / name: solved}
+    return {**files, book.root / "notebooks" / name: reader}
+
+
+def argument(master: Path, book: Book) -> str:
+    """What names a master on the command line: "01", or a page's "your_program"."""
+    return master.stem if master in book.pages else master.name[:2]
 
 
 def without_outputs(notebook):
@@ -56,7 +63,7 @@ def without_outputs(notebook):
 def stale(book: Book) -> list[str]:
     """One sentence for each file that is not what the chapters say."""
     said, expected = [], set()
-    for master in book.masters:
+    for master in (*book.masters, *book.pages):
         for path, fresh in targets(master, book).items():
             expected.add(path)
             why = _why_stale(path, fresh)
@@ -91,7 +98,7 @@ def _why_stale(path: Path, fresh) -> str | None:
 
 
 def make(master: Path, book: Book) -> None:
-    """Write both notebooks of one chapter, each run once."""
+    """Write the notebooks of one chapter or page, each run once."""
     used = libraries(master.read_text("utf8"))
     for path, notebook in targets(master, book).items():
         name = book.name_of(path)
@@ -127,7 +134,8 @@ def _refuse_other_jax() -> None:
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("chapters", nargs="*", help="numbers such as 01; default all")
+    names = "numbers such as 01, or pages' names; default all"
+    parser.add_argument("chapters", nargs="*", help=names)
     parser.add_argument("--check", action="store_true", help="only say what is stale")
     options = parser.parse_args(arguments)
     try:
@@ -137,17 +145,21 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             print("\n".join(said) or f"{len(book.generated())} notebooks are fresh")
             return 1 if said else 0
         _refuse_other_jax()
-        chosen = [
-            m
-            for m in book.masters
-            if not options.chapters or m.name[:2] in options.chapters
-        ]
-        unknown = set(options.chapters) - {m.name[:2] for m in chosen}
+        masters = {argument(m, book): m for m in (*book.masters, *book.pages)}
+        unknown = set(options.chapters) - set(masters)
         if unknown:
-            raise BookError(f"no chapter {', '.join(sorted(unknown))} in book/chapters")
+            raise BookError(
+                f"no chapter or page {', '.join(sorted(unknown))} in book/chapters and "
+                f"book/pages; there are {', '.join(masters)}"
+            )
+        chosen = [
+            master
+            for name, master in masters.items()
+            if not options.chapters or name in options.chapters
+        ]
         for master in chosen:
             make(master, book)
-        print(f"{2 * len(chosen)} notebooks made")
+        print(f"{sum(len(targets(m, book)) for m in chosen)} notebooks made")
         for sentence in stale(book) if not options.chapters else []:
             print(sentence)
         return 0

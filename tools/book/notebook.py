@@ -1,6 +1,8 @@
 """A master chapter becomes the reader's notebook and the solved one.
 
-A master is a MyST notebook, `book/chapters/NN_slug.md`. What its tags mean:
+A master is a MyST notebook, `book/chapters/NN_slug.md`. One in `book/pages/` becomes
+a page outside the chapters: a reader's notebook alone, without exercises. What its
+tags mean:
 
 `setup`
     The first code cell. Its line `import spmd_helpers as spmd` becomes the text
@@ -77,6 +79,7 @@ NOT_PLAIN = (
     (re.compile(r"^\([^()\s]+\)=\s*$", re.M), "a target"),
     (re.compile(r"^%", re.M), "a MyST comment"),
 )
+PAGE = "page"  # how the ids of the cells of a page begin
 
 
 def both_notebooks(master: Path, book: Book):
@@ -116,7 +119,7 @@ def _apply(step: type[NbGraderPreprocessor], notebook):
 def _parse(master: Path, book: Book):
     text = master.read_text("utf8")
     where = book.name_of(master)
-    chapter = int(master.name[:2])
+    prefix = PAGE if master in book.pages else f"ch{master.name[:2]}"
     notebook = jupytext.reads(text, fmt="md:myst")
     inputs = "\0".join((str(GENERATOR), preamble(book, text), text))
     notebook.metadata = nbformat.from_dict(
@@ -138,7 +141,7 @@ def _parse(master: Path, book: Book):
         cell.source = _tidy(cell.source)
         if cell.cell_type == "markdown":
             _require_plain(cell.source, at)
-            cell.id = _content_id(cell, chapter, used)
+            cell.id = _content_id(cell, prefix, used)
             continue
         if cell.cell_type != "code":
             raise BookError(f"{at}: a {cell.cell_type} cell; use markdown or code")
@@ -149,12 +152,12 @@ def _parse(master: Path, book: Book):
             raise BookError(
                 f"{at}: the tag `setup` belongs on the first code cell, and only there"
             )
-        graded = _grade(tags, chapter, at)
+        graded = _grade(tags, prefix, at)
         if is_setup:
             if cell.source.splitlines().count(IMPORT_LINE) != 1:
                 raise BookError(f"{at}: the setup cell needs one line {IMPORT_LINE!r}")
             cell.source = cell.source.replace(IMPORT_LINE, preamble(book, text))
-            cell.id = f"ch{chapter:02}-setup"
+            cell.id = f"{prefix}-setup"
             cell.metadata["cellView"] = "form"  # Colab
             cell.metadata["jupyter"] = {"source_hidden": True}  # JupyterLab
             cell.metadata["_kg_hide-input"] = True  # Kaggle
@@ -163,7 +166,7 @@ def _parse(master: Path, book: Book):
             cell.metadata["nbgrader"] = nbformat.from_dict(graded)
             _note_exercise(graded, exercises, at)
         else:
-            cell.id = _content_id(cell, chapter, used)
+            cell.id = _content_id(cell, prefix, used)
         _require_good_code(cell, graded, at)
     if not code_cells:
         raise BookError(f"{where}: no code cell")
@@ -173,12 +176,15 @@ def _parse(master: Path, book: Book):
     return notebook
 
 
-def _grade(tags: list[str], chapter: int, at: str) -> dict | None:
+def _grade(tags: list[str], prefix: str, at: str) -> dict | None:
     """nbgrader's metadata for a cell's tags, or None for an ordinary cell."""
     kinds = [t for t in tags if re.match(r"(exercise|check)-", t)]
     points = [t for t in tags if t.startswith("points-")]
     if not kinds and not points:
         return None
+    if prefix == PAGE:
+        raise BookError(f"{at}: the tags {tags} need a chapter; a page has no exercises")
+    chapter = int(prefix.removeprefix("ch"))
     match = len(kinds) == 1 and re.fullmatch(
         rf"(exercise|check)-{chapter}\.([1-9]\d*)", kinds[0]
     )
@@ -193,7 +199,7 @@ def _grade(tags: list[str], chapter: int, at: str) -> dict | None:
         raise BookError(f"{at}: a check cell, and only it, has one tag points-N")
     graded = {
         "grade": is_check,
-        "grade_id": f"ch{chapter:02}-ex{number}" + ("-check" if is_check else ""),
+        "grade_id": f"{prefix}-ex{number}" + ("-check" if is_check else ""),
         "locked": is_check,
         "schema_version": 3,
         "solution": not is_check,
@@ -215,10 +221,10 @@ def _note_exercise(graded: dict, exercises: dict[str, set[str]], at: str) -> Non
     parts.add(part)
 
 
-def _content_id(cell, chapter: int, used: dict[str, int]) -> str:
+def _content_id(cell, prefix: str, used: dict[str, int]) -> str:
     """An id that depends on the cell's text and not on its place."""
     text = f"{cell.cell_type}\0{cell.source}"
-    name = f"ch{chapter:02}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    name = f"{prefix}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     used[name] = used.get(name, 0) + 1
     return name if used[name] == 1 else f"{name}-{used[name]}"
 

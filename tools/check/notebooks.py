@@ -3,6 +3,8 @@
     python -m tools.check.notebooks              all: stored outputs must come out again
     python -m tools.check.notebooks solutions    those of this folder
 
+A page outside the chapters has no exercises, so it counts among the solutions.
+
 Outputs are the same on every JAX that the book speaks of, but for cells with the tag
 `differs-with-jax`, whose text says what differs: on another JAX than the one that made
 the outputs, those only have to run. What else is given goes to pytest.
@@ -44,7 +46,13 @@ def _copy(path: Path, folder: Path) -> Path:
 def main(arguments: list[str], root: Path = ROOT) -> int:
     folders = [a for a in arguments if a in FOLDERS] or FOLDERS
     rest = [a for a in arguments if a not in FOLDERS]
-    chosen = [p for p in read_book(root).generated() if p.parent.name in folders]
+    book = read_book(root)
+    pages = [master.stem for master in book.pages]
+    chosen = [
+        path
+        for path in book.generated()
+        if ("solutions" if path.stem in pages else path.parent.name) in folders
+    ]
     if not chosen:
         print("no notebooks to check: run `make notebooks`", file=sys.stderr)
         return 1
