@@ -99,7 +99,7 @@ def say_time(app, pagename, templatename, context, doctree):
 
 
 def among_chapters(app, pagename) -> tuple[str, str]:
-    """"Chapter 2 of 16", and links to the chapters before and after it."""
+    """The words "Chapter 2 of 16", and links to the chapters before and after it."""
     chapters = sorted(filter(CHAPTER.match, app.env.all_docs))
     at = chapters.index(pagename)
     ways = ""

@@ -12,8 +12,8 @@ import nbformat
 import pytest
 from nbval.plugin import get_sanitize_patterns
 
-from tools.book.book import BookError, read_book
 from tools.book import make_notebooks
+from tools.book.book import BookError, read_book
 from tools.book.make_notebooks import make, stale, targets
 from tools.book.notebook import both_notebooks
 from tools.book.run import kernel_environment
@@ -330,7 +330,9 @@ def test_a_page_is_checked_among_the_solutions(tmp_path, monkeypatch):
     monkeypatch.setattr(check_notebooks, "makes_outputs", lambda: True)
     for folder in ("solutions", "notebooks"):
         assert check_notebooks.main([folder], tmp_path) == 0
-    assert [[Path(p).relative_to(tmp_path).as_posix() for p in paths] for paths in ran] == [
+    assert [
+        [Path(p).relative_to(tmp_path).as_posix() for p in paths] for paths in ran
+    ] == [
         ["notebooks/walk.ipynb", "solutions/80_a.ipynb"],
         ["notebooks/80_a.ipynb"],
     ]

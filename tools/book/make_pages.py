@@ -29,6 +29,9 @@ it means, and what to write. The same comes up by itself under a traceback after
 and `spmd.explain()` says it for the last error, or for one that you hand over: an
 exception, or the text of a traceback or of a line in XLA's log. A search in this page
 finds a message by a few of its words.
+
+Many mistakes raise no error. [Read your own program](../notebooks/your_program.ipynb)
+shows how to look for those.
 """
 # The rules' order is that in which they are tried; a reader looks by subject.
 SUBJECTS = (

@@ -183,7 +183,9 @@ def _grade(tags: list[str], prefix: str, at: str) -> dict | None:
     if not kinds and not points:
         return None
     if prefix == PAGE:
-        raise BookError(f"{at}: the tags {tags} need a chapter; a page has no exercises")
+        raise BookError(
+            f"{at}: the tags {tags} need a chapter; a page has no exercises"
+        )
     chapter = int(prefix.removeprefix("ch"))
     match = len(kinds) == 1 and re.fullmatch(
         rf"(exercise|check)-{chapter}\.([1-9]\d*)", kinds[0]
