@@ -3,6 +3,17 @@
 # One color a mesh axis, in mesh order; further axes are drawn without a hue.
 LIGHT = ("#2468DB", "#C2560F", "#00492C", "#951B86")
 DARK = ("#3CABFF", "#F8B55B", "#A5F9D8", "#F364AB")
+# One color a shard, light and dark alike, and the color of the label on it.
+SHARDS = (
+    ("#2468DB", "#ffffff"),
+    ("#F8B55B", "#14181e"),
+    ("#00492C", "#ffffff"),
+    ("#F46CB1", "#14181e"),
+    ("#C2560F", "#ffffff"),
+    ("#3CABFF", "#14181e"),
+    ("#951B86", "#ffffff"),
+    ("#A5F9D8", "#14181e"),
+)
 INK = ("#14181e", "#f3f4f5")  # of a file of its own: light, dark
 PAPER = ("#ffffff", "#14181e")
 

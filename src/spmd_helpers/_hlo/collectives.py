@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .._core.source_lines import place_name
 from .._errors import MeshMismatch, NotUnderstood
 from .dataflow import Place
+from .device_classes import Classes
 from .disguised import is_gathered, is_scattered
 from .integers import trips
 from .labels import phase, source
@@ -76,6 +77,9 @@ class Collective:
             the compiler gives none.
         instructions: the names under which the program's text prints it: one, or on
             TPU one for each fusion that it overlaps.
+        alike: for each position in the mesh a number; devices with the same number
+            surely put in equal values. Empty where that is not known, as by
+            `read_hlo`.
     """
 
     kind: str
@@ -92,6 +96,7 @@ class Collective:
     groups: Groups = field(default=(), repr=False)
     label: str = field(default="", repr=False, compare=False)
     instructions: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    alike: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def total_wire_bytes(self) -> int | None:
@@ -147,8 +152,16 @@ def collectives_of(
     module: Module,
     mesh_shape: "Mesh | AbstractMesh | Mapping[str, int]",
     named: Callable[[str, int], str],
+    alike: Mapping[int, Classes] | None = None,
 ) -> tuple[Collective, ...]:
-    """What `read_hlo` returns; `named` says how a (file, line) is written."""
+    """What `read_hlo` returns.
+
+    Args:
+        module: the parsed program.
+        mesh_shape: axis name → size, in mesh order.
+        named: gives the name of a (file, line).
+        alike: id of an instruction → the classes of what devices put into it.
+    """
     mesh = read_mesh_shape(mesh_shape)
     size = check_size(module, mesh)
     printed: list[tuple[_Parts, int | None, bool, Groups]] = []
@@ -162,7 +175,14 @@ def collectives_of(
             check_cover(i, groups, mesh)
         if _moves(i, groups):
             printed.append((parts, count, upper_bound, groups))
-    return tuple(_collective(module, *each, mesh, named) for each in printed)
+    known = alike or {}
+    return tuple(
+        replace(
+            _collective(module, parts, count, upper_bound, groups, mesh, named),
+            alike=known.get(id(parts[0][1]), ()),
+        )
+        for parts, count, upper_bound, groups in printed
+    )
 
 
 def _visit(

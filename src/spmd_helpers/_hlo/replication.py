@@ -61,6 +61,7 @@ class Walk:
         result: what comes out.
         tally: the FLOPs of one device.
         multiplied: id of an instruction → the product, and where it was met first.
+        exchanged: id of a collective → what devices put in, wherever it was met.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Walk:
         ] = {}
         self._read: dict[tuple[int, Hashable], Any] = {}
         self.multiplied: dict[int, tuple[Place, Instruction]] = {}
+        self.exchanged: dict[int, Value] = {}
         self.alike, self.apart = self.pool.alike, self.pool.apart
         count = 1 + max(module.entry.parameters, default=-1)
         given = tuple(
@@ -184,6 +186,8 @@ class Walk:
         if opcode in ("partition-id", "replica-id"):
             return self._number(opcode)
         if what is Does.EXCHANGED:
+            before = self.exchanged.get(id(i), self.alike)
+            self.exchanged[id(i)] = self.pool.mix(before, *operands)
             return self._exchanged(i, base(opcode), operands)
         if what is Does.SAME:
             return operands[0] if operands else self.apart

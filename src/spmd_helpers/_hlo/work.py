@@ -52,6 +52,8 @@ class Work:
             along it, in mesh order, where there is any. With unknown numbers of
             trips, the least that it can be.
         repeated: axis → the products that are repeated along it, most FLOPs first.
+        exchanged: id of a collective's instruction → the classes of what devices put
+            into it.
     """
 
     flops: int | None
@@ -60,6 +62,9 @@ class Work:
     idle_axes: tuple[str, ...] = ()
     redundant_over: Mapping[str, float] = field(default_factory=dict)
     repeated: Mapping[str, tuple[Repeated, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    exchanged: Mapping[int, Classes] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -122,6 +127,7 @@ rhs_contracting_dims={0}
             for axis, share in shares.items()
             if share > 0
         },
+        exchanged={number: value.classes for number, value in walk.exchanged.items()},
     )
 
 

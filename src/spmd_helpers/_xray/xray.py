@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from .._aot.peak import peak_bytes
 from .._core.source_lines import place_name
 from .._core.tables import Table
+from .._core.validate import as_integer
+from .._core.words import count_words
+from .._errors import NotUnderstood
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
 from .._gpu.memory import are_absent, too_large
@@ -18,6 +21,7 @@ from .._hlo.collectives import Collective, collectives_of
 from .._hlo.constants import constant_bytes
 from .._hlo.validate import read_module
 from .._hlo.work import work
+from .._player.player import CollectivePlayer
 from .._runtime.require import require_jax
 from .._shardings.from_jax import read_mesh
 from . import report as view
@@ -118,6 +122,34 @@ class XRay:
                 *view.finding_notes(self.findings),
             ],
         )
+
+    def play(self, n: int = 0) -> CollectivePlayer:
+        """Play one of the collectives hop by hop.
+
+        Args:
+            n: its number in `collectives`, from 0.
+
+        Returns:
+            A `CollectivePlayer`, which a notebook shows.
+
+        Raises:
+            NotUnderstood: there is no such collective, or it is of a kind that is not
+                played, such as a ragged-all-to-all.
+        """
+        count = len(self.collectives)
+        number = as_integer(n, 0, count - 1)
+        if number is None:
+            if not count:
+                raise NotUnderstood(
+                    f"n={n!r}: {self.name} has no collective, so there is nothing to "
+                    "play; X-ray a program whose devices exchange something."
+                )
+            raise NotUnderstood(
+                f"n={n!r} is none of the {count_words(count, 'collective')} of "
+                f"{self.name}; give a whole number from 0 to {count - 1}."
+            )
+        mesh = self.mesh_shape or None
+        return CollectivePlayer(self.collectives[number], mesh=mesh)
 
     def __repr__(self) -> str:
         return self._shown().text()
@@ -243,12 +275,12 @@ def _report(
 ) -> XRay:
     program, shape = looked.program, looked.mesh_shape
     module = read_module(program.text)
-    moved = collectives_of(module, shape, _place)
     inputs = input_leaves(jax, program, looked.inputs)
     outputs = output_leaves(jax, program, looked.results, looked.outputs, inputs)
     if program.call.keeps_quiet:
         inputs = without_lost_donations(inputs, outputs)
     done = work(module, shape, varying(jax, program, inputs))
+    moved = collectives_of(module, shape, _place, done.exchanged)
     memory = program.compiled.memory_analysis()
     evidence = Evidence(
         inputs=inputs,

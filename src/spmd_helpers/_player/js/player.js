@@ -1,0 +1,148 @@
+(() => {
+  const FLIGHT = 650;
+  const PAUSE = 700;
+
+  function button(words, press) {
+    const made = document.createElement("button");
+    made.type = "button";
+    made.textContent = words;
+    made.addEventListener("click", press);
+    return made;
+  }
+
+  function wake(root) {
+    root.dataset.awake = "";
+    const frames = [...root.querySelectorAll(".spmd-play-frame")];
+    const calm = matchMedia("(prefers-reduced-motion: reduce)");
+    const last = frames.length - 1;
+    let now = 0;
+    let run = 0; // what runs has this number; another number ends it
+    let plays = false;
+
+    const bar = document.createElement("div");
+    bar.className = "spmd-play-bar";
+    bar.setAttribute("role", "group");
+    bar.setAttribute("aria-label", "Play the hops");
+    const play = button("▶ Play", () => (plays ? stop() : start()));
+    const back = button("Back", () => show(now - 1));
+    const step = button("Step", forward);
+    const place = document.createElement("span");
+    const status = document.createElement("p");
+    status.className = "spmd-play-status";
+    status.setAttribute("role", "status");
+    bar.append(play, back, step, place, status);
+
+    const all = document.createElement("details");
+    const summary = document.createElement("summary");
+    summary.textContent = "All steps in words";
+    const list = document.createElement("ol");
+    for (const frame of frames) {
+      const item = document.createElement("li");
+      item.textContent = frame.querySelector("p").textContent;
+      list.append(item);
+    }
+    all.append(summary, list);
+    root.querySelector(".spmd-play-frames").after(bar, all);
+
+    function put(number) {
+      now = Math.max(0, Math.min(last, number));
+      frames.forEach((frame, i) => frame.toggleAttribute("data-now", i === now));
+      back.disabled = now === 0;
+      step.disabled = now === last;
+      place.textContent = `${now} of ${last}`;
+    }
+
+    function label() {
+      play.textContent = plays ? "❚❚ Pause" : now === last ? "↺ Again" : "▶ Play";
+    }
+
+    function rest() {
+      run += 1;
+      plays = false;
+      root.querySelectorAll(".spmd-play-flight").forEach((layer) => layer.remove());
+      root.querySelectorAll("use[visibility]").forEach((cell) => cell.removeAttribute("visibility"));
+    }
+
+    function stop() {
+      rest();
+      label();
+    }
+
+    function show(number) {
+      const focused = document.activeElement;
+      rest();
+      put(number);
+      label();
+      tell();
+      if (focused?.disabled) play.focus();
+    }
+
+    function tell() {
+      status.textContent = frames[now].querySelector("p").textContent;
+    }
+
+    const wait = (time) => new Promise((done) => setTimeout(done, time));
+
+    // The cells that are sent in the next hop go to where they are received.
+    async function fly() {
+      const cells = [...frames[now].querySelectorAll("use[data-to]")];
+      if (calm.matches || !cells.length) return;
+      const layer = document.createElementNS("http://www.w3.org/2000/svg", "g");
+      layer.setAttribute("class", "spmd-play-flight");
+      const flights = cells.map((cell) => {
+        const flying = cell.cloneNode();
+        layer.append(flying);
+        if ("leaves" in cell.dataset) cell.setAttribute("visibility", "hidden");
+        return flying;
+      });
+      frames[now].querySelector("svg").append(layer);
+      const ends = flights.map((flying) => {
+        const [x, y] = flying.dataset.to.split(" ");
+        const path = [{ transform: "none" }, { transform: `translate(${x}px, ${y}px)` }];
+        return flying.animate(path, { duration: FLIGHT, easing: "ease-in-out", fill: "forwards" }).finished;
+      });
+      await Promise.allSettled(ends);
+    }
+
+    async function forward() {
+      const mine = (rest(), run);
+      label();
+      await fly();
+      if (mine === run) show(now + 1);
+    }
+
+    async function start() {
+      rest();
+      if (now === last) put(0);
+      const mine = run;
+      plays = true;
+      label();
+      while (now < last) {
+        await fly();
+        if (mine !== run) return;
+        root.querySelectorAll(".spmd-play-flight").forEach((layer) => layer.remove());
+        root.querySelectorAll("use[visibility]").forEach((cell) => cell.removeAttribute("visibility"));
+        put(now + 1);
+        tell();
+        await wait(calm.matches ? 2 * PAUSE : PAUSE);
+        if (mine !== run) return;
+      }
+      stop();
+    }
+
+    bar.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      const go = { ArrowLeft: () => show(now - 1), ArrowRight: () => now < last && forward(), Home: () => show(0), End: () => show(last) }[event.key];
+      if (!go) return;
+      event.preventDefault();
+      go();
+    });
+
+    root.classList.add("spmd-play-on");
+    all.open = calm.matches;
+    put(calm.matches ? last : 0);
+    label();
+  }
+
+  document.querySelectorAll(".spmd-play:not([data-awake])").forEach(wake);
+})();

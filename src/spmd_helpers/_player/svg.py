@@ -1,0 +1,221 @@
+"""A Picture as HTML: a frame is an SVG and its words, and a script plays them.
+
+Without the script the frames stand side by side. Nothing is drawn by the script: it
+shows one frame at a time and moves the cells that are sent.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from .._core.palette import DARK_PAGES, PAPER, SHARDS
+from .picture import (
+    BAR,
+    BOX_WIDTH,
+    CELL_HEIGHT,
+    CELL_WIDTH,
+    WIDTH,
+    Cell,
+    Look,
+    Panel,
+    Picture,
+    Step,
+)
+
+_FOLDER = Path(__file__).resolve().with_name("js")
+_PIECES = 8  # of the bar of a sum, drawn apart
+_BAR_TOP, _BAR_HEIGHT = 24, 7
+
+
+def html(picture: Picture) -> str:
+    """The player for a page or a notebook's output."""
+    lines = _lines(picture, "spmd-play")
+    name = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:10]
+    return "\n".join(_lines(picture, f"spmd-play-{name}"))
+
+
+@cache
+def style() -> str:
+    """The style of all players."""
+    css = (_FOLDER / "player.css").read_text("utf8")
+    dark = "".join(
+        f"{page} .spmd-play {{ --dark: {PAPER[1]}; }}\n" for page in DARK_PAGES
+    )
+    return dark + css
+
+
+@cache
+def script() -> str:
+    """What wakes each player on a page that is not awake yet."""
+    return (_FOLDER / "player.js").read_text("utf8")
+
+
+def _lines(picture: Picture, name: str) -> list[str]:
+    looks = dict.fromkeys(cell.look for step in picture.steps for cell in step.cells)
+    ids = {look: f"{name}-{number}" for number, look in enumerate(looks)}
+    said = picture.words
+    facts = " · ".join(said.facts)
+    return [
+        f'<figure class="spmd-play" id="{name}">',
+        f"<style>\n{style()}</style>",
+        f'<p class="spmd-play-title"><strong>{escape(said.title)}</strong>'
+        f"<span>{escape(facts)}</span></p>",
+        '<svg class="spmd-play-defs" width="0" height="0" aria-hidden="true" '
+        'focusable="false"><defs>',
+        *_patterns(looks, name),
+        *(_symbol(look, id_, name) for look, id_ in ids.items()),
+        *_base(picture, name),
+        "</defs></svg>",
+        '<ol class="spmd-play-frames">',
+        *(line for step in picture.steps for line in _frame(picture, step, ids, name)),
+        "</ol>",
+        f"<figcaption>{escape(' '.join(said.notes))}</figcaption>",
+        f"<script>\n{script()}</script>",
+        "</figure>",
+        "",
+    ]
+
+
+def _patterns(looks: Iterable[Look], name: str) -> list[str]:
+    """The hatching of partial sums, one for each color."""
+    hatched = dict.fromkeys(look.hue for look in looks if _is_hatched(look))
+    return [
+        f'<pattern id="{name}-h{hue}" width="7" height="7" '
+        'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        f'<path d="M2 0V7" stroke="{SHARDS[hue][0]}" stroke-width="3.5"/></pattern>'
+        for hue in hatched
+        if hue is not None
+    ]
+
+
+def _is_hatched(look: Look) -> bool:
+    return 0 < look.parts < look.needs
+
+
+def _symbol(look: Look, id_: str, name: str) -> str:
+    """How one cell looks, its upper left corner at 0, 0."""
+    fill, ink = ("none", "currentColor") if look.hue is None else SHARDS[look.hue]
+    box = f'width="{CELL_WIDTH}" height="{CELL_HEIGHT}" rx="4"'
+    middle = CELL_WIDTH / 2
+    if not look.parts:
+        words = _text("small", middle, 16, look.label)
+        return f'<g id="{id_}"><rect class="spmd-play-zero" {box}/>{words}</g>'
+    if not _is_hatched(look):
+        words = _text("label", middle, 17, look.label, f' fill="{ink}"')
+        return (
+            f'<g id="{id_}"><rect class="spmd-play-cell" {box} fill="{fill}"/>'
+            f"{words}</g>"
+        )
+    hatch = "" if look.hue is None else f' style="fill: url(#{name}-h{look.hue})"'
+    return (
+        f'<g id="{id_}"><rect class="spmd-play-paper" {box}/>'
+        f'<rect class="spmd-play-part" {box}{hatch}/>'
+        f"{_text('halo', middle, 14, look.label)}{_added(look)}</g>"
+    )
+
+
+def _added(look: Look) -> str:
+    """How much of a sum is there: a bar, in as many pieces as it has summands."""
+    room, y, height = CELL_WIDTH - 8, CELL_HEIGHT - 8, 4.5
+    done = round(room * look.parts / look.needs, 1)
+    bar = f'x="4" y="{y}" height="{height}"'
+    cuts = range(1, look.needs) if look.needs <= _PIECES else ()
+    lines = "".join(f"M{_n(4 + room * k / look.needs)} {y}v{height}" for k in cuts)
+    return (
+        f'<rect class="spmd-play-bar-rest" {bar} width="{room}"/>'
+        f'<rect {bar} width="{_n(done)}"/>'
+        f'<path class="spmd-play-cut" d="{lines}"/>'
+    )
+
+
+def _text(kind: str, x: float, y: float, text: str, more: str = "") -> str:
+    return (
+        f'<text class="spmd-play-text spmd-play-{kind}" x="{_n(x)}" y="{_n(y)}"{more}>'
+        f"{escape(text)}</text>"
+    )
+
+
+def _base(picture: Picture, name: str) -> list[str]:
+    """What is the same in every frame: groups, devices, empty slots."""
+    lines = [f'<g id="{name}-base">']
+    several = len(picture.panels) > 1
+    for panel in picture.panels:
+        if several or panel.title:
+            lines.append(
+                f'<rect class="spmd-play-group" x="{_n(panel.x + 0.5)}" '
+                f'y="{_n(panel.y + 0.5)}" width="{_n(panel.width - 1)}" '
+                f'height="{_n(panel.height - 1)}" rx="7"/>'
+            )
+        if panel.title:
+            lines.append(_text("head", panel.x + 8, panel.y + 17, panel.title))
+        lines += _devices(panel)
+    lines.append(_counter(picture, "rest", 1.0))
+    lines.append(_text("head", 0, _counter_top(picture) - 7, "sent per device"))
+    return [*lines, "</g>"]
+
+
+def _counter_top(picture: Picture) -> float:
+    return picture.height - BAR + _BAR_TOP
+
+
+def _counter(picture: Picture, kind: str, share: float) -> str:
+    return (
+        f'<rect class="spmd-play-{kind}" x="0" y="{_n(_counter_top(picture))}" '
+        f'width="{_n(WIDTH * share)}" height="{_BAR_HEIGHT}" rx="3.5"/>'
+    )
+
+
+def _devices(panel: Panel) -> list[str]:
+    lines = []
+    for box in panel.boxes:
+        lines.append(
+            f'<rect class="spmd-play-device" x="{_n(box.x)}" y="{_n(box.y)}" '
+            f'width="{_n(BOX_WIDTH)}" height="{_n(box.height)}" rx="5"/>'
+        )
+        middle = box.x + BOX_WIDTH / 2
+        lines.append(_text("name", middle, box.y + 14, f"device {box.device}"))
+        slots = "".join(
+            f"M{_n(x)} {_n(y)}h{CELL_WIDTH}v{CELL_HEIGHT}h-{CELL_WIDTH}z"
+            for x, y in box.slots.values()
+        )
+        lines.append(f'<path class="spmd-play-slot" d="{slots}"/>')
+    if panel.gap:
+        upper, lower = panel.boxes[len(panel.boxes) // 2 - 1 :][:2]
+        y = (upper.y + upper.height + lower.y) / 2
+        lines.append(_text("gap", upper.x + BOX_WIDTH / 2, y + 6, "⋮"))
+    return lines
+
+
+def _frame(picture: Picture, step: Step, ids: dict[Look, str], name: str) -> list[str]:
+    view = f"-1 -1 {_n(WIDTH + 2)} {_n(picture.height + 2)}"
+    return [
+        '<li class="spmd-play-frame">',
+        f'<svg viewBox="{view}" role="img" aria-label="{escape(step.state)}">',
+        f'<use href="#{name}-base"/>',
+        _counter(picture, "sent", step.share),
+        _text("bytes", WIDTH, _counter_top(picture) - 7, step.sent),
+        *(_cell(cell, ids[cell.look]) for cell in step.cells),
+        *(_new(cell) for cell in step.cells if cell.is_new),
+        "</svg>",
+        f"<p><strong>{escape(step.heading)}.</strong> {escape(step.sentence)}</p>",
+        "</li>",
+    ]
+
+
+def _cell(cell: Cell, id_: str) -> str:
+    to = "" if cell.to is None else f' data-to="{_n(cell.to[0])} {_n(cell.to[1])}"'
+    leaves = ' data-leaves=""' if cell.leaves else ""
+    return f'<use href="#{id_}" x="{_n(cell.x)}" y="{_n(cell.y)}"{to}{leaves}/>'
+
+
+def _new(cell: Cell) -> str:
+    return (
+        f'<rect class="spmd-play-new" x="{_n(cell.x - 1.5)}" y="{_n(cell.y - 1.5)}" '
+        f'width="{CELL_WIDTH + 3}" height="{CELL_HEIGHT + 3}" rx="5"/>'
+    )
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
