@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from spmd_helpers._core.palette import DARK, LIGHT
+from spmd_helpers._core.palette import DARK, LIGHT, SHARDS
 
 LEAST = 12  # what two colors side by side need at the least
 EYES = {
@@ -73,6 +73,23 @@ def test_the_ruler_is_right():
 @pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
 def test_no_two_axes_look_alike(colors, eyes):
     assert nearest(colors, eyes) >= LEAST
+
+
+@pytest.mark.parametrize("eyes", EYES)
+def test_no_two_shards_look_alike(eyes):
+    assert nearest([color for color, _ in SHARDS], eyes) >= LEAST
+
+
+def contrast(one: str, other: str) -> float:
+    lights = sorted(
+        0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (linear(one), linear(other))
+    )
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def test_the_label_of_a_shard_can_be_read():
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert min(contrast(*pair) for pair in SHARDS) >= 4.5
 
 
 def test_colors_that_look_alike_are_seen():

@@ -1,4 +1,4 @@
 """A function's compiled program, which is read and never run.
 
-Imports `_findings`, `_tpu`, `_hlo`, `_shardings` and `_core`.
+Imports `_findings`, `_player`, `_tpu`, `_hlo`, `_shardings` and `_core`.
 """

@@ -1,0 +1,227 @@
+"""The player on a page: it plays when it is asked to, by mouse and by keyboard."""
+
+import contextlib
+import re
+
+import pytest
+
+from spmd_helpers._player.player import CollectivePlayer
+from tests.widgets.widget_harness import axe_faults, too_small
+
+from .collectives import columns, written
+
+MESH = {"data": 4, "model": 2}
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>Players</title>
+<body style="background: #fff; margin: 16px"><main><h1>Players</h1>{}</main></html>"""
+FLIGHTS = "document.querySelectorAll('.spmd-play-flight use').length"
+RUNNING = "document.getAnimations().length"
+
+
+def player(kind: str) -> str:
+    shown = CollectivePlayer(written(kind, columns(2, 4), 60, MESH), mesh=MESH)
+    return shown._repr_mimebundle_()["text/html"]
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return PAGE.format(player("all-gather") + player("all-reduce"))
+
+
+@pytest.fixture
+def opened(browser, text):
+    """Opens the page; keyword arguments are those of a browser's context."""
+    with contextlib.ExitStack() as stack:
+
+        def open_it(width=1280, **options):
+            context = stack.enter_context(
+                contextlib.closing(
+                    browser.new_context(
+                        viewport={"width": width, "height": 844}, **options
+                    )
+                )
+            )
+            page = context.new_page()
+            page.errors = []
+            page.on("pageerror", lambda error: page.errors.append(str(error)))
+            page.on("console", lambda said: page.errors.append(said.text))
+            page.set_content(text)
+            return page
+
+        yield open_it
+
+
+def now(page) -> str:
+    """The words of the only frame that the first player shows."""
+    shown = page.locator(".spmd-play").first.locator(".spmd-play-frame:visible p")
+    assert shown.count() == 1
+    return shown.inner_text()
+
+
+def press(page, name):
+    page.locator(".spmd-play").first.get_by_role("button", name=name).click()
+
+
+def test_it_waits_until_it_is_asked(opened):
+    page = opened()
+    assert now(page).startswith("Before.")
+    assert page.evaluate(RUNNING) == 0
+    page.wait_for_timeout(300)
+    assert now(page).startswith("Before.")
+    assert page.evaluate(RUNNING) == page.evaluate(FLIGHTS) == 0
+    assert page.get_by_role("button", name="Back").first.is_disabled()
+    assert page.errors == []
+
+
+def test_it_plays_to_its_end(opened):
+    page = opened()
+    press(page, "Play")
+    page.wait_for_function(FLIGHTS + " === 8")  # one shard from each device
+    assert page.get_by_role("button", name="Pause").count() == 1
+    page.wait_for_function("document.querySelector('.spmd-play button')"
+                           ".textContent.includes('Again')")  # fmt: skip
+    assert now(page).startswith("Hop 3 of 3.")
+    assert page.evaluate(FLIGHTS) == 0
+    status = page.locator(".spmd-play").first.get_by_role("status")
+    assert status.text_content() == now(page)
+    other = page.locator(".spmd-play").nth(1).locator(".spmd-play-frame:visible p")
+    assert other.inner_text().startswith("Before.")
+    press(page, "Again")
+    assert now(page).startswith("Before.")
+    assert page.errors == []
+
+
+def test_a_pause_and_a_step_back_stop_it(opened):
+    page = opened()
+    press(page, "Play")
+    page.wait_for_function(FLIGHTS + " === 8")
+    press(page, "Pause")
+    assert page.evaluate(FLIGHTS) == 0
+    page.wait_for_timeout(900)
+    assert now(page).startswith("Before.")
+    press(page, "Step")
+    page.wait_for_function(
+        "document.querySelector('[data-now] p').textContent.startsWith('Hop 1')"
+    )
+    press(page, "Back")
+    assert now(page).startswith("Before.")
+    assert page.evaluate("document.activeElement.textContent").endswith("Play")
+    hidden = page.locator("use[visibility]").count()
+    assert hidden == 0
+
+
+def test_a_sum_leaves_the_sender_while_it_is_sent(opened):
+    page = opened()
+    second = page.locator(".spmd-play").nth(1)
+    second.get_by_role("button", name="Step").click()
+    page.wait_for_function("document.querySelectorAll('use[visibility]').length === 8")
+    page.wait_for_function("document.querySelectorAll('use[visibility]').length === 0")
+    words = second.locator(".spmd-play-frame:visible p").inner_text()
+    assert words.startswith("Hop 1 of 6, reduce-scatter.")
+
+
+def test_the_keyboard_does_it_all(opened):
+    page = opened(reduced_motion="reduce")
+    stops = []
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.textContent"))
+    assert [stop.split()[-1] for stop in stops[:2]] == ["Again", "Back"]
+    page.keyboard.press("Home")  # nothing: the focus is on the list of steps
+    page.get_by_role("button", name="Again").first.focus()
+    page.keyboard.press("Home")
+    assert now(page).startswith("Before.")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert now(page).startswith("Hop 2 of 3.")
+    page.keyboard.press("ArrowLeft")
+    assert now(page).startswith("Hop 1 of 3.")
+    page.keyboard.press("End")
+    assert now(page).startswith("Hop 3 of 3.")
+    page.keyboard.press("ArrowRight")
+    assert now(page).startswith("Hop 3 of 3.")
+    ring = page.evaluate("getComputedStyle(document.activeElement).outlineWidth")
+    assert float(ring.removesuffix("px")) >= 2
+
+
+def test_reduced_motion_shows_the_end_and_lists_all(opened):
+    page = opened(reduced_motion="reduce")
+    assert now(page).startswith("Hop 3 of 3.")
+    listed = page.locator(".spmd-play").first.locator("details > ol > li")
+    assert [item.is_visible() for item in listed.all()] == [True] * 4
+    press(page, "Back")
+    press(page, "Step")
+    assert page.evaluate(RUNNING) == 0
+    assert now(page).startswith("Hop 3 of 3.")
+
+
+def test_without_a_script_the_frames_stand_side_by_side(opened):
+    page = opened(java_script_enabled=False)
+    frames = page.locator(".spmd-play").first.locator(".spmd-play-frame")
+    assert [frame.is_visible() for frame in frames.all()] == [True] * 4
+    boxes = [frame.bounding_box() for frame in frames.all()]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"]
+    assert page.get_by_role("button").count() == 0
+
+
+def test_paper_has_every_frame_and_no_button(opened):
+    page = opened()
+    page.emulate_media(media="print")
+    frames = page.locator(".spmd-play").first.locator(".spmd-play-frame")
+    assert [frame.is_visible() for frame in frames.all()] == [True] * 4
+    assert page.locator("button:visible").count() == 0
+
+
+def test_axe_finds_nothing(opened):
+    for options in ({}, {"reduced_motion": "reduce"}):
+        page = opened(**options)
+        assert axe_faults(page) == []
+
+
+@pytest.mark.parametrize("width", [360, 390, 1280])
+def test_it_fits_and_can_be_touched(opened, width):
+    page = opened(width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert too_small(page, width) == []
+    first = page.locator(".spmd-play").first
+    first.scroll_into_view_if_needed()
+    top = first.bounding_box()["y"]
+    bottom = first.get_by_role("button", name="Step").bounding_box()
+    assert bottom["y"] + bottom["height"] - top < 700  # all of it on a phone
+    before = first.bounding_box()["height"]
+    press(page, "Play")
+    page.wait_for_function(FLIGHTS + " === 8")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert first.bounding_box()["height"] == before
+
+
+def test_every_text_is_large_enough_on_a_phone(opened):
+    page = opened(width=360)
+    sizes = page.evaluate(
+        """() => [...document.querySelectorAll('.spmd-play-frame[data-now] > svg')]
+        .map(svg => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)"""
+    )
+    rules = re.findall(r"font-size: ([\d.]+)px", page.content())
+    assert min(map(float, rules)) * min(sizes) >= 9
+
+
+def test_a_notebook_that_shows_it_again_wakes_it_again(opened):
+    page = opened()
+    assert page.locator(".spmd-play-bar").count() == 2
+    page.evaluate(
+        """html => {
+        const box = document.createElement('div');
+        box.innerHTML = html;
+        document.querySelector('main').append(box);
+        for (const dead of box.querySelectorAll('script')) {
+          const script = document.createElement('script');
+          script.textContent = dead.textContent;
+          dead.replaceWith(script);
+        }
+        }""",
+        player("all-to-all"),
+    )
+    assert page.locator(".spmd-play-bar").count() == 3
+    assert page.locator(".spmd-play-frame:visible").count() == 3
+    assert page.errors == []
