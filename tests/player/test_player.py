@@ -99,9 +99,8 @@ def test_a_cell_for_each_shard_that_is_drawn(collective):
     assert all(len(names) == 1 for names in looks.values())
     assert len(drawn) <= DRAWN
     assert permutes or len(shown.panels) <= len(collective.groups)
-    assert shown.steps[-1].sent == f"{collective.wire_bytes:,} B of " + (
-        f"{collective.wire_bytes:,} B"
-    )
+    assert shown.steps[-1].sent == f"{collective.wire_bytes:,} B in all"
+    assert all("all" not in step.sent for step in shown.steps[:-1])
     assert shown.steps[-1].share == 1 or collective.wire_bytes == 0
 
 
@@ -253,8 +252,7 @@ def test_a_report_plays_each_of_its_collectives(report):
     for n, collective in enumerate(report.collectives):
         text = str(report.play(n))
         assert text.startswith(f"{collective.kind} over data")
-        sent = f"{collective.wire_bytes:,} B"
-        assert f"sent per device: {sent} of {sent}" in text
+        assert f"sent per device: {collective.wire_bytes:,} B in all" in text
     assert str(report.play()) == str(report.play(0))
     assert report.play(1).collective is report.collectives[1]
 

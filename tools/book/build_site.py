@@ -25,7 +25,7 @@ INPUTS = (
     *("_config.yml", "requirements.txt", "pyproject.toml", "tools/book/build_site.py"),
     *("book/**/*", "notebooks/*.ipynb", "solutions/*.ipynb"),
     "src/spmd_helpers/**/*.py",  # the front page draws with it
-    *("src/spmd_helpers/_widgets/js/*.js", "src/spmd_helpers/_widgets/js/*.css"),
+    *("src/spmd_helpers/*/js/*.js", "src/spmd_helpers/*/js/*.css"),
 )
 
 

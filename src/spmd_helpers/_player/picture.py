@@ -176,7 +176,7 @@ class _Steps:
             heading=words.heading(self.collective, frame, number, self.count),
             sentence=self._sentence(number),
             state=words.say_state(held, list(self.boxes), self.label),
-            sent=words.say_sent(frame.sent_bytes, wire_bytes),
+            sent=words.say_sent(frame.sent_bytes, number == self.last),
             share=frame.sent_bytes / wire_bytes if wire_bytes else 0.0,
             cells=tuple(
                 self._cell(place, block, frame, following)

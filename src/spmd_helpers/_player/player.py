@@ -44,7 +44,7 @@ class CollectivePlayer:
     2 groups of 2 devices, float32; 24 B per device before, 48 B after
     <BLANKLINE>
     Before. Each device has one shard, 24 B.
-    sent per device: 0 B of 24 B
+    sent per device: 0 B
     device 0  0 ·
     device 1  · 1
     device 2  2 ·
@@ -52,13 +52,13 @@ class CollectivePlayer:
     <BLANKLINE>
     Hop 1 of 1. Each device sends its shard to the next device of its group. Device
     0 receives shard 1 from device 1. Now every device has all 2 shards, 48 B.
-    sent per device: 24 B of 24 B
+    sent per device: 24 B in all
     device 0  0 1
     device 1  0 1
     device 2  2 3
     device 3  2 3
     <BLANKLINE>
-    Each shard has one color and one number: equal cells hold equal values. Devices
+    Each shard has one color and one name: equal cells hold equal values. Devices
     are numbered by their position in the mesh.
 
     Args:

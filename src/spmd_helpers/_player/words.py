@@ -50,7 +50,7 @@ def _facts(collective: Collective) -> list[str]:
 
 def _notes(collective: Collective, drawn_groups: int, drawn_devices: int) -> list[str]:
     partial = collective.kind in PARTIAL
-    notes = ["Each shard has one color and one number: equal cells hold equal values."]
+    notes = ["Each shard has one color and one name: equal cells hold equal values."]
     if collective.kind == schedule.SWAP:
         notes = ["The color is the shard; 2.1 is piece 1 of shard 2."]
     if partial:
@@ -189,9 +189,10 @@ def _say_end(collective: Collective) -> str:
     if collective.kind == schedule.SWAP:
         return f"Now every device has one piece of each shard, {got}."
     targets = {b for _, b in collective.groups}
-    if targets.issuperset(schedule.devices(collective)):
-        return f"Now every device has another shard, {got}."
-    return "A device that receives nothing has zeros."
+    if not targets.issuperset(schedule.devices(collective)):
+        return "A device that receives nothing has zeros."
+    moved = all(a != b for a, b in collective.groups)
+    return f"Now every device has {'another' if moved else 'one'} shard, {got}."
 
 
 def say_state(held: Mapping[Place, Block], drawn: list[int], label: Label) -> str:
@@ -237,6 +238,6 @@ def size_words(n: int) -> str:
     return f"{n:,} B" if n < 100_000 else bytes_words(n)
 
 
-def say_sent(sent_bytes: int, wire_bytes: int) -> str:
-    """'480 B of 1,440 B'."""
-    return f"{sent_bytes:,} B of {wire_bytes:,} B"
+def say_sent(sent_bytes: int, is_all: bool) -> str:
+    """'480 B', and in the end '1,440 B in all': before, a reader may guess."""
+    return f"{sent_bytes:,} B in all" if is_all else f"{sent_bytes:,} B"

@@ -1,0 +1,56 @@
+"""A collective that plays, on a page that is no notebook.
+
+It is the package's own player, of a collective that `read_hlo` reads.
+"""
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+
+MESH = {"x": 4}
+RING = "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
+GROUP = "replica_groups={{0,1,2,3}}"
+# What four devices put in and get out, in elements, and who exchanges with whom.
+PLAYED = {
+    "all-gather": (64, 256, GROUP),
+    "reduce-scatter": (256, 64, GROUP),
+    "all-reduce": (256, 256, GROUP),
+    "all-to-all": (256, 256, GROUP),
+    "collective-permute": (64, 64, RING),
+}
+TEXT = """HloModule jit_f, num_partitions=4
+
+ENTRY main {{
+  p = f32[{given}] parameter(0)
+  ROOT r = f32[{got}] {kind}(p), {groups}
+}}
+"""
+
+
+def player(kind: str):
+    """A player of four devices."""
+    import spmd_helpers as spmd
+
+    given, got, groups = PLAYED[kind]
+    text = TEXT.format(kind=kind, given=given, got=got, groups=groups)
+    (collective,) = spmd.read_hlo(text, MESH)
+    return spmd.CollectivePlayer(collective, mesh=MESH)
+
+
+class Player(Directive):
+    """A kind of collective, folded until a reader opens it."""
+
+    required_arguments = 1
+
+    def run(self):
+        kind = self.arguments[0]
+        if kind not in PLAYED:
+            raise self.error(f"{kind} is none of {', '.join(PLAYED)}")
+        shown = player(kind)._repr_mimebundle_()["text/html"]
+        words = f"Play an {kind}" if kind[0] in "aeiou" else f"Play a {kind}"
+        folded = f"<details><summary>{words}</summary>\n{shown}</details>"
+        return [nodes.raw("", folded, format="html")]
+
+
+def setup(app):
+    app.add_directive("player", Player)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
