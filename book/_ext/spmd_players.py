@@ -1,6 +1,7 @@
 """A collective that plays, on a page that is no notebook.
 
-It is the package's own player, of a collective that `read_hlo` reads.
+It is the package's own player, of a collective that `read_hlo` reads. The glossary has
+one under each term that is a kind of collective, other pages where they ask for one.
 """
 
 from docutils import nodes
@@ -45,12 +46,28 @@ class Player(Directive):
         kind = self.arguments[0]
         if kind not in PLAYED:
             raise self.error(f"{kind} is none of {', '.join(PLAYED)}")
-        shown = player(kind)._repr_mimebundle_()["text/html"]
-        words = f"Play an {kind}" if kind[0] in "aeiou" else f"Play a {kind}"
-        folded = f"<details><summary>{words}</summary>\n{shown}</details>"
-        return [nodes.raw("", folded, format="html")]
+        return [folded(kind)]
+
+
+def folded(kind: str):
+    """A player that a reader opens."""
+    shown = player(kind)._repr_mimebundle_()["text/html"]
+    words = f"Play an {kind}" if kind[0] in "aeiou" else f"Play a {kind}"
+    html = f"<details><summary>{words}</summary>\n{shown}</details>"
+    return nodes.raw("", html, format="html")
+
+
+def play_terms(app, doctree):
+    """Put a player under each collective of the glossary."""
+    if app.env.docname != "book/glossary":
+        return
+    for item in doctree.findall(nodes.definition_list_item):
+        kind = item[0].astext()
+        if kind in PLAYED:
+            item[-1].append(folded(kind))
 
 
 def setup(app):
     app.add_directive("player", Player)
+    app.connect("doctree-read", play_terms)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

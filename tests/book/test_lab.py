@@ -32,6 +32,7 @@ import ipywidgets
 ipywidgets.IntProgress(3, max=4, description="steps")
 """
 EXPLORER = "spmd.ShardingExplorer(x)"
+PLAYER = "spmd.xray(lambda x: x.sum(axis=0), x).play()"
 SECONDS = 120  # for each wait; a quiet machine needs a few
 
 
@@ -43,6 +44,7 @@ def checkout(tmp_path_factory):
     shutil.copytree(ROOT / "tools", root / "tools")
     notebook = nbformat.read(ROOT / "notebooks" / NAME, as_version=4)
     notebook.cells.append(nbformat.v4.new_code_cell(EXPLORER, id="explorer"))
+    notebook.cells.append(nbformat.v4.new_code_cell(PLAYER, id="player"))
     notebook.cells.append(nbformat.v4.new_code_cell(PROGRESS, id="progress"))
     for cell in notebook.cells:  # a count that is there in the end comes from the run
         if cell.cell_type == "code":
@@ -177,6 +179,18 @@ def test_the_explorer_is_alive(page):
     assert "each device holds (4, 6)" in said.inner_text()
     explorer.get_by_role("button", name="device 3").click()
     assert "Device 3 (data 1, model 1)" in explorer.inner_text()
+    assert page.complaints == []
+
+
+def test_a_collective_plays(page):
+    player = page.locator(".jp-OutputArea figure.spmd-play")
+    player.scroll_into_view_if_needed()
+    shown = player.locator(".spmd-play-frame:visible")
+    assert shown.count() == 1
+    assert shown.locator("p").inner_text().startswith("Before.")
+    assert shown.locator("svg").bounding_box()["height"] > 100
+    player.get_by_role("button", name="Step").click()
+    shown.get_by_text("Hop 1 of ").wait_for()
     assert page.complaints == []
 
 

@@ -3,7 +3,10 @@
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import docutils.core
+import docutils.nodes
 import pytest
 
 from .collectives import KINDS
@@ -11,7 +14,7 @@ from .collectives import KINDS
 BOOK = Path(__file__).parents[2] / "book"
 sys.path.insert(0, str(BOOK / "_ext"))
 
-from spmd_players import PLAYED, player  # noqa: E402
+from spmd_players import PLAYED, play_terms, player  # noqa: E402
 
 # What the glossary says that a device sends, of V bytes on a ring of four.
 SENDS = {
@@ -23,16 +26,24 @@ SENDS = {
 }
 
 
-def entry_of(kind: str, text: str) -> str:
-    """The term in whose definition a kind is played."""
-    before = text[: text.index(f"{{player}} {kind}\n")]
-    return re.findall(r"^(\S.*)\n: ", before, re.M)[-1]
-
-
-def test_every_kind_is_played_in_its_entry():
+def test_every_kind_is_a_term():
     text = (BOOK / "glossary.md").read_text("utf8")
-    assert [entry_of(kind, text) for kind in KINDS] == [*KINDS]
+    terms = re.findall(r"^(\S.*)\n: ", text, re.M)
+    assert [term for term in terms if term in PLAYED] == sorted(KINDS)
     assert {*KINDS} == {*PLAYED}
+
+
+def test_it_is_played_under_its_term():
+    document = docutils.core.publish_doctree(
+        "term\n  Words.\n\nall-gather\n  Each has all.\n"
+    )
+    play_terms(SimpleNamespace(env=SimpleNamespace(docname="book/other")), document)
+    assert "spmd-play" not in document.pformat()
+    play_terms(SimpleNamespace(env=SimpleNamespace(docname="book/glossary")), document)
+    first, second = document.findall(docutils.nodes.definition)
+    assert "spmd-play" not in first.pformat()
+    assert "Play an all-gather" in second.pformat()
+    assert second[0].astext() == "Each has all."
 
 
 @pytest.mark.parametrize("kind", KINDS)
