@@ -1217,3 +1217,30 @@ def test_a_broken_walk_is_noticed(broken_package, monkeypatch, mutant):
 def test_an_unbroken_copy_passes(broken_package, monkeypatch):
     copy = broken_package(None, "_hlo.work")
     assert answers_all(monkeypatch, __name__, copy, NAMES, CHECKS)
+
+
+CALLED_TWICE = """HloModule jit_f, num_partitions=2
+
+g {
+  q = f32[4] parameter(0)
+  ROOT a = f32[8] all-gather(q), replica_groups={{0,1}}, dimensions={0}
+}
+
+ENTRY main {
+  x = f32[4] parameter(0)
+  y = f32[4] parameter(1)
+  u = f32[8] call(x), to_apply=g
+  ROOT v = f32[8] call(y), to_apply=g
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [((), (), (0, 0)), ((), ("x",), (0, 1)), (("x",), (), (0, 1))],
+)
+def test_what_devices_put_into_a_collective(first, second, alike):
+    """A collective that is reached twice has what both have in common."""
+    varying = {0: frozenset(first), 1: frozenset(second)}
+    exchanged = work(parse(CALLED_TWICE), {"x": 2}, varying).exchanged
+    assert [*exchanged.values()] == [alike]

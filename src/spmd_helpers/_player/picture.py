@@ -279,16 +279,17 @@ def _panels(
     count = len(schedule.devices(collective))
     size = count if not titled else schedule.group_size(collective)
     for number, group in enumerate(drawn):
+        frame = _FRAME if titled else 0
         across = min(len(group), COLUMNS)
-        width = across * (BOX_WIDTH + _BETWEEN) - _BETWEEN + 2 * _FRAME
+        width = across * (BOX_WIDTH + _BETWEEN) - _BETWEEN + 2 * frame
         if x + width > WIDTH + 1:
             x, y = 0.0, y + panels[-1].height + _BETWEEN
         title = _panel_title(collective, number, group, mesh) if titled else ""
-        top = y + _FRAME + (_TITLE if title else 0)
+        top = y + frame + (_TITLE if title else 0)
         gap = len(group) < size
         ring = collective.kind != schedule.PERMUTE
-        boxes = _boxes(group, slots, x + _FRAME, top, ring, _GAP_ROW if gap else 0)
-        height = max(box.y + box.height for box in boxes) - y + _FRAME
+        boxes = _boxes(group, slots, x + frame, top, ring, _GAP_ROW if gap else 0)
+        height = max(box.y + box.height for box in boxes) - y + frame
         panels.append(Panel(title, x, y, width, height, boxes, gap))
         x += width + _BETWEEN
     return tuple(panels), max(panel.y + panel.height for panel in panels)
