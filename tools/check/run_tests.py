@@ -30,8 +30,8 @@ PROCESSES = str(min(2, os.cpu_count() or 1))
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 # The compilers that are there, since each one logs -> the tests that ask them.
 COMPILED = {
-    ("tpu",): ("tpu", "findings", "hlo", "explain", "hardware"),
-    ("gpu",): ("gpu",),
+    ("tpu",): ("tpu", "findings", "hlo", "explain", "hardware", "time", "gallery"),
+    ("gpu",): ("gpu", "findings", "time", "gallery"),
     ("tpu", "gpu"): ("compilers", "training"),
 }
 # Not run on the second JAX: what they test knows nothing of it.
@@ -147,7 +147,8 @@ def seeing(folder: Path, names: tuple[str, ...], *command: object) -> list[objec
     path = [str(folder / "compilers" / name) for name in names]
     path += [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
     path = f"PYTHONPATH={os.pathsep.join(path)}"
-    return ["env", path, "SPMD_COMPILERS_REQUIRED=1", *command]
+    required = f"SPMD_COMPILERS_REQUIRED={','.join(names)}"
+    return ["env", path, required, *command]
 
 
 def notebooks(python: Path, *folders: str) -> list[object]:
