@@ -100,9 +100,18 @@ UNNAMED = """() => [...document.querySelectorAll(
 WIDER = """() => {
   const room = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= room) return [];
-  return [...document.querySelectorAll('body *')]
-    .filter(e => e.getBoundingClientRect().right > room + 1)
-    .slice(0, 5).map(e => e.outerHTML.slice(0, 120));
+  const isScrolled = e => e && (e.scrollWidth > e.clientWidth
+    && getComputedStyle(e).overflowX != 'visible' || isScrolled(e.parentElement));
+  const right = e => Math.max(...[...e.childNodes].filter(n => n.data).map(n => {
+    const range = document.createRange();
+    range.selectNode(n);
+    return range.getBoundingClientRect().right;
+  }), e.getBoundingClientRect().right);
+  const wide = [...document.querySelectorAll('body *')]
+    .filter(e => right(e) > room + 1);
+  const pushing = wide.filter(e => !isScrolled(e.parentElement));
+  return (pushing.length ? pushing : wide)
+    .slice(-5).map(e => e.outerHTML.slice(0, 120));
 }"""
 
 

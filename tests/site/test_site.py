@@ -197,6 +197,15 @@ def test_page_fits_and_pictures_have_names(looked, name):
     assert looked(name).alts == [], "words that say nothing"
 
 
+def test_the_page_of_errors_fits_a_narrow_phone(over_http):
+    """Its messages are long, and its code is as wide as a terminal."""
+    page = over_http.go("book/errors.html", width=min(WIDTHS))
+    assert page.evaluate(WIDER) == []
+    scrolls = "[...document.querySelectorAll('.bd-article pre')]"
+    scrolls += ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
+    assert page.evaluate(scrolls) == []
+
+
 @every_page
 def test_text_stands_out(looked, name):
     assert looked(name).faint == {theme: [] for theme in THEMES}
@@ -332,6 +341,7 @@ def test_a_fault_is_seen(browser, tmp_path, fault, found):
     [
         ("<svg></svg>", UNNAMED),
         ('<div style="width: 2000px">x</div>', WIDER),
+        (f"<p style='width: 90px'>a_{'long_' * 400}name</p>", WIDER),
         ('<p style="color: #ccc; background: #fff">faint</p>', HARD_TO_READ),
         (
             '<details><summary style="color: #bbb">faint</summary></details>',

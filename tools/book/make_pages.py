@@ -86,9 +86,10 @@ def _code(text: str) -> str:
 def _escaped(text: str) -> str:
     """Words as Markdown shows them.
 
-    What looks like markup, or like an address, is not, and dotted names are code.
+    What looks like markup, or like an address, is not. Names with a dot or an
+    underscore are code, which also breaks on a narrow page.
     """
-    parts = re.split(r"(\b[a-z]\w*(?:\.\w+)+(?:\(\))?)", text)
+    parts = re.split(r"(\b[a-z]\w*(?:\.\w+)+(?:\(\))?|\b[a-z]+(?:_\w+)+)", text)
     marks = re.compile(r"([\\`*_<>\[\]{}$])")
     return "".join(
         f"`{part}`" if number % 2 else marks.sub(r"\\\1", part)
