@@ -312,12 +312,18 @@ def test_a_pasted_traceback_says_what_the_error_says():
     assert differ == []
 
 
-def test_a_traceback_pasted_from_a_notebook():
-    for code in (
+def in_a_notebook() -> dict[str, str]:
+    """Errors that are known by their place, a case for each code."""
+    codes = (
         *("devices-do-not-fill-the-shape", "wrong-axis-in-shard-map", "pmap-rows"),
         *("ppermute-numbers", "flax-shard-rows", "not-divisible"),
-    ):
-        name = next(case.name for case in CASES.values() if case.code == code)
+    )
+    named = {case.code: case.name for case in reversed(CASES.values())}
+    return {code: named[code] for code in codes}
+
+
+def test_a_traceback_pasted_from_a_notebook():
+    for code, name in in_a_notebook().items():
         assert explain(ipython_text(errors()[name])).code == code
 
 

@@ -18,44 +18,52 @@ from tools.book.exercises_page import exercises_page
 from tools.measure.page import hardware_page
 
 ERRORS_HEAD = """\
+---
+tocdepth: 2
+---
+
 # What the errors mean
 
-Most of JAX's sharding errors are clear once one knows what they speak of. Here is each
-that a reader of this book meets, as it is worded (with CAPITALS for what varies), what
-it means, and what to write. The same comes up by itself under a traceback after
+Here is each error of JAX's shardings that a reader of this book meets: its message,
+with CAPITALS for what varies, what it means, and what to write instead.
 
-    %load_ext spmd_helpers
+```{paste-error}
+```
 
-and `spmd.explain()` says it for the last error, or for one that you hand over: an
-exception, or the text of a traceback or of a line in XLA's log. A search in this page
-finds a message by a few of its words.
+The same comes up by itself under a traceback after `%load_ext spmd_helpers`, and
+`spmd.explain()` gives it for the last error, for an exception, or for a text.
 
 Many mistakes raise no error. [Read your own program](../notebooks/your_program.ipynb)
 shows how to look for those.
+
+The entries are grouped by what a program was doing:
 """
-# The rules' order is that in which they are tried; a reader looks by subject.
+# The rules' order is that in which they are tried; a reader looks by what was done.
 SUBJECTS = (
-    "Devices and meshes",
-    "Specs, and placing arrays",
+    "Starting devices, making a mesh",
+    "Writing a spec, placing an array",
+    "Combining arrays of different meshes",
     "Calling a jitted function",
-    "pmap, and ports from it",
-    "Inside shard_map",
-    "Explicit axes",
-    "Memory",
-    "Several processes",
-    "Flax, Optax and Orbax",
-    "Names that changed",
+    "Calling pmap, or porting from it",
+    "Writing code for shard_map",
+    "Mixing what varies in shard_map",
+    "Computing on Explicit axes",
+    "Running out of memory",
+    "Running several processes",
+    "Using Flax, Optax or Orbax",
+    "Using a name that changed",
 )
 
 
 def errors_page() -> str:
     """The text of `book/errors.md`."""
-    parts = [ERRORS_HEAD]
     groups: dict[str, list[dict[str, str]]] = {subject: [] for subject in SUBJECTS}
     for record in records():
         groups[record["subject"]].append(record)
+    parts = [ERRORS_HEAD]
+    parts += [f"- [{s}](#{_anchor(s)}), {len(group)}" for s, group in groups.items()]
     for subject, group in groups.items():
-        parts.append(f"## {subject}\n")
+        parts.append(f"\n## {subject}\n")
         parts += [_entry(record) for record in group]
     return "\n".join(parts)
 
@@ -65,10 +73,17 @@ def _entry(record: dict[str, str]) -> str:
     seen = "" if versions == BOTH else f" Seen in {versions}."
     return (
         f"### {heading(record['code'])}\n\n"
-        f"`{record['raised']}`: {_code(record['says'])}\n\n"
+        "````{error-entry}\n"
+        f"{_code(record['says'])} (`{record['raised']}`)\n\n"
         f"{_escaped(record['means'])}{seen} ({_chapter(record['chapter'])})\n\n"
         f"```python\n{record['instead']}\n```\n"
+        "````\n"
     )
+
+
+def _anchor(title: str) -> str:
+    """What MyST makes of a heading: 'Calling pmap, …' to 'calling-pmap-…'."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def heading(code: str) -> str:

@@ -35,6 +35,17 @@ _PYTHON_FRAME = re.compile(
 )
 _IPYTHON_FRAME = re.compile(r"^(?:File (.*?):\d+, in (\w+|<\w+>)|Cell In.*)", re.M)
 _ARROW = re.compile(r"^-+> ?\d+ (.*)$", re.M)
+# All of them, for the page of errors, which reads a pasted text in the same way.
+PATTERNS = {
+    "colors": _COLORS,
+    "jaxNote": _JAX_NOTE,
+    "chain": _CHAIN,
+    "bar": _BAR,
+    "raised": _RAISED,
+    "pythonFrame": _PYTHON_FRAME,
+    "ipythonFrame": _IPYTHON_FRAME,
+    "arrow": _ARROW,
+}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ _CARRY = (
     r" corresponding output carry component has type (?P<type_out>\S+\[\S*\])"
 )
 
-SUBJECT = "Explicit axes"
+SUBJECT = "Computing on Explicit axes"
 RULES = (
     Rule(
         code="contraction-is-ambiguous",

@@ -8,7 +8,7 @@ from .rule import Rule
 HOSTS = "16_many_hosts"
 XLA = ("JaxRuntimeError", "XlaRuntimeError", "RuntimeError")
 
-SUBJECT = "Several processes"
+SUBJECT = "Running several processes"
 RULES = (
     Rule(
         code="not-on-this-process",

@@ -11,7 +11,7 @@ TWO = "11_two_dimensions"
 LOOP = "13_training_loop"
 HOSTS = "16_many_hosts"
 
-SUBJECT = "Flax, Optax and Orbax"
+SUBJECT = "Using Flax, Optax or Orbax"
 RULES = (
     Rule(
         code="nnx-optimizer-wrt",

@@ -18,7 +18,7 @@ def _calls(names: str) -> str:
     return innermost(rf":[\w<>]+: (?!assert\b)[^\n]*\b(?P<op>{names})\(")
 
 
-SUBJECT = "Inside shard_map"
+SUBJECT = "Writing code for shard_map"
 RULES = (
     # Axis names and collectives.
     Rule(

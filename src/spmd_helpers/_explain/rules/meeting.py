@@ -7,7 +7,7 @@ from .rule import Rule
 
 MODES = "05_three_modes"
 
-SUBJECT = "Devices and meshes"
+SUBJECT = "Combining arrays of different meshes"
 RULES = (
     Rule(
         code="nested-shard-map",

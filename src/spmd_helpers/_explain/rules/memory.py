@@ -9,7 +9,7 @@ FOLLOWS = "04_computation_follows_data"
 MEMORY = "09_memory_math"
 XLA = ("JaxRuntimeError", "XlaRuntimeError", "RuntimeError", "ValueError")
 
-SUBJECT = "Memory"
+SUBJECT = "Running out of memory"
 RULES = (
     Rule(
         code="too-large-for-the-chip",

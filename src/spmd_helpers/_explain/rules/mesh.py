@@ -8,7 +8,7 @@ from .rule import Rule
 
 MESH = "03_mesh_and_partitionspec"
 
-SUBJECT = "Devices and meshes"
+SUBJECT = "Starting devices, making a mesh"
 RULES = (
     # Devices.
     Rule(

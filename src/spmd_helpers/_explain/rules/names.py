@@ -26,7 +26,7 @@ def _gone(module: str, names: str) -> tuple[str, ...]:
     )
 
 
-SUBJECT = "Names that changed"
+SUBJECT = "Using a name that changed"
 RULES = (
     Rule(
         code="make-mesh-keyword",

@@ -7,7 +7,7 @@ from .rule import Rule
 
 MESH = "03_mesh_and_partitionspec"
 
-SUBJECT = "Specs, and placing arrays"
+SUBJECT = "Writing a spec, placing an array"
 RULES = (
     # Specs.
     Rule(

@@ -9,7 +9,7 @@ from .rule import Rule
 PMAP = "01_pmap_mnist"
 JIT = "02_jit_sharding"
 
-SUBJECT = "pmap, and ports from it"
+SUBJECT = "Calling pmap, or porting from it"
 RULES = (
     Rule(
         code="pmap-rows",

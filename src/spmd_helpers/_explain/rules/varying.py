@@ -20,7 +20,7 @@ _CARRY = (
     r" (?:manual axis types|varying manual axes) do not match"
 )
 
-SUBJECT = "Inside shard_map"
+SUBJECT = "Mixing what varies in shard_map"
 RULES = (
     Rule(
         code="library-carry-varies",

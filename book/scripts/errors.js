@@ -1,0 +1,148 @@
+// The page of errors: the box takes a text, and the entry that explains it unfolds.
+
+const form = document.querySelector(".spmd-paste");
+const area = form.querySelector("textarea");
+const status = form.querySelector("[role=status]");
+const ISSUES = "https://github.com/jax-ml/jax/issues?q=";
+const LONGEST_VALUE = 160;
+
+function element(name, attributes, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+const code = (text) => element("code", {}, text);
+const link = (address, text) => element("a", { href: address }, text);
+const paragraph = (...children) => element("p", {}, ...children);
+const sectionOf = (rule) => document.getElementById(rule.toLowerCase());
+
+/** Unfolds the entry that the address names. */
+function unfold() {
+  let id = "";
+  try {
+    id = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return; // no address of this page
+  }
+  const details = document.getElementById(id)?.querySelector(":scope > details");
+  if (!details) return;
+  details.open = true;
+  details.parentElement.scrollIntoView();
+}
+
+function forget() {
+  document.querySelector(".spmd-read")?.remove();
+  document.querySelector(".spmd-hit")?.classList.remove("spmd-hit");
+  status.replaceChildren();
+}
+
+/** What the text has in place of the words in capitals. */
+function readValues(groups, section) {
+  const said = section.textContent;
+  const pairs = Object.entries(groups)
+    .map(([name, text]) => [name.toUpperCase().replaceAll("_", " "), text])
+    .filter(([name, text]) => text && new RegExp(`\\b${name}\\b`).test(said));
+  if (!pairs.length) return null;
+  const list = element("ul", {});
+  for (const [name, text] of pairs) {
+    const long = text.length > LONGEST_VALUE;
+    const value = long ? `${text.slice(0, LONGEST_VALUE)}…` : text;
+    list.append(element("li", {}, `${name}: `, code(value)));
+  }
+  return element("div", { class: "spmd-read" }, paragraph("In your text:"), list);
+}
+
+function showKnown(found) {
+  const section = sectionOf(found.code);
+  const heading = section.querySelector("h3");
+  const details = section.querySelector("details");
+  const values = readValues(found.groups, section);
+  if (values) details.querySelector("summary").after(values);
+  section.classList.add("spmd-hit");
+  details.open = true;
+  const name = heading.firstChild.textContent;
+  status.append(paragraph("This is ", link(`#${section.id}`, name), ", opened below."));
+  return heading;
+}
+
+function showOwn({ kind }) {
+  const words = " is an error of this book's package. Its message gives the remedy.";
+  status.append(paragraph(code(kind), words));
+}
+
+function showUnknown({ kind, message }) {
+  const short = message.slice(0, 120);
+  const about = kind && short ? `${kind}: ${short}` : kind || short;
+  const words = "No rule explains this text, so nothing is guessed: ";
+  status.append(paragraph(words, code(about)), paragraph("What you can do:"));
+  const steps = element("ul", {});
+  if (!kind) {
+    steps.append(
+      element("li", {}, "Paste the traceback down to its last line, which begins with")
+    );
+    steps.lastChild.append(" the name of an error, such as ", code("ValueError:"), ".");
+  }
+  steps.append(
+    element("li", {}, "Look through the group below for what your program was doing."),
+    element("li", {}, "Call ", code("spmd.explain()"), " in the session that raised it."),
+    element(
+      "li",
+      {},
+      "Search ",
+      link(ISSUES + encodeURIComponent(short.slice(0, 80)), "JAX's issues"),
+      " for its words.",
+    ),
+  );
+  status.append(steps);
+}
+
+/** Shows what is known of the text; gives the entry's heading if there is one. */
+function show() {
+  forget();
+  if (!area.value.trim()) return null;
+  const found = explain(area.value);
+  if (found.own) showOwn(found);
+  else if (!found.code) showUnknown(found);
+  else return showKnown(found);
+  return null;
+}
+
+function goTo(heading) {
+  if (!heading) return;
+  const address = `#${heading.parentElement.id}`;
+  if (location.hash !== address) location.hash = address;
+  heading.tabIndex = -1;
+  heading.focus({ preventScroll: true });
+  heading.parentElement.scrollIntoView();
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  goTo(show());
+});
+form.addEventListener("reset", () => {
+  forget();
+  area.focus();
+});
+area.addEventListener("paste", () => setTimeout(() => goTo(show())));
+area.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
+});
+// A heading beside its message unfolds it, too.
+for (const details of document.querySelectorAll(".spmd-error")) {
+  details.previousElementSibling.addEventListener("click", (event) => {
+    if (!event.target.closest("a")) details.open = !details.open;
+  });
+}
+addEventListener("hashchange", unfold);
+
+// The search hands over what it was given: …errors.html#paste=…
+if (location.hash.startsWith("#paste=")) {
+  area.value = decodeURIComponent(location.hash.slice("#paste=".length));
+  history.replaceState(history.state, "", location.pathname + location.search);
+  goTo(show());
+} else {
+  unfold();
+}
