@@ -1,6 +1,8 @@
 """The table of errors that `explain` knows, and the small parts that fill it in."""
 
 import ast
+import functools
+import html
 import re
 import textwrap
 from dataclasses import replace
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spmd_helpers as spmd
+from spmd_helpers._core import book
 from spmd_helpers._explain import explain as module
 from spmd_helpers._explain import fields
 from spmd_helpers._explain.explain import Explanation, chapter_words, explain, match
@@ -251,6 +254,30 @@ function is called.
         instead  with jax.set_mesh(mesh):
                      y = step(x)  # step is the jitted function
         chapter  3, mesh and partitionspec""")
+
+
+def test_a_chapter_is_a_link_where_the_book_has_an_address(monkeypatch, tmp_path):
+    text = (BOOK.parent / "_config.yml").read_text("utf8")
+    address = "https://example.org/b&w"
+    text = re.sub(r'(?m)^  baseurl: "[^"]*"', f'  baseurl: "{address}/"', text)
+    (tmp_path / "_config.yml").write_text(text, "utf8")
+    page = f"{address}/notebooks/03_mesh_and_partitionspec.html"
+    said = explain(errors()["set_mesh_inside_jit"])
+    alone = re.sub(rf"\n +{re.escape(page)}$", "", str(said))
+    settings = (tmp_path / "not_there.yml", tmp_path / "_config.yml")
+    monkeypatch.setattr(
+        book, "book_address", functools.partial(book.book_address, settings)
+    )
+    assert str(said) == f"{alone}\n{' ' * 9}{page}"
+    link = f'<a href="{html.escape(page)}">3, mesh and partitionspec</a>'
+    assert link in said._repr_html_()
+    assert "<a " not in explain(KeyError("w"))._repr_html_()
+
+
+def test_without_an_address_a_chapter_is_words(tmp_path):
+    assert book.book_address((tmp_path / "_config.yml",)) == ""
+    (tmp_path / "_config.yml").write_text('html:\n  baseurl: ""\n')
+    assert book.book_address((tmp_path / "_config.yml",)) == ""
 
 
 def test_chapter_words():

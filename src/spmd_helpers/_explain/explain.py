@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
+from .._core.book import chapter_address
 from .._core.words import table
 from .._errors import CheckFailed
 from .fields import CHECKS, placeholders, readable
@@ -29,6 +30,8 @@ class Explanation:
         means: what it means.
         instead: lines of code to write instead; '' where there is none.
         chapter: the chapter that teaches it, by its file's name, or ''.
+            Where the book has a public address, a text ends with that of the
+            chapter's page, and a notebook shows the chapter as a link.
         known: whether there is a rule for the error.
         about: the type of the error that is explained.
     """
@@ -51,9 +54,12 @@ class Explanation:
     def __repr__(self) -> str:
         if not self.instead:
             return self.means
+        rows = self._rows()
+        if address := chapter_address(self.chapter):
+            rows.append(("", address))
         return table(
             (name if number == 0 else "", line)
-            for name, words in self._rows()
+            for name, words in rows
             for number, line in enumerate(words.splitlines())
         )
 
@@ -66,6 +72,8 @@ class Explanation:
             shown = escape(words)
             if name == "instead":
                 shown = f'<code style="white-space: pre-wrap">{shown}</code>'
+            if name == "chapter" and (address := chapter_address(self.chapter)):
+                shown = f'<a href="{escape(address)}">{shown}</a>'
             parts.append(
                 f'<tr><th scope="row" style="{_CELL}">{name}</th>'
                 f'<td style="{_CELL}">{shown}</td></tr>'
