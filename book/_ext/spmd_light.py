@@ -41,6 +41,8 @@ ALL_FIRST = (
     r"[...document.querySelectorAll(\1)].map(e=>[e,\2?0:-1])"
     r".forEach(([e,t])=>{e.tabIndex=t})"
 )
+# Words that were searched for once would be marked on every page from then on.
+MARKS, NO_MARKS = "SPHINX_HIGHLIGHT_ENABLED = true", "SPHINX_HIGHLIGHT_ENABLED = false"
 SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
 # Sphinx writes which page this is into each of them; nothing here asks.
 PAGE_NAME = re.compile(r"DOCUMENTATION_OPTIONS\.pagename = '[^']*';")
@@ -195,6 +197,7 @@ class Site:
             if file.name == "documentation_options.js":
                 parts += [*options, NO_SNIPPETS]
         script = ONE_BY_ONE.sub(ALL_FIRST, "\n;\n".join(parts) + "\n")
+        script = script.replace(MARKS, NO_MARKS)
         made = _write(self.root / "_static", "site", ".js", script)
         for page, text in self.pages.items():
             text = INLINE.sub("", PRELOAD.sub("", text)).replace(LATE_THEME, THEME)

@@ -136,13 +136,19 @@ for (const details of document.querySelectorAll(".spmd-error")) {
     if (!event.target.closest("a")) details.open = !details.open;
   });
 }
-addEventListener("hashchange", unfold);
 
-// The search hands over what it was given: …errors.html#paste=…
-if (location.hash.startsWith("#paste=")) {
+/** The search hands over what it was given, as …errors.html#paste=… */
+function arrive() {
+  if (!location.hash.startsWith("#paste=")) {
+    unfold();
+    return;
+  }
   area.value = decodeURIComponent(location.hash.slice("#paste=".length));
   history.replaceState(history.state, "", location.pathname + location.search);
-  goTo(show());
-} else {
-  unfold();
+  // Before a page is complete the browser may take the focus away again.
+  if (document.readyState === "complete") goTo(show());
+  else addEventListener("load", () => setTimeout(() => goTo(show())));
 }
+
+addEventListener("hashchange", arrive);
+arrive();

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tools.book.build_site import toc_files
+
 BOOK = Path(__file__).parents[2] / "book"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 
@@ -25,7 +27,7 @@ def run(code: list[str]) -> None:
 
 def unlisted(toc: dict, book: Path) -> list[str]:
     """What is missing between the table of contents and the pages, in words."""
-    listed = [toc["root"], *(c["file"] for p in toc["parts"] for c in p["chapters"])]
+    listed = toc_files(toc)
     pages = [f"book/{path.stem}" for path in sorted(book.glob("*.md"))]
     chapters = sorted(path.stem for path in (book / "chapters").glob("*.md"))
     pages += [

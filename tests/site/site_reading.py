@@ -11,6 +11,8 @@ from pathlib import Path
 import axe_playwright_python
 import yaml
 
+from tools.book.build_site import toc_files
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE = ROOT / "_build" / "html"
 
@@ -24,8 +26,7 @@ def pages(site: Path) -> list[str]:
 def expected_pages() -> list[str]:
     """The pages that the table of contents asks for, and the two of Sphinx."""
     toc = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text("utf8"))
-    files = [toc["root"], *(c["file"] for p in toc["parts"] for c in p["chapters"])]
-    return sorted(f"{name}.html" for name in (*files, "genindex", "search"))
+    return sorted(f"{name}.html" for name in (*toc_files(toc), "genindex", "search"))
 
 
 PAGES = expected_pages()  # not what is there: without a site every test must fail

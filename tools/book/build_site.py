@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -40,19 +41,36 @@ def digest(root: Path) -> str:
     return total.hexdigest()
 
 
+def toc_files(toc: dict) -> list[str]:
+    """Every page in the table of contents, in order."""
+
+    def files(entries: list[dict]) -> Iterator[str]:
+        for entry in entries:
+            yield entry["file"]
+            yield from files(entry.get("sections", []))
+
+    chapters = [chapter for part in toc["parts"] for chapter in part["chapters"]]
+    return [toc["root"], *files(chapters)]
+
+
 def without_solutions(toc: dict) -> dict:
     """The table of contents less every page in solutions/, and the word."""
     parts = []
     for part in toc["parts"]:
-        kept = [
-            chapter
-            for chapter in part["chapters"]
-            if not chapter["file"].startswith("solutions/")
-        ]
-        if kept:
+        if kept := _unsolved(part["chapters"]):
             caption = part["caption"].replace(" and solutions", "")
             parts.append({"caption": caption, "chapters": kept})
     return {**toc, "parts": parts}
+
+
+def _unsolved(entries: list[dict]) -> list[dict]:
+    kept = []
+    for entry in entries:
+        if not entry["file"].startswith("solutions/"):
+            sections = _unsolved(entry.get("sections", []))
+            bare = {key: entry[key] for key in entry if key != "sections"}
+            kept.append(bare | ({"sections": sections} if sections else {}))
+    return kept
 
 
 def build(
