@@ -149,7 +149,7 @@ def test_a_link_holds_the_state(context):
         "batch": "64", "grad_dtype": "bfloat16, float32", "sequence_parallel": "yes",
     }  # fmt: skip
     assert query == {"se.mesh": "x=2"} | {f"mc.{k}": v for k, v in state.items()}
-    assert page.evaluate("history.length") == length
+    assert page.evaluate("history.length") == length + len(state) - 1  # zero was there
     again = Opened(context, f"?{urlencode(query)}")
     assert again.said == opened.said == expected(DEFAULTS | state)["sentence"]
     assert again.query() == query

@@ -493,6 +493,34 @@ def test_what_is_copied(context):
     assert page.evaluate("document.getAnimations().length") == 0
 
 
+def test_back_undoes_what_a_control_did(context):
+    opened = Opened(context)
+    page = opened.page
+    said = [opened.said]
+    page.locator("input[type=radio]:not(:checked)").first.check()
+    said.append(opened.said)
+    page.get_by_label("PartitionSpec").fill("")
+    page.get_by_label("PartitionSpec").press_sequentially("P(None, None)")
+    said.append(opened.said)
+    queries = [opened.query()]
+    assert len(set(said)) == 3
+    for words in (said[1], said[0]):
+        page.go_back()
+        assert opened.said == words
+        assert page.get_by_role("status").text_content().replace("\xa0", " ") == words
+        queries.append(opened.query())
+    assert queries[-1] == {}
+    page.go_forward()
+    page.go_forward()
+    assert opened.said == said[2]
+    assert opened.query() == queries[0]
+    assert page.get_by_label("PartitionSpec").input_value() == "P(None, None)"
+    page.evaluate("location.hash = '#elsewhere'")
+    page.go_back()
+    assert opened.said == said[2]
+    assert opened.errors == []
+
+
 def test_a_link_holds_the_state(context):
     opened = Opened(context, "?other=1&se.spec=P(None)")
     page = opened.page
@@ -512,7 +540,7 @@ def test_a_link_holds_the_state(context):
         "se.dtype": "bfloat16",
         "se.device": "6",
     }
-    assert page.evaluate("history.length") == length
+    assert page.evaluate("history.length") == length + 6  # as often as it was another
     again = Opened(context, f"?{urlencode(query)}")
     figure = "document.querySelector('figure').innerHTML"
     clean = [

@@ -112,21 +112,36 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     status.textContent = answer.error || (more || !beside[key] ? answer.sentence : beside[key](answer));
     news = new Set();
   };
-  const change = (less) => {
-    for (const key of Object.keys(less)) if (less[key] !== now[key]) news.add(key);
+  let touched = ""; // the control whose work is the last entry of the history
+  const change = (less, by = Object.keys(less).join()) => {
+    const keys = Object.keys(less).filter((key) => less[key] !== now[key]);
+    for (const key of keys) news.add(key);
     now = { ...now, ...less };
     timers.forEach(clearTimeout);
     timers = [];
     const answer = update();
     later(400, () => tell(answer));
-    if (linkable) later(300, remember);
+    if (linkable && keys.length) {
+      // Back undoes what one control did: each letter that is typed would be too much.
+      if (by === touched) later(300, remember);
+      else remember("pushState");
+      touched = by;
+    }
     onChange?.({ ...now });
   };
-  const remember = () => {
-    const address = location.pathname + writeLink(widget, now, location.search) + location.hash;
+  const remember = (how = "replaceState") => {
+    const query = writeLink(widget, now, location.search);
+    if (query === location.search) return;
     try {
-      history.replaceState(history.state, "", address);
+      history[how](history.state, "", location.pathname + query + location.hash);
     } catch {} // a page that has no address of its own, as inside of a frame
+  };
+  const recall = () => {
+    const { state: before } = readLink(widget, location.search);
+    if (JSON.stringify(before) === JSON.stringify(now)) return;
+    timers.forEach(clearTimeout);
+    [now, touched, news] = [before, "", new Set()];
+    status.textContent = update().sentence ?? "";
   };
   // A link to another page of the book; in a notebook its words.
   const link = (words, href) => (linkable ? h("a", { href }, words) : words);
@@ -140,7 +155,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
       name: `${id}-preset`,
       id: `${id}-preset-${i}`,
       checked: isPreset(preset),
-      onchange: () => change({ ...widget.defaults, ...preset.state }),
+      onchange: () => change({ ...widget.defaults, ...preset.state }, "preset"),
     });
     presets.append(h("label", { for: radio.id }, radio, h("span", {}, preset.name)));
     return radio;
@@ -150,7 +165,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     const value = control.value ?? now[control.key];
     const set = (typed) => {
       const { key, change: made } = known[control.key];
-      change(made ? made(typed) : { [key]: typed });
+      change(made ? made(typed) : { [key]: typed }, key);
     };
     const name = `${id}-${control.key}`;
     let input;
@@ -247,7 +262,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   const copyLink = () => (remember(), copyText(location.href).then(copied("Link", "in the address bar")));
   const copyCode = press("Copy code", () => copyText(code.textContent).then(copied("Code", "above")));
   const buttons = [
-    press("Reset", () => change({ ...widget.defaults })),
+    press("Reset", () => change({ ...widget.defaults }, "reset")),
     linkable && press("Copy link", copyLink),
     copyCode,
     seen,
@@ -266,6 +281,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   );
   root.classList.add("spmd-w", `spmd-w-${widget.id}`);
   update();
+  if (linkable) addEventListener("popstate", recall);
   if (linked.unknown) {
     status.textContent = `${linked.unknown === 1 ? "1 setting" : `${linked.unknown} settings`} in the link ${linked.unknown === 1 ? "was" : "were"} not understood.`;
     status.classList.add("spmd-w-shown");
