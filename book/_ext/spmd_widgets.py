@@ -5,6 +5,7 @@ same without a script. Style and script are joined from the package's own files,
 only a page that shows a widget asks for them.
 """
 
+import re
 from pathlib import Path
 
 from docutils import nodes
@@ -12,6 +13,12 @@ from docutils.parsers.rst import Directive
 
 STORED = Path(__file__).resolve().parent.parent / "widgets"
 STYLE = "spmd-widgets.css"
+PLACE = re.compile(r'<figure[^>]* id="spmd-([a-z-]+)"')
+FIRST_LINK = re.compile(r'<div id="pst-skip-link".*?</div>')
+SKIP = (
+    '<div class="skip-link d-print-none">'
+    '<a href="#spmd-{name}">Skip to the {words}</a></div>'
+)
 
 
 class widget(nodes.General, nodes.Element):
@@ -63,9 +70,23 @@ def add_files(app, pagename, templatename, context, doctree):
         app.add_js_file(script_name(place["name"]), loading_method="defer")
 
 
+def skip_to_widgets(app, exception):
+    """After the theme's first link one that skips all that stands before a widget."""
+    if exception or app.builder.format != "html":
+        return
+    for path in Path(app.outdir).rglob("*.html"):
+        text = path.read_text("utf8")
+        if names := PLACE.findall(text):
+            links = "".join(
+                SKIP.format(name=n, words=n.replace("-", " ")) for n in names
+            )
+            path.write_text(FIRST_LINK.sub(rf"\g<0>\n{links}", text, count=1), "utf8")
+
+
 def setup(app):
     app.add_node(widget, html=(show, None))
     app.add_directive("widget", Widget)
     app.connect("builder-inited", write_files)
     app.connect("html-page-context", add_files)
+    app.connect("build-finished", skip_to_widgets)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

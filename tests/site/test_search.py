@@ -95,8 +95,9 @@ def test_the_glossary_is_a_list_of_terms():
     assert text.count('<dt id="term-') >= 30
 
 
-# The way around at the side.
+# The way around at the side, and to a widget.
 
+ACTIVE = "document.activeElement"
 IN_SIGHT = """() => {
   const links = [...document.querySelectorAll('#pst-primary-sidebar a.current')];
   const box = links.at(-1).getBoundingClientRect();
@@ -124,3 +125,19 @@ def test_the_sidebar_shows_where_one_is(reader, name):
     assert solved.first.is_visible() != folded
     captions = page.locator("#pst-primary-sidebar .caption-text").all_inner_texts()
     assert captions.index("Look up") < captions.index("Exercises and solutions")
+
+
+@pytest.mark.parametrize(
+    "name", ["sharding_explorer", "matmul_explorer", "memory_calculator"]
+)
+def test_a_widget_is_few_stops_away(reader, name):
+    page = reader.go(f"book/{name}.html")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    focused = page.locator(":focus")
+    assert focused.inner_text() == f"Skip to the {name.replace('_', ' ')}"
+    assert focused.bounding_box()["y"] >= 0
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    root = f"#spmd-{name.replace('_', '-')}"
+    assert page.evaluate(f"document.querySelector('{root}').contains({ACTIVE})")

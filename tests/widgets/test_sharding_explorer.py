@@ -493,6 +493,20 @@ def test_what_is_copied(context):
     assert page.evaluate("document.getAnimations().length") == 0
 
 
+@pytest.mark.parametrize(
+    "spec", ["P('data', P.UNCONSTRAINED)", "jax.P(UNCONSTRAINED)", "P.UNCONSTRAINED"]
+)
+def test_an_unconstrained_dimension_is_refused_as_in_python(browser, spec):
+    unconstrained = jax.P("data", jax.P.UNCONSTRAINED)
+    with pytest.raises(spmd.NotUnderstood) as raised:
+        spmd.sharding((8, 4), unconstrained, mesh={"data": 4})
+    words = str(raised.value).partition(": ")[2]
+    quoted = {"mesh": "UNCONSTRAINED=2", "spec": "P('UNCONSTRAINED')", "shape": "8"}
+    said, known = answers(browser, "sharding_explorer", [{"spec": spec}, quoted])
+    assert said["error"] == f"spec: {words}"
+    assert not known.get("error")
+
+
 def test_back_undoes_what_a_control_did(context):
     opened = Opened(context)
     page = opened.page

@@ -79,10 +79,18 @@ export function parseShape(text, least = 1, most = 4, name = "shape") {
   return shape;
 }
 
+const UNCONSTRAINED = /(?<!['"\w])(?:\w+\.)*UNCONSTRAINED(?!['"\w])/;
+
 /** 'P("data", None, ("x", "y"))' → [["data"], [], ["x", "y"]]; P and quotes may lack. */
 export function parseSpec(text, name = "spec") {
   const whole = text.trim();
   specClosed(whole, name);
+  if (UNCONSTRAINED.test(whole)) {
+    refuse(
+      `${name}: UNCONSTRAINED leaves a dimension to the compiler, so there is nothing ` +
+        "to lay out yet; name axes, or None for a whole dimension.",
+    );
+  }
   const called = /^(?:\w+\.)*(?:P|PartitionSpec)\s*\((.*)\)$/s.exec(whole);
   // "('x', 'y'), None" has brackets at both ends of nothing; so has "('x',), ('y',)".
   const words = (called ? called[1] : specInside(whole)).replaceAll("[", "(").replaceAll("]", ")");
