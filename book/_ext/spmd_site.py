@@ -29,6 +29,11 @@ TWINS = {
 # A chapter's promises: one paragraph of bullets, a bullet may go on in the next line.
 GOALS = r"After this chapter you can\n\n((?:- .*\n(?:  .*\n)*)+)"
 SIDEBAR = '<div id="pst-primary-sidebar"'
+# An entry with pages under it, and the theme's button that unfolds them.
+UNDER = re.compile(
+    r'(<a class="(?:current )?reference internal" href="[^"]*">([^<]*)</a>'
+    r"<details[^>]*>)<summary>"
+)
 LANDMARK = 'role="complementary" aria-label="Title, search and contents"'
 NO_SUMMARIES = (
     'if (location.protocol === "file:") '
@@ -189,6 +194,8 @@ def say_title_once(app, pagename, templatename, context, doctree):
 def name_sidebar(app, exception):
     """Make the theme's sidebar a landmark that a screen reader can go to.
 
+    The buttons in it get names.
+
     Without a script a page is light: the theme's colors hang on the word.
     """
     if exception or app.builder.format != "html":
@@ -196,6 +203,7 @@ def name_sidebar(app, exception):
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text("utf8")
         text = text.replace(SIDEBAR, f"{SIDEBAR} {LANDMARK}", 1)
+        text = UNDER.sub(r'\1<summary aria-label="Pages under \2">', text)
         text = text.replace('data-theme="auto"', 'data-theme="light"', 1)
         path.write_text(text, "utf8")
 
