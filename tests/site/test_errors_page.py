@@ -1,5 +1,6 @@
 """The page of errors in a browser: a pasted error opens its entry."""
 
+import gzip
 import re
 
 import pytest
@@ -186,3 +187,14 @@ def test_without_a_script_there_is_no_box_and_entries_unfold(browser):
     page.locator("#mesh-rank summary").click()
     assert page.locator("#mesh-rank pre").is_visible()
     context.close()
+
+
+def test_the_page_is_light():
+    """All that it asks for, gzipped."""
+    path = SITE / PAGE
+    text = path.read_text("utf8")
+    asked = re.findall(r'(?:href|src)="([^"#?]+\.(?:css|js))[?"]', text)
+    assert any("spmd-errors.js" in name for name in asked)
+    files = [path, *(path.parent / name for name in asked)]
+    sizes = [len(gzip.compress(file.read_bytes(), 9)) for file in files]
+    assert sum(sizes) <= 130 * 1024
