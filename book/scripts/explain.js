@@ -62,7 +62,10 @@ function readText(text) {
     const frames = framesOf(part.slice(0, raised.index));
     errors.unshift({ kind, message: oneLine(message ?? ""), frames });
   }
-  return errors.length ? errors : [{ kind: "", message: oneLine(plain), frames: "" }];
+  const alone = (message) => ({ kind: "", message: oneLine(message), frames: "" });
+  if (!errors.length) return [alone(plain)];
+  const logged = [...plain.matchAll(reading("logged", "gu"))];
+  return [...errors, ...logged.map((found) => alone(found.groups.message))];
 }
 
 const all = (source, text) => [...text.matchAll(new RegExp(source, "gu"))];

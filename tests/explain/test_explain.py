@@ -635,6 +635,19 @@ def test_a_cluster_that_does_not_start(code):
         assert explain(err).code == code, err
 
 
+def test_a_log_explains_what_the_error_beside_it_does_not():
+    log = (
+        "E1129 23:12:23.803287    4334 add_port.cc:83] Failed to add port to server: No"
+        " address added out of total 1 resolved for '[::]:38127' (Address in use)\n"
+    )
+    raised = 'Traceback (most recent call last):\n  File "a.py", line 2, in <module>\n'
+    unknown = "jax.errors.JaxRuntimeError: UNKNOWN: Failed to start RPC server\n"
+    assert explain(log + raised + unknown).code == "port-is-taken"
+    assert not explain(raised + unknown).known
+    known = explain(log + raised + "NameError: unbound axis name: x\n")
+    assert known.code == "unbound-axis"  # what was raised counts first
+
+
 def compiled_log(capfd, f, *args) -> str:
     import jax
 

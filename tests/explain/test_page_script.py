@@ -71,6 +71,12 @@ def page(browser):
     opened.close()
 
 
+LOGGED = (
+    "E1129 23:12:23.803287    4334 add_port.cc:83] Failed to add port to server: No"
+    " address added out of total 1 resolved for '[::]:38127' (Address already in use)"
+)
+
+
 def in_browser(page, texts: list[str], script: str = SCRIPT) -> list[dict]:
     return [json.loads(read) for read in page.evaluate(READ, [script, texts])]
 
@@ -104,6 +110,7 @@ def test_what_was_recorded_is_read_and_matched_as_in_python(page):
     alone = [f"{rule.raised[0]}: {rule.says}" for rule in RULES]
     texts = [*RECORDED, *(report["line"] for report in REPORTS), *alone, ""]
     texts += [python_text(chained(cause=SPEC_ERROR)), ipython_text(chained())]
+    texts += [f"{LOGGED}\n{text}" for text in texts[-2:]]
     assert in_browser(page, texts) == [in_python(text) for text in texts]
 
 

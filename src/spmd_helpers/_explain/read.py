@@ -35,6 +35,8 @@ _PYTHON_FRAME = re.compile(
 )
 _IPYTHON_FRAME = re.compile(r"^(?:File (.*?):\d+, in (\w+|<\w+>)|Cell In.*)", re.M)
 _ARROW = re.compile(r"^-+> ?\d+ (.*)$", re.M)
+# What XLA or gRPC logged as an error. JAX may raise less about it a moment later.
+_LOGGED = re.compile(r"^[EF]\d{4} [\d:.]+ +\d+ [\w./\-]+:\d+\] (?P<message>.*)$", re.M)
 # All of them, for the page of errors, which reads a pasted text in the same way.
 PATTERNS = {
     "colors": _COLORS,
@@ -45,6 +47,7 @@ PATTERNS = {
     "pythonFrame": _PYTHON_FRAME,
     "ipythonFrame": _IPYTHON_FRAME,
     "arrow": _ARROW,
+    "logged": _LOGGED,
 }
 
 
@@ -109,7 +112,8 @@ def read_text(text: str) -> list[Raised]:
         text: a whole traceback of Python or IPython, its last line, or a message.
 
     Returns:
-        One `Raised` for each traceback in the text; a message alone has no kinds.
+        One `Raised` for each traceback in the text, then one for each error in a log
+        beside them; a message alone has no kinds.
     """
     plain = _BAR.sub("", _COLORS.sub("", text[-LONGEST_TEXT:]))
     plain = _JAX_NOTE.sub("", plain)
@@ -120,7 +124,10 @@ def read_text(text: str) -> list[Raised]:
             message = one_line(raised["message"] or "")
             frames = _frames(part[: raised.start()])
             errors.insert(0, Raised((raised["kind"],), message, frames))
-    return errors or [Raised((), one_line(plain))]
+    if not errors:
+        return [Raised((), one_line(plain))]
+    logged = [Raised((), one_line(m["message"])) for m in _LOGGED.finditer(plain)]
+    return errors + logged
 
 
 def _frames(text: str) -> str:
