@@ -27,17 +27,13 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers._core.source_lines import place_name
 from spmd_helpers._core.words import bytes_words
 from spmd_helpers._findings import compiled as findings_compiled
 from spmd_helpers._findings import find as findings_find
 from spmd_helpers._findings import gathered, shardings
 from spmd_helpers._findings import requests as findings_requests
-from spmd_helpers._findings.evidence import Evidence
 from spmd_helpers._findings.find import find
 from spmd_helpers._findings.finding import Finding
-from spmd_helpers._hlo.collectives import collectives_of, read_module
-from spmd_helpers._hlo.work import work
 from spmd_helpers._jaxprs import requests, shard_maps
 from spmd_helpers._shardings.cuts import spec_words
 from spmd_helpers._xray import xray as xray_module
@@ -46,6 +42,7 @@ from tests.stand_ins import slice_of_v5e
 
 from . import findings_programs as programs
 from .findings_programs import BAD, GOOD, WORDS, B, D, F, mapped, mapped_step, see
+from .texts import of_text
 
 BOOK = Path(__file__).parents[2] / "book"
 CHAPTERS = {path.stem for path in (BOOK / "chapters").glob("*.md")}
@@ -138,24 +135,6 @@ def test_a_mistake_compiled_for_tpu(name):
 
 
 # --- Texts alone --------------------------------------------------------------------
-
-
-def of_text(text, mesh_shape):
-    """What is found where only a compiled program's text is known."""
-    module = read_module(text)
-    return find(
-        Evidence(
-            inputs=(),
-            outputs=(),
-            jaxpr=None,
-            module=module,
-            collectives=collectives_of(module, mesh_shape, place_name),
-            mesh_shape=mesh_shape,
-            work=work(module, mesh_shape),
-            carry=(),
-            platform="",
-        )
-    )
 
 
 # Of these the mesh has an axis that the program doesn't use.

@@ -4,11 +4,15 @@
     .venv/bin/python -m tools.check.make_fixtures v5e:2x4
     .venv/bin/python -m tools.check.make_fixtures v5p:2x2x2
     .venv/bin/python -m tools.check.make_fixtures gpt3
+    .venv/bin/python -m tools.check.make_fixtures gallery:tpu
+    .venv/bin/python -m tools.check.make_fixtures gallery:cpu   # on the oldest JAX too
+    .venv/bin/python -m tools.check.make_fixtures gallery:gpu   # of .venv/compilers/gpu
     python -m tools.check.make_fixtures gpu:1x8x1        # where there is a GPU
     python -m tools.check.make_fixtures transformer FILE.zip [FILE.zip …]
 
 Writes tests/data/hlo/programs.CHIP_JAXVERSION.tar.xz, one text for each program of
-tests/xray/xray_programs.py, or the train step of GPT-3's shape, gpt3_step. The TPU ones
+tests/xray/xray_programs.py, or the train step of GPT-3's shape, gpt3_step, or
+gallery.PLATFORM_JAXVERSION.tar.xz, those of tests/gallery/programs. The TPU ones
 need no TPU, only libtpu beside jax, and take ten seconds, gpt3 half a minute. The GPU
 ones need one GPU, which stands for eight. `transformer` compiles nothing: it takes
 some of the texts that `tools.measure.transformer --hlo FILE.zip` kept, on two GPUs, for
@@ -79,11 +83,28 @@ def as_read_by_others(text: str) -> str:
 
 def texts(devices: list[Any], without: Sequence[str]) -> Iterator[tuple[str, str]]:
     import jax
-    from tests.xray_programs import PROGRAMS
+
+    from tests.xray.xray_programs import PROGRAMS
 
     for name in [name for name in PROGRAMS if name not in without]:
         jax.clear_caches()  # what one program traced keeps its lines in the next
         yield name, as_read_by_others(PROGRAMS[name].lower(devices).compile().as_text())
+        print(f"  {name}", flush=True)
+
+
+def gallery_texts(platform: str) -> Iterator[tuple[str, str]]:
+    """The programs of the gallery, compiled for eight devices of a platform."""
+    os.environ.update(QUIET, NPROC="32")
+    import jax
+
+    jax.config.update("jax_num_cpu_devices", 8)
+    jax.devices()
+    from tests.gallery.gallery import PROGRAMS, devices_of, is_for, ray
+
+    for name in [name for name in PROGRAMS if is_for(name, platform)]:
+        jax.clear_caches()
+        text = as_read_by_others(ray(name, devices_of(platform)).hlo)
+        yield name, text.replace(f'"{sys.prefix}/', '"/home/reader/.venv/')
         print(f"  {name}", flush=True)
 
 
@@ -139,6 +160,10 @@ def main(what: str, *zips: str) -> None:
     if what == "transformer":
         path = DATA / f"transformer.gpu_{measured_jax()}.tar.xz"
         pack(path, measured_texts([Path(name) for name in zips]))
+    elif what.startswith("gallery:"):
+        platform = what.removeprefix("gallery:")
+        path = DATA / f"gallery.{platform}_{jax_version()}.tar.xz"
+        pack(path, gallery_texts(platform))
     elif what == "gpt3":
         os.environ.update(QUIET)
         text = gpt3_text()
