@@ -13,12 +13,11 @@ from .._hlo.dataflow import (
     elements,
     origin,
     parameter,
-    places,
     uses,
 )
 from .._hlo.integers import trips
 from .._hlo.labels import source
-from .._hlo.opcodes import Does, base, does
+from .._hlo.opcodes import base
 from .._hlo.parser import Instruction, Module, Shape, dtype_word
 from .._hlo.replica_groups import axes_of_groups, parse_groups
 from .._shardings.cuts import array_words, spec_words
@@ -58,7 +57,7 @@ class Gathered:
 def gathers_of(evidence: Evidence) -> list[Gathered]:
     """Every array that an all-gather of the program makes."""
     arrays = []
-    for place, i in _located(evidence):
+    for place, i in evidence.exchanges:
         if base(i.opcode) != "all-gather":
             continue
         groups = _groups(i, evidence)
@@ -80,22 +79,6 @@ def gathers_of(evidence: Evidence) -> list[Gathered]:
             where = place, tuple(carriers), i, operand
             arrays.append(Gathered(*where, shape, dimension, axes, devices))
     return arrays
-
-
-def _located(evidence: Evidence) -> Iterator[tuple[Place, Instruction]]:
-    """The collectives, each once however often it is printed."""
-    done: set[tuple[str, int | None, str]] = set()
-    for place in places(evidence.module):
-        for i in place.computation.instructions:
-            if does(i.opcode) is not Does.EXCHANGED:
-                continue
-            chain = i.quoted("chain_id")
-            if chain is not None:  # TPU prints it where it starts, goes on and ends
-                key = i.opcode, i.number(r"channel_id=(\d+)"), chain
-                if key in done:
-                    continue
-                done.add(key)
-            yield place, i
 
 
 def _groups(i: Instruction, evidence: Evidence) -> tuple[tuple[int, ...], ...]:
@@ -298,7 +281,7 @@ def _table(evidence: Evidence, each: Gathered, rows: int, named: Named) -> Findi
 def conditions(evidence: Evidence, named: Named) -> Iterator[Finding]:
     """`loop-collective`: a collective in the condition of a while loop."""
     loops: dict[str, tuple[str, tuple[str, ...], str | None]] = {}
-    for place, i in _located(evidence):
+    for place, i in evidence.exchanges:
         loop = _condition(place)
         # One that the reader wrote, in a shard_map, is meant.
         if loop is None or "shard_map" in (i.quoted("op_name") or ""):
@@ -339,7 +322,7 @@ def _condition(place: Place | None) -> str | None:
 def accumulated(evidence: Evidence, named: Named) -> Iterator[Finding]:
     """`gradients-each-turn`: a loop adds up gradients that it all-reduces each time."""
     loops: dict[str, list[tuple[Place, Instruction]]] = {}
-    for place, i in _located(evidence):
+    for place, i in evidence.exchanges:
         body = _loop(place)
         kind = base(i.opcode)
         if body is None or body.caller is None or kind != "all-reduce":

@@ -6,7 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .._hlo.collectives import Collective
-from .._hlo.parser import Module
+from .._hlo.dataflow import Place, places
+from .._hlo.opcodes import Does, does
+from .._hlo.parser import Instruction, Module
 from .._hlo.work import Work
 from .._jaxprs.walk import ClosedJaxpr
 from .._shardings.sharding import ShardingInfo
@@ -85,3 +87,21 @@ class Evidence:
         for number, leaf in enumerate(self.inputs):
             numbers.setdefault((leaf.shape, leaf.dtype), []).append(number)
         return numbers
+
+    @cached_property
+    def exchanges(self) -> list[tuple[Place, Instruction]]:
+        """The collectives of the text, each once however often it is printed."""
+        exchanges = []
+        done: set[tuple[str, int | None, str]] = set()
+        for place in places(self.module):
+            for i in place.computation.instructions:
+                if does(i.opcode) is not Does.EXCHANGED:
+                    continue
+                chain = i.quoted("chain_id")
+                if chain is not None:  # TPU prints it where it starts, goes on and ends
+                    key = i.opcode, i.number(r"channel_id=(\d+)"), chain
+                    if key in done:
+                        continue
+                    done.add(key)
+                exchanges.append((place, i))
+        return exchanges

@@ -5,9 +5,10 @@ nothing is said of how its results are sharded.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from math import prod
 
 from .._core.words import bytes_words, count_words, join_words
@@ -180,7 +181,8 @@ def partners(out: Leaf, traced: TracedArray, evidence: Evidence) -> list[Leaf]:
     """
     numbers = evidence.inputs_like.get((out.shape, out.dtype), []) if out.shape else []
     leaves = [(n, evidence.inputs[n]) for n in numbers]
-    candidates = [(_same_ending(out.path, leaf.path), n, leaf) for n, leaf in leaves]
+    own_keys = _named_keys(out.path)
+    candidates = [(_same_ending(own_keys, leaf.path), n, leaf) for n, leaf in leaves]
     best = max((common for common, _, _ in candidates), default=0)
     if best:
         return [leaf for common, _, leaf in candidates if common == best]
@@ -190,14 +192,19 @@ def partners(out: Leaf, traced: TracedArray, evidence: Evidence) -> list[Leaf]:
     return [leaf for _, _, leaf in candidates] if traced.backward else []
 
 
-def _same_ending(one: str, other: str) -> int:
-    """How many keys at the end of two paths agree: 1 of "result[0]['w']", "p['w']"."""
+def _same_ending(one: Sequence[str], other: str) -> int:
+    """How many keys agree, from the end: 1 of ["['w']"] and "p['w']"."""
     common = 0
-    for a, b in zip(_keys(one), _keys(other), strict=False):
-        if a != b or a.strip("[]").isdigit():
+    for a, b in zip(one, _keys(other) if one else (), strict=False):
+        if a != b:
             break
         common += 1
     return common
+
+
+def _named_keys(path: str) -> list[str]:
+    """The keys of a path, the last one first, as far as they are names."""
+    return [*takewhile(lambda key: not key.strip("[]").isdigit(), _keys(path))]
 
 
 @lru_cache(maxsize=8192)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from .._core.source_lines import is_foreign
 from .dataflow import Place, handed_in
@@ -70,7 +71,7 @@ def _applied(module: Module, i: Instruction) -> Iterator[Instruction]:
 
 def source(module: Module, place: Place, i: Instruction) -> tuple[str, int] | None:
     """The (file, line) of the reader's own code nearest to an instruction."""
-    for instruction in (i, *_applied(module, i), *_labels(module, place, i)):
+    for instruction in chain([i], _applied(module, i), _labels(module, place, i)):
         for file, line in module.frames(instruction):
             if not is_foreign(file):
                 return file, line

@@ -77,6 +77,8 @@ class Instruction:
 
     def called(self, *keys: str) -> list[str]:
         """The computations named under these attributes, in the order printed."""
+        if not keys:  # of most instructions
+            return []
         if keys not in self._called:
             self._called[keys] = self._names_under(keys)
         return self._called[keys]
@@ -264,12 +266,13 @@ def _instruction(line: str) -> Instruction | None:
     if not opcode:
         return None
     close = _closing(body, opcode.end() - 1)
+    inside = body[opcode.end() : close - 1]
     return Instruction(
         name=match.group(2),
         is_root=bool(match.group(1)),
         type=body[: max(end, 0)],
         opcode=opcode.group(1),
-        inside=re.sub(r"/\*.*?\*/", "", body[opcode.end() : close - 1]),
+        inside=re.sub(r"/\*.*?\*/", "", inside) if "/*" in inside else inside,
         rest=body[close:],
     )
 
