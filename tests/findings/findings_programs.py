@@ -354,7 +354,7 @@ def scanned_fsdp_explicit(devices):
     return jax.grad(loss), (ws, on(mesh, (B, D), "data")), {"context": mesh}
 
 
-@good(only="cpu")
+@good
 def accumulated_in_a_shard_map(mesh):
     def gradients(params, batches):
         own = jax.tree.map(lambda p: lax.pcast(p, "data", to="varying"), params)
@@ -872,7 +872,7 @@ def put_where_it_lies(mesh):
     return f, (on(mesh, (B, F), "data"),)
 
 
-@good(only="cpu")
+@good
 def put_into_other_memory(mesh):
     host = NamedSharding(mesh, P("data"), memory_kind="pinned_host")
     f = lambda x: jax.device_put(x * 2, host)  # noqa: E731
@@ -1356,14 +1356,14 @@ def fixed_rows_set(mesh):
     return lambda x: x.at[0:3].set(1.0), (on(mesh, (B, F), "data"),), {"jit": jit}
 
 
-@bad("gathered-operand", only="cpu")
+@bad("gathered-operand", tpu=("gathered-operand", "redundant-work"))
 def qr_of_a_sharded_matrix(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     f = lambda x: jnp.linalg.qr(x)[0]  # noqa: E731
     return f, (on(mesh, (F, F), "data"),), {"jit": jit}
 
 
-@bad("gathered-operand", only="cpu")
+@bad("gathered-operand")
 def callback_with_a_sharded_array(mesh):
     def f(x):
         same = jax.ShapeDtypeStruct(x.shape, x.dtype)
@@ -1372,19 +1372,19 @@ def callback_with_a_sharded_array(mesh):
     return f, (on(mesh, (B, F), "data"),)
 
 
-@bad("gathered-operand", only="cpu")
+@bad("gathered-operand")
 def whole_in_a_shard_map(mesh):
     f = mapped(mesh, lambda x, w: x @ w, (P("data"), P()), P("data"))
     return f, (on(mesh, (B, D), "data"), on(mesh, (D, F), "data"))
 
 
-@bad("moved-operand", only="cpu")
+@bad("moved-operand")
 def rows_sorted(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     return lambda x: jnp.sort(x, 0), (on(mesh, (8 * B, D), "data"),), {"jit": jit}
 
 
-@bad("moved-operand", only="cpu")
+@bad("moved-operand")
 def rows_joined(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     f = lambda x, y: jnp.concatenate([x, y * 2])  # noqa: E731
@@ -1392,13 +1392,13 @@ def rows_joined(mesh):
     return f, args, {"jit": jit}
 
 
-@bad("moved-operand", also=("replicated-output",), only="cpu")
+@bad("moved-operand", also=("replicated-output",))
 def rows_permuted(mesh):
     f = lambda key, x: jax.random.permutation(key, x)  # noqa: E731
     return f, (key(mesh), on(mesh, (8 * B, D), "data"))
 
 
-@good(only="cpu")
+@good
 def columns_sorted_and_joined(mesh):
     def f(x, y):
         return jnp.sort(x, 1), jnp.concatenate([x, y], 1), jnp.stack([x, y], 1)
@@ -1576,7 +1576,7 @@ def accumulated_gradients(mesh):
     return step, args, {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
 
 
-@bad("gradients-each-turn", only="cpu")
+@bad("gradients-each-turn", tpu=())
 def one_weight_for_all_steps(mesh):
     def f(w, xs):
         def loss(w):
@@ -1608,12 +1608,12 @@ def adam_step(mesh, state_spec, key="opt"):
     return step, (params, state, on(mesh, (B, D), "data")), {"jit": jit}
 
 
-@bad("replicated-state", only="cpu")
+@bad("replicated-state")
 def adam_state_replicated(mesh):
     return adam_step(mesh, ())
 
 
-@bad("replicated-state", only="cpu")
+@bad("replicated-state")
 def state_replicated_in_one_tree(mesh):
     step, (params, opt, x), _ = adam_step(mesh, ())
 
@@ -1625,7 +1625,7 @@ def state_replicated_in_one_tree(mesh):
     return both, (state, x), {"jit": {"out_shardings": like(state)}}
 
 
-@good(only="cpu")
+@good
 def adam_state_sharded(mesh):
     return adam_step(mesh, ("data",))
 
@@ -1635,7 +1635,7 @@ def annotated_and_replicated(mesh):
     return annotated_linear(mesh, placed=False)
 
 
-@bad("annotated-only", also=("idle-axis", "sharding-drift"), only="cpu", mesh=GRID)
+@bad("annotated-only", also=("idle-axis", "sharding-drift"), mesh=GRID)
 def annotated_and_never_placed(mesh):
     kernel = nnx.with_partitioning(nnx.initializers.ones, (None, "model"))
     with nnx.use_eager_sharding(False):
@@ -1658,7 +1658,7 @@ def annotated_linear(mesh, placed):
     return nnx.jit(lambda model, x: model(x)), (model, on(mesh, (B, D), "data"))
 
 
-@bad("sharding-drift", only="cpu")
+@bad("sharding-drift")
 def state_left_on_the_device(mesh):
     host = NamedSharding(mesh, P("data"), memory_kind="pinned_host")
     state = jax.ShapeDtypeStruct((B, F), jnp.float32, sharding=host)
@@ -1703,7 +1703,7 @@ def head_repeated(mesh):
 # --- Bad programs: from step to step ------------------------------------------------
 
 
-@bad("sharding-drift", only="cpu")
+@bad("sharding-drift")
 def state_never_placed(mesh):
     params = {
         "w1": jax.ShapeDtypeStruct((D, F), jnp.float32),
@@ -1712,7 +1712,7 @@ def state_never_placed(mesh):
     return sgd(loss), (params, on(mesh, (B, D), "data")), {"carry": 1}
 
 
-@bad("sharding-drift", only="cpu")
+@bad("sharding-drift")
 def step_count_never_placed(mesh):
     def step(state, x):
         return {"w": state["w"] - x.T @ x, "n": state["n"] + 1}
