@@ -134,6 +134,29 @@ def test_a_mistake_compiled_for_tpu(name):
     assert wanted <= found <= wanted | set(program.also)
 
 
+# What this compiler sums after the loop, as the TPU's does, is no mistake there.
+ON_GPU = {
+    "accumulated_gradients": set(),
+    "one_weight_for_all_steps": set(),
+    "adam_state_sharded": set(),
+    "adam_state_replicated": {"replicated-state"},
+    "state_replicated_in_one_tree": {"replicated-state"},
+    "annotated_and_never_placed": {"annotated-only"},
+    "columns_sorted_and_joined": set(),
+    "rows_joined": {"moved-operand"},
+    "rows_permuted": {"moved-operand"},
+    "rows_sorted": {"moved-operand"},
+}
+
+
+@pytest.mark.compiler("gpu")
+@pytest.mark.parametrize("name", ON_GPU)
+def test_a_program_compiled_for_gpu(name):
+    devices = spmd.gpu_mesh("h100:8", data=8).devices.flat
+    found = codes(see(ALL[name], list(devices)).findings)
+    assert ON_GPU[name] <= found <= ON_GPU[name] | set(ALL[name].also)
+
+
 # --- Texts alone --------------------------------------------------------------------
 
 
