@@ -1,7 +1,7 @@
 """The shardings of what goes into a compiled program and of what comes out."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import permutations, product
 from math import prod
 from types import ModuleType
@@ -78,10 +78,16 @@ def shardings_like(
     """A tree like `avals`, of ShardingInfos; None where the program lacks the array."""
     leaves, tree = jax.tree.flatten(avals)
     flat = shardings if isinstance(shardings, list) else tree.flatten_up_to(shardings)
-    return tree.unflatten(
-        _sharding_info(jax, aval, sharding, mesh)
-        for aval, sharding in zip(leaves, flat, strict=True)
-    )
+    infos: dict[Hashable, ShardingInfo | None] = {}  # layers have the same few
+
+    def info(aval: Any, sharding: Hashable) -> ShardingInfo | None:
+        key = aval.shape, aval.dtype, sharding
+        if key not in infos:
+            infos[key] = _sharding_info(jax, aval, sharding, mesh)
+        return infos[key]
+
+    pairs = zip(leaves, flat, strict=True)
+    return tree.unflatten(info(aval, sharding) for aval, sharding in pairs)
 
 
 def dtype_name(aval: Any) -> str:
