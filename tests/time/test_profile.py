@@ -210,8 +210,8 @@ def test_measured_and_predicted_stand_side_by_side(traced):
     text = str(step)
     assert "measured: 20 ms, predicted:" in text.splitlines()[0]
     head = text.splitlines()[1].split()
-    assert head[1:3] == ["kernels", "predicted"]
-    assert head[3:5] == ["collectives", "predicted"]
+    assert head[1:3] == ["kernels", "pred."]
+    assert head[3:5] == ["collectives", "pred."]
     (line,) = [one for one in text.splitlines() if one.startswith("train.py:9")]
     assert line.split()[1:3] == ["8", "ms"]
     assert "<table" in step._repr_mimebundle_()["text/html"]

@@ -10,15 +10,7 @@ if TYPE_CHECKING:
     from .record import LineTime, StepTime
 
 HEAD = ("line", "kernels", "collectives", "exposed")
-BOTH = (
-    "line",
-    "kernels",
-    "predicted",
-    "collectives",
-    "predicted",
-    "exposed",
-    "predicted",
-)
+BOTH = ("line", "kernels", "pred.", "collectives", "pred.", "exposed", "pred.")
 ROWS = 12
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
