@@ -271,7 +271,7 @@ def test_the_tag_of_the_repository(tmp_path):
     address = "https://github.com/someone/book"
     repository = tmp_path / "repository"
     repository.mkdir()
-    for name in ("src", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("src", "pyproject.toml", "_config.yml", "README.md", "LICENSE"):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, repository / name)
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
