@@ -72,7 +72,7 @@ def _worst(rows: list[dict]) -> str:
 
 
 def _each(rows: list[dict]) -> list[list[str]]:
-    table = [["row", "measured", "predicted", "error", ""]]
+    table = [["row", "measured", "predicted", "error", "kept out"]]
     for row in rows:
         table.append(
             [
