@@ -25,9 +25,10 @@ def test_a_tpu_pads_narrow_arrays():
     """Chapter 3."""
     mesh = spmd.tpu_mesh("v5e:1x1", data=1, anyhow=True)
     padded, plain = argument_bytes(mesh, (4096, 10)), 4096 * 10 * 4
-    said = f"4096 × 10 takes {padded:,} bytes on a v5e, not {plain:,}"
+    said = f"4096 × 10 takes {padded:,} bytes instead of {plain:,}"
     assert said in prose("03")
-    vector = f"1152 takes {argument_bytes(mesh, (1152,)):,} bytes, not {1152 * 4:,}"
+    size = argument_bytes(mesh, (1152,))
+    vector = f"1152 numbers takes {size:,} bytes instead of {1152 * 4:,}"
     assert vector in prose("03")
     assert argument_bytes(mesh, (4096, 128)) == 4096 * 128 * 4
 
