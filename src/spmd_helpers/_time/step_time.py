@@ -409,31 +409,29 @@ def _parts(module: Module, done: Walked) -> tuple[Part, ...]:
 
 
 def _part(module: Module, event: Event) -> Part:
-    times = runs(event)
-    moved, what = event.collective, event.kernel
+    times, moved, what = runs(event), event.collective, event.kernel
+    part = Part(
+        name=event.instruction.name,
+        kind="",
+        lane=event.lane,
+        count=event.count,
+        seconds=times * event.seconds,
+        exposed_s=times * event.exposed_s,
+        limit=event.limit,
+    )
     if moved is not None:
-        return Part(
-            name=event.instruction.name,
+        return replace(
+            part,
             kind=moved.kind,
-            lane=event.lane,
-            count=event.count,
-            seconds=times * event.seconds,
-            exposed_s=times * event.exposed_s,
-            limit=event.limit,
             source=moved.source,
             phase=moved.phase,
             nbytes=times * moved.wire_bytes,
         )
     assert what is not None
     where = source(module, event.place, event.instruction)
-    return Part(
-        name=event.instruction.name,
+    return replace(
+        part,
         kind=what.kind,
-        lane=event.lane,
-        count=event.count,
-        seconds=times * event.seconds,
-        exposed_s=times * event.exposed_s,
-        limit=event.limit,
         source=place_name(*where) if where else None,
         phase=phase(module, event.place, event.instruction),
         flops=times * what.flops,
