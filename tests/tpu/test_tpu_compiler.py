@@ -369,9 +369,12 @@ except Exception as error:
     for name, value in environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("JAX_PLATFORMS")
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute(
-        cwd=str(tmp_path)
-    )
+    nbclient.NotebookClient(
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        coalesce_streams=True,  # one print may come in two messages
+    ).execute(cwd=str(tmp_path))
     for cell in cells[:2]:
         [output] = cell.outputs
         assert (output.output_type, output.name) == ("stream", "stdout")

@@ -465,6 +465,7 @@ def test_lines_in_two_cells_of_a_notebook(tmp_path):
         kernel_name="python3",
         kernel_manager_class=manager_class(Path(sys.executable)),
         timeout=120,
+        coalesce_streams=True,  # one print may come in two messages
         resources={"metadata": {"path": str(tmp_path)}},
     ).execute(env={**os.environ, "JAX_PLATFORMS": "cpu"})
     printed = [o.text for o in notebook.cells[-1].outputs if o.get("name") == "stdout"]
