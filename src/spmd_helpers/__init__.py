@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from ._matmul.matmul import matmul as matmul
     from ._memory.memory import Memory as Memory
     from ._memory.memory import memory as memory
+    from ._player.frames import FramePlayer as FramePlayer
     from ._player.player import CollectivePlayer as CollectivePlayer
     from ._runtime.require import require as require
     from ._shardings.from_jax import sharding as sharding
@@ -95,6 +96,7 @@ _HOMES = {
     "read_hlo": "_hlo.collectives",
     "Collective": "_hlo.collectives",
     "CollectivePlayer": "_player.player",
+    "FramePlayer": "_player.frames",
     "memory": "_memory.memory",
     "Memory": "_memory.memory",
     "Transformer": "_training.model",

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from spmd_helpers._player.frames import FramePlayer
 from spmd_helpers._player.player import CollectivePlayer
 from tests.widgets.widget_harness import axe_faults, too_small
 
@@ -225,3 +226,76 @@ def test_a_notebook_that_shows_it_again_wakes_it_again(opened):
     assert page.locator(".spmd-play-bar").count() == 3
     assert page.locator(".spmd-play-frame:visible").count() == 3
     assert page.errors == []
+
+
+# A player of other figures: the same buttons and the same script.
+
+SQUARE = (
+    '<svg viewBox="0 0 420 90"><title>A square at {}</title>'
+    '<rect width="420" height="90" fill="none"/><g data-to="60 0" data-leaves="">'
+    '<rect x="{}" width="40" height="40"/></g></svg>'
+)
+
+
+@pytest.fixture(scope="module")
+def frames() -> str:
+    given = [
+        (
+            SQUARE.format(x, x),
+            f"Step {k}",
+            f"The square is at {x}. " * (1 + 9 * (k == 2)),
+        )
+        for k, x in enumerate((0, 60, 120))
+    ]
+    shown = FramePlayer(given, title="A square", notes="It moves.")
+    return PAGE.format(shown._repr_mimebundle_()["text/html"])
+
+
+@pytest.fixture
+def squares(opened, frames):
+    """Opens a page with the player of squares."""
+
+    def open_it(**options):
+        page = opened(**options)
+        page.set_content(frames)
+        return page
+
+    return open_it
+
+
+def test_other_figures_play(squares):
+    page = squares()
+    assert now(page).startswith("Step 0.")
+    assert page.get_by_text("1 of 3").is_visible()
+    before = page.locator(".spmd-play").bounding_box()
+    press(page, "Step")
+    page.wait_for_function("document.querySelectorAll('.spmd-play-flight g').length")
+    assert page.locator("g[visibility]").count() == 1
+    page.wait_for_function("document.querySelector('[data-now] p').textContent[5] > 0")
+    assert page.locator("g[visibility]").count() == 0
+    press(page, "Step")
+    page.wait_for_function("document.querySelector('[data-now] p').textContent[5] > 1")
+    assert now(page).startswith("Step 2.")
+    assert page.locator(".spmd-play").bounding_box() == before
+    page.get_by_role("button", name="Back").focus()
+    page.keyboard.press("Home")
+    assert now(page).startswith("Step 0.")
+    press(page, "Play")
+    page.wait_for_function("document.querySelector('[data-now] p').textContent[5] > 0")
+    assert page.get_by_role("button", name="Pause").count() == 1
+    assert axe_faults(page) == page.errors == []
+
+
+def test_other_figures_on_paper_on_a_phone_and_without_motion(squares):
+    page = squares(width=360, reduced_motion="reduce")
+    assert now(page).startswith("Step 2.")
+    assert page.locator("details li").count() == 3
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert too_small(page, 360) == axe_faults(page) == []
+    assert page.locator(".spmd-play-box").first.get_attribute("tabindex") == "0"
+    assert page.locator("[data-now] svg").bounding_box()["width"] == 336  # 0.8 of 420
+    page.emulate_media(media="print")
+    assert page.locator(".spmd-play-frame:visible").count() == 3
+    assert page.locator("button:visible").count() == 0
+    still = squares(java_script_enabled=False)
+    assert still.locator(".spmd-play-frame:visible").count() == 3

@@ -1,4 +1,4 @@
-"""A collective as a figure that plays: who sends what in each hop, and its drawing.
+"""Figures that play: any frames, and a collective with who sends what in each hop.
 
 Imports `_hlo`, `_shardings` and `_core`.
 """

@@ -1,16 +1,11 @@
-"""A Picture as HTML: a frame is an SVG and its words, and a script plays them.
+"""A Picture of a collective as the frames of a player."""
 
-Without the script the frames stand side by side. Nothing is drawn by the script: it
-shows one frame at a time and moves the cells that are sent.
-"""
-
-import hashlib
 from collections.abc import Iterable
-from functools import cache
 from html import escape
-from pathlib import Path
 
-from .._core.palette import DARK_PAGES, PAPER, SHARDS
+from .._core.palette import SHARDS
+from . import page
+from .page import number as _n
 from .picture import (
     BAR,
     BOX_WIDTH,
@@ -24,58 +19,33 @@ from .picture import (
     Step,
 )
 
-_FOLDER = Path(__file__).resolve().with_name("js")
 _PIECES = 8  # of the bar of a sum, drawn apart
 _BAR_TOP, _BAR_HEIGHT = 24, 7
 
 
 def html(picture: Picture) -> str:
     """The player for a page or a notebook's output."""
-    lines = _lines(picture, "spmd-play")
-    name = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:10]
-    return "\n".join(_lines(picture, f"spmd-play-{name}"))
+    return page.html(lambda name: _page(picture, name))
 
 
-@cache
-def style() -> str:
-    """The style of all players."""
-    css = (_FOLDER / "player.css").read_text("utf8")
-    dark = "".join(
-        f"{page} .spmd-play {{ --dark: {PAPER[1]}; }}\n" for page in DARK_PAGES
-    )
-    return dark + css
-
-
-@cache
-def script() -> str:
-    """What wakes each player on a page that is not awake yet."""
-    return (_FOLDER / "player.js").read_text("utf8")
-
-
-def _lines(picture: Picture, name: str) -> list[str]:
+def _page(picture: Picture, name: str) -> page.Page:
     looks = dict.fromkeys(cell.look for step in picture.steps for cell in step.cells)
     ids = {look: f"{name}-{number}" for number, look in enumerate(looks)}
     said = picture.words
-    facts = " · ".join(said.facts)
-    return [
-        f'<figure class="spmd-play" id="{name}">',
-        f"<style>\n{style()}</style>",
-        f'<p class="spmd-play-title"><strong>{escape(said.title)}</strong>'
-        f"<span>{escape(facts)}</span></p>",
-        '<svg class="spmd-play-defs" width="0" height="0" aria-hidden="true" '
-        'focusable="false"><defs>',
-        *_patterns(looks, name),
-        *(_symbol(look, id_, name) for look, id_ in ids.items()),
-        *_base(picture, name),
-        "</defs></svg>",
-        '<ol class="spmd-play-frames">',
-        *(line for step in picture.steps for line in _frame(picture, step, ids, name)),
-        "</ol>",
-        f"<figcaption>{escape(' '.join(said.notes))}</figcaption>",
-        f"<script>\n{script()}</script>",
-        "</figure>",
-        "",
-    ]
+    return page.Page(
+        said.title,
+        " · ".join(said.facts),
+        " ".join(said.notes),
+        (
+            *_patterns(looks, name),
+            *(_symbol(look, id_, name) for look, id_ in ids.items()),
+            *_base(picture, name),
+        ),
+        tuple(_frame(picture, step, ids, name) for step in picture.steps),
+        page.View(-1, -1, WIDTH + 2, picture.height + 2),
+        group="Play the hops",
+        first=0,
+    )
 
 
 def _patterns(looks: Iterable[Look], name: str) -> list[str]:
@@ -188,20 +158,17 @@ def _devices(panel: Panel) -> list[str]:
     return lines
 
 
-def _frame(picture: Picture, step: Step, ids: dict[Look, str], name: str) -> list[str]:
-    view = f"-1 -1 {_n(WIDTH + 2)} {_n(picture.height + 2)}"
-    return [
-        '<li class="spmd-play-frame">',
-        f'<svg viewBox="{view}" role="img" aria-label="{escape(step.state)}">',
+def _frame(
+    picture: Picture, step: Step, ids: dict[Look, str], name: str
+) -> page.FramePage:
+    items = (
         f'<use href="#{name}-base"/>',
         _counter(picture, "sent", step.share),
         _text("bytes", WIDTH, _counter_top(picture) - 7, step.sent),
         *(_cell(cell, ids[cell.look]) for cell in step.cells),
         *(_new(cell) for cell in step.cells if cell.is_new),
-        "</svg>",
-        f"<p><strong>{escape(step.heading)}.</strong> {escape(step.sentence)}</p>",
-        "</li>",
-    ]
+    )
+    return page.FramePage(items, step.state, step.heading, step.sentence)
 
 
 def _cell(cell: Cell, id_: str) -> str:
@@ -215,7 +182,3 @@ def _new(cell: Cell) -> str:
         f'<rect class="spmd-play-new" x="{_n(cell.x - 1.5)}" y="{_n(cell.y - 1.5)}" '
         f'width="{CELL_WIDTH + 3}" height="{CELL_HEIGHT + 3}" rx="5"/>'
     )
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

@@ -1,6 +1,8 @@
 (() => {
   const FLIGHT = 650;
   const PAUSE = 700;
+  const LONGEST = 6500; // a frame that is read, in ms
+  const A_LETTER = 35;
 
   function button(words, press) {
     const made = document.createElement("button");
@@ -10,11 +12,14 @@
     return made;
   }
 
+  const words = (frame) => frame.querySelector(":scope > p");
+
   function wake(root) {
     root.dataset.awake = "";
     const frames = [...root.querySelectorAll(".spmd-play-frame")];
     const calm = matchMedia("(prefers-reduced-motion: reduce)");
     const last = frames.length - 1;
+    const first = Number(root.dataset.first);
     let now = 0;
     let run = 0; // what runs has this number; another number ends it
     let plays = false;
@@ -22,7 +27,7 @@
     const bar = document.createElement("div");
     bar.className = "spmd-play-bar";
     bar.setAttribute("role", "group");
-    bar.setAttribute("aria-label", "Play the hops");
+    bar.setAttribute("aria-label", root.dataset.group);
     const play = button("▶ Play", () => (plays ? stop() : start()));
     const back = button("Back", () => show(now - 1));
     const step = button("Step", forward);
@@ -38,7 +43,7 @@
     const list = document.createElement("ol");
     for (const frame of frames) {
       const item = document.createElement("li");
-      item.textContent = frame.querySelector("p").textContent;
+      item.textContent = words(frame).textContent;
       list.append(item);
     }
     all.append(summary, list);
@@ -49,7 +54,7 @@
       frames.forEach((frame, i) => frame.toggleAttribute("data-now", i === now));
       back.disabled = now === 0;
       step.disabled = now === last;
-      place.textContent = `${now} of ${last}`;
+      place.textContent = `${now + first} of ${last + first}`;
     }
 
     function label() {
@@ -60,7 +65,7 @@
       run += 1;
       plays = false;
       root.querySelectorAll(".spmd-play-flight").forEach((layer) => layer.remove());
-      root.querySelectorAll("use[visibility]").forEach((cell) => cell.removeAttribute("visibility"));
+      root.querySelectorAll("[data-leaves][visibility]").forEach((cell) => cell.removeAttribute("visibility"));
     }
 
     function stop() {
@@ -78,19 +83,24 @@
     }
 
     function tell() {
-      status.textContent = frames[now].querySelector("p").textContent;
+      status.textContent = words(frames[now]).textContent;
+    }
+
+    function pause(number) {
+      if (root.dataset.pace !== "read") return calm.matches ? 2 * PAUSE : PAUSE;
+      return Math.min(LONGEST, 2 * PAUSE + A_LETTER * words(frames[number]).textContent.length);
     }
 
     const wait = (time) => new Promise((done) => setTimeout(done, time));
 
     // The cells that are sent in the next hop go to where they are received.
     async function fly() {
-      const cells = [...frames[now].querySelectorAll("use[data-to]")];
+      const cells = [...frames[now].querySelectorAll("[data-to]")];
       if (calm.matches || !cells.length) return;
       const layer = document.createElementNS("http://www.w3.org/2000/svg", "g");
       layer.setAttribute("class", "spmd-play-flight");
       const flights = cells.map((cell) => {
-        const flying = cell.cloneNode();
+        const flying = cell.cloneNode(true);
         layer.append(flying);
         if ("leaves" in cell.dataset) cell.setAttribute("visibility", "hidden");
         return flying;
@@ -121,10 +131,10 @@
         await fly();
         if (mine !== run) return;
         root.querySelectorAll(".spmd-play-flight").forEach((layer) => layer.remove());
-        root.querySelectorAll("use[visibility]").forEach((cell) => cell.removeAttribute("visibility"));
+        root.querySelectorAll("[data-leaves][visibility]").forEach((cell) => cell.removeAttribute("visibility"));
         put(now + 1);
         tell();
-        await wait(calm.matches ? 2 * PAUSE : PAUSE);
+        await wait(pause(now));
         if (mine !== run) return;
       }
       stop();
