@@ -25,188 +25,173 @@ from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._training import model as training_model
 from spmd_helpers._training.model import MLP, NORMS, POSITIONS, Transformer
 from spmd_helpers._training.models import MODELS
+from spmd_helpers._xray.xray import xray
 from tests.properties import must_fail, options
 
-# The same model in JAX: its parameters, and a loss to take the gradient of.
+from .model_reference import (
+    count,
+    inputs_of,
+    logits,
+    measured,
+    products,
+    reference,
+    window_of,
+)
 
 
-def reference(m):
-    """Shapes of all parameters, as a model of these shapes has them."""
-
-    def linear(rows, columns):
-        bias = {"bias": (columns,)} if m.biases else {}
-        return {"kernel": (rows, columns), **bias}
-
-    def norm():
-        shift = {"shift": (m.d_model,)} if m.norm == "layer" else {}
-        return {"scale": (m.d_model,), **shift}
-
-    def layer():
-        gate = {"gate": linear(m.d_model, m.d_ff)} if m.gated else {}
-        return {
-            "q": linear(m.d_model, m.heads * m.head_dim),
-            "k": linear(m.d_model, m.kv_heads * m.head_dim),
-            "v": linear(m.d_model, m.kv_heads * m.head_dim),
-            "o": linear(m.heads * m.head_dim, m.d_model),
-            "up": linear(m.d_model, m.d_ff),
-            "down": linear(m.d_ff, m.d_model),
-            "norm1": norm(),
-            "norm2": norm(),
-            **gate,
-        }
-
-    tree = {
-        "embedding": (m.vocab, m.d_model),
-        "layers": [layer() for _ in range(m.layers)],
-        "norm": norm(),
-    }
-    if m.positions == "learned":
-        tree["positions"] = (m.seq, m.d_model)
-    if not m.tied:
-        tree["head"] = (m.d_model, m.vocab)
-    return jax.tree.map(
-        lambda shape: jax.ShapeDtypeStruct(shape, jnp.float32),
-        tree,
-        is_leaf=lambda node: isinstance(node, tuple),
-    )
-
-
-def apply(p, x):
-    return x @ p["kernel"] + p.get("bias", 0)
-
-
-def norm(p, x):
-    x = x - (x.mean(-1, keepdims=True) if "shift" in p else 0)
-    return x / jnp.sqrt((x * x).mean(-1, keepdims=True)) * p["scale"] + p.get(
-        "shift", 0
-    )
-
-
-def scores(m, q, k, v):
-    group = m.heads // m.kv_heads
-    q = q.reshape(*q.shape[:2], m.kv_heads, group, m.head_dim)
-    k, v = (x.reshape(*x.shape[:2], m.kv_heads, m.head_dim) for x in (k, v))
-    probabilities = jax.nn.softmax(jnp.einsum("bskgd,btkd->bkgst", q, k))
-    mixed = jnp.einsum("bkgst,btkd->bskgd", probabilities, v)
-    return mixed.reshape(*mixed.shape[:2], m.heads * m.head_dim)
-
-
-def block(m, p, h, attention):
-    x = norm(p["norm1"], h)
-    h = h + apply(p["o"], attention(*(apply(p[name], x) for name in "qkv")))
-    x = norm(p["norm2"], h)
-    up = apply(p["up"], x)
-    up = jax.nn.silu(apply(p["gate"], x)) * up if m.gated else jax.nn.gelu(up)
-    return h + apply(p["down"], up)
-
-
-def loss(m, recompute):
-    def attention(*qkv):
-        return scores(m, *qkv)
-
-    if recompute == "selective":
-        attention = jax.checkpoint(attention)
-
-    def layer(p, h):
-        return block(m, p, h, attention)
-
-    layer = jax.checkpoint(layer) if recompute == "nothing_saveable" else layer
-
-    def run(p, tokens):
-        h = p["embedding"][tokens]
-        if "positions" in p:
-            h = h + p["positions"][: tokens.shape[1]]
-        for one in p["layers"]:
-            h = layer(one, h)
-        h = norm(p["norm"], h)
-        logits = h @ p["head"] if "head" in p else h @ p["embedding"].T
-        return jax.nn.logsumexp(logits, -1).sum() - logits[..., 0].sum()
-
-    return run
-
-
-def products(jaxpr):
-    """FLOPs of all matrix products in a jaxpr: 2 for each multiply-add."""
-    total = 0
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "dot_general":
-            (contracted, _), _ = eqn.params["dimension_numbers"]
-            inner = math.prod(eqn.invars[0].aval.shape[d] for d in contracted)
-            total += 2 * inner * math.prod(eqn.outvars[0].aval.shape)
-        for value in eqn.params.values():
-            inside = getattr(value, "jaxpr", value)
-            if hasattr(inside, "eqns"):
-                total += products(inside)
-    return total
-
-
-def measured(m, batch, seq, recompute="everything_saveable"):
-    tokens = jax.ShapeDtypeStruct((batch, seq), jnp.int32)
-    step = jax.grad(loss(m, recompute))
-    return products(jax.make_jaxpr(step)(reference(m), tokens).jaxpr)
-
-
-@st.composite
-def models(draw):
-    """Small models of every form, with no two sizes the same by design."""
+def decoders(draw):
+    """Fields of a small model, with no two sizes the same by design."""
     small = st.integers(1, 5)
     kv_heads = draw(st.integers(1, 3))
     heads = kv_heads * draw(st.integers(1, 3))
     head_dim = draw(small)
     given_dim = draw(st.booleans())
     d_model = draw(st.integers(1, 9)) if given_dim else heads * head_dim
-    return Transformer(
-        layers=draw(st.integers(1, 3)),
-        d_model=d_model,
-        heads=heads,
-        kv_heads=draw(st.sampled_from([None, kv_heads])),
-        d_ff=draw(st.sampled_from([None, 7, 11])),
-        vocab=draw(st.integers(1, 13)),
-        seq=draw(st.integers(2, 6)),
-        head_dim=head_dim if given_dim else None,
-        gated=draw(st.booleans()),
-        tied=draw(st.booleans()),
-        biases=draw(st.booleans()),
-        positions=draw(st.sampled_from(POSITIONS)),
-        norm=draw(st.sampled_from(NORMS)),
-    )
+    return {
+        "layers": draw(st.integers(1, 3)),
+        "d_model": d_model,
+        "heads": heads,
+        "kv_heads": draw(st.sampled_from([None, kv_heads])),
+        "d_ff": draw(st.sampled_from([None, 7, 11])),
+        "vocab": draw(st.integers(1, 13)),
+        "seq": draw(st.integers(2, 6)),
+        "head_dim": head_dim if given_dim else None,
+        "gated": draw(st.booleans()),
+        "tied": draw(st.booleans()),
+        "biases": draw(st.booleans()),
+        "positions": draw(st.sampled_from(POSITIONS)),
+        "norm": draw(st.sampled_from(NORMS)),
+        "post_norms": draw(st.booleans()),
+    }
+
+
+def experts(draw, layers):
+    top = draw(st.integers(1, 3))
+    dense = draw(st.integers(0, layers - 1))
+    return {
+        "experts": top + draw(st.integers(0, 2)),
+        "experts_per_token": top,
+        "shared_experts": draw(st.integers(0, 2)),
+        "expert_d_ff": draw(st.sampled_from([None, 3, 5])),
+        "dense_layers": dense,
+        "moe_every": draw(st.integers(1, layers - dense)),
+        "router_biases": draw(st.booleans()),
+    }
+
+
+def latent(draw):
+    """In place of what latent attention can't have, its own widths."""
+    small = st.integers(1, 4)
+    widths = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+    return {
+        **{key: draw(small) for key in widths},
+        "q_lora_rank": draw(st.sampled_from([None, 3])),
+        **{"kv_heads": None, "head_dim": None, "biases": False},
+    }
+
+
+@st.composite
+def models(draw):
+    """Small models of every form."""
+    fields = decoders(draw)
+    layers = fields["layers"]
+    if draw(st.booleans()):
+        fields |= experts(draw, layers)
+    if draw(st.booleans()):
+        fields |= latent(draw)
+    else:
+        keys = ("qkv_biases", "qk_norm", "sinks")
+        fields |= {key: draw(st.booleans()) for key in keys}
+    if draw(st.integers(0, 3)) == 0:
+        fields |= {"patch_size": draw(st.integers(1, 2)), "tied": False}
+    elif draw(st.booleans()):
+        every = st.integers(2, layers) if layers > 1 else st.none()
+        fields["window"] = draw(st.integers(1, 7))
+        fields["global_every"] = draw(st.one_of(st.none(), every))
+    return Transformer(**fields)
 
 
 def check_parameters(m):
     tree = reference(m)
-
-    def count(part):
-        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(part))
-
-    attention = [{key: one[key] for key in "qkvo"} for one in tree["layers"]]
-    norms = [(one["norm1"], one["norm2"]) for one in tree["layers"]]
-    mlp = [
-        [value for key, value in one.items() if key in ("gate", "up", "down")]
-        for one in tree["layers"]
+    layers = tree["layers"]
+    norms = [value for one in layers for key, value in one.items() if "norm" in key]
+    norms += [
+        value
+        for one in layers
+        for key, value in one["attention"].items()
+        if key.endswith("_norm")
     ]
-    assert m.parts == {
+    attention = count([one["attention"] for one in layers])
+    inside = count(norms) - m.layers * (4 if m.post_norms else 2) * count(tree["norm"])
+    experts = [(one.get("experts"), one.get("shared")) for one in layers]
+    parts = {
         "embedding": count(tree["embedding"]),
         "positions": count(tree.get("positions")),
-        "attention": count(attention),
-        "mlp": count(mlp),
+        "attention": attention - inside,  # those of q, k and what is compressed
+        "mlp": count([one.get("mlp") for one in layers]),
         "norms": count([norms, tree["norm"]]),
         "head": count(tree.get("head")),
     }
+    if m.experts is not None:
+        routers = count([one.get("router") for one in layers])
+        parts |= {"experts": count(experts), "router": routers}
+    assert m.parts == parts
     assert m.parameters == count(tree)
-    assert m.layer_parameters == count(tree["layers"][0])
-    cache = np.zeros((2, m.layers, 3, m.seq, m.kv_heads, m.head_dim), jnp.bfloat16)
-    assert m.kv_cache_bytes(3) == cache.nbytes
+    assert m.layer_parameters == max(map(count, layers))
+    assert m.moe_layers == sum("router" in one for one in layers)
+    # One token's experts: the first ones, as many as it uses.
+    top = m.experts_per_token
+    used = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct((top, *leaf.shape[1:]), leaf.dtype),
+        [one.get("experts") for one in layers],
+    )
+    routed = count([one.get("experts") for one in layers])
+    assert m.active_parameters == count(tree) - routed + count(used)
+
+
+def check_cache(m):
+    """The arrays that generation would keep, of a sequence of every length."""
+    if m.patch_size is not None:
+        return
+    before = 0
+    for seq in range(1, m.seq + 1):
+        arrays = []
+        for layer in range(m.layers):
+            window = window_of(m, layer)
+            kept = seq if window is None else min(seq, window)
+            if m.kv_lora_rank is None:
+                arrays += 2 * [np.zeros((3, kept, m.kv_heads, m.head_dim))]
+            else:
+                latent = (3, kept, m.kv_lora_rank), (3, kept, m.qk_rope_head_dim)
+                arrays += [np.zeros(shape) for shape in latent]
+        bytes_ = sum(array.astype(jnp.bfloat16).nbytes for array in arrays)
+        assert m.kv_cache_bytes(3, seq) == bytes_
+        assert 3 * m.kv_cache_bytes_per_token(seq - 1) == bytes_ - before
+        before = bytes_
 
 
 def check_flops(m):
-    batch, seq = 2, m.seq - 1
+    batch, seq = 2, m.seq
+    if m.patch_size is None:
+        seq -= 1
     assert m.flops(batch, seq) == measured(m, batch, seq)
+    inputs = inputs_of(m, batch, seq)
+    forward = products(jax.make_jaxpr(logits(m))(reference(m), inputs).jaxpr)
+    assert m.forward_flops(batch, seq) == forward
+    if m.patch_size is None:
+        assert m.flops_per_token(seq) * batch * seq == forward
 
 
 @options(120)
 @given(models())
 def test_parameters_are_those_of_a_tree_in_jax(m):
     check_parameters(m)
+
+
+@options(60)
+@given(models())
+def test_cache_is_that_of_arrays(m):
+    check_cache(m)
 
 
 @options(20)
@@ -223,42 +208,118 @@ def test_recompute_without_what_jax_leaves_out(m):
     They are the last one of a layer, and of the scores the one with v.
     """
     batch, seq = 2, m.seq
-    down = 2 * batch * seq * m.layers * m.d_ff * m.d_model
     full = m.flops(batch, recompute="nothing_saveable")
-    assert measured(m, batch, seq, "nothing_saveable") == full - down
-    with_v = 2 * batch * seq**2 * m.layers * m.heads * m.head_dim
+    if m.experts is None and not m.post_norms:
+        down = 2 * batch * seq * m.layers * m.d_ff * m.d_model
+        assert measured(m, batch, seq, "nothing_saveable") == full - down
+    reach = sum(min(seq, window_of(m, n) or seq) for n in range(m.layers))
+    with_v = 2 * batch * seq * reach * m.heads * (m.v_head_dim or m.head_dim)
     selective = m.flops(batch, recompute="selective")
     assert measured(m, batch, seq, "selective") == selective - with_v
 
 
+MOE = {"experts": 8, "experts_per_token": 2}
+MLA = {
+    **{"kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4},
+    **{"v_head_dim": 8, "biases": False},
+}
+VIT = {"patch_size": 16, "seq": 197, "tied": False}
+
+FAMILIES = {
+    "grouped queries": {"kv_heads": 2},
+    "experts": MOE | {"shared_experts": 1, "expert_d_ff": 24, "dense_layers": 1},
+    "latent attention": MLA | {"q_lora_rank": 20},
+    "windows": {"window": 5, "global_every": 3},
+    "images": VIT | {"patch_size": 2, "seq": 10},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_flops_are_those_of_a_compiled_program(family):
+    """Forward, as the X-ray counts the products that the compiler made."""
+    fields = {"layers": 3, "d_model": 48, "heads": 6, "vocab": 40, "seq": 12}
+    m = Transformer(**(fields | FAMILIES[family]))
+    report = xray(jax.jit(logits(m)), reference(m), inputs_of(m, 2, m.seq))
+    assert report.flops_per_device == m.forward_flops(2)
+
+
 MUTANTS = {
     "k and v as wide as q": (
-        "_attention_weights",
-        lambda m: 4 * m.d_model * m.heads * m.head_dim,
+        "_attention",
+        lambda m: dict.fromkeys("qkvo", m.d_model * m.heads * m.head_dim),
     ),
     "heads of d_model / heads": (
-        "_attention_weights",
-        lambda m: 2 * m.d_model**2 * (m.heads + m.kv_heads) // m.heads,
+        "_attention",
+        lambda m: {"": 2 * m.d_model**2 * (m.heads + m.kv_heads) // m.heads},
     ),
-    "no gate": ("_mlp_weights", lambda m: 2 * m.d_model * m.d_ff),
+    "no gate": (
+        "_mlp_weights",
+        lambda m, width=None: 2 * m.d_model * (width or m.d_ff),
+    ),
     "a feed-forward part of 4 * d_model": (
         "_mlp_weights",
-        lambda m: (3 if m.gated else 2) * m.d_model * 4 * m.d_model,
+        lambda m, width=None: (3 if m.gated else 2) * m.d_model * 4 * m.d_model,
     ),
     "biases of k and v as wide as q's": (
         "_attention_parameters",
         lambda m: (
             training_model._attention_weights(m)
-            + m.biases * (3 * m.heads * m.head_dim + m.d_model)
+            + (m.biases or m.qkv_biases) * 3 * m.heads * m.head_dim
+            + m.biases * m.d_model
+            + m.sinks * m.heads
         ),
     ),
     "one bias of the gated part": (
         "_mlp_parameters",
-        lambda m: training_model._mlp_weights(m) + m.biases * (m.d_ff + m.d_model),
+        lambda m, width=None: (
+            training_model._mlp_weights(m, width)
+            + m.biases * ((width or m.d_ff) + m.d_model)
+        ),
     ),
-    "no biases": ("_mlp_parameters", lambda m: training_model._mlp_weights(m)),
-    "every norm has a shift": ("_norm_parameters", lambda m: 2 * m.d_model),
-    "no norm has a shift": ("_norm_parameters", lambda m: m.d_model),
+    "no biases": ("_mlp_parameters", training_model._mlp_weights),
+    "every norm has a shift": (
+        "_norm_parameters",
+        lambda m, width=None: 2 * (width or m.d_model),
+    ),
+    "no norm has a shift": (
+        "_norm_parameters",
+        lambda m, width=None: width or m.d_model,
+    ),
+    "norms of heads as wide as the model": (
+        "_norm_parameters",
+        lambda m, width=None: (2 if m.norm == "layer" else 1) * m.d_model,
+    ),
+    "two norms in every layer": (
+        "_layer_norms",
+        lambda m: 2 * training_model._norm_parameters(m),
+    ),
+    "a router without its numbers": (
+        "_router_parameters",
+        lambda m: m.d_model * m.experts,
+    ),
+    "an embedding without a class token": (
+        "_embedding_parameters",
+        lambda m: (
+            (m.vocab if m.patch_size is None else 3 * m.patch_size**2) * m.d_model
+        ),
+    ),
+    "a head without a bias": (
+        "_head_parameters",
+        lambda m: 0 if m.tied else m.vocab * m.d_model,
+    ),
+    "the window is for parameters alone": (
+        "_reaches",
+        lambda m, seq: m.layers * seq,
+    ),
+    "every layer has the window": (
+        "_reaches",
+        lambda m, seq: m.layers * min(seq, m.window or seq),
+    ),
+    "a cache of heads that are compressed": (
+        "_cache_width",
+        lambda m: 2 * m.kv_heads * m.head_dim,
+    ),
+    "values as wide as keys": ("_v_head_dim", lambda m: m.head_dim),
     "the model's own length": ("_tokens", lambda m, seq: m.seq),
 }
 
@@ -267,7 +328,11 @@ MUTANTS = {
 def test_the_properties_catch_wrong_arithmetic(mutant, monkeypatch):
     name, wrong = MUTANTS[mutant]
     monkeypatch.setattr(training_model, name, wrong)
-    check = check_flops if name == "_tokens" else check_parameters
+    check = {
+        "_tokens": check_flops,
+        "_reaches": check_flops,
+        "_cache_width": check_cache,
+    }.get(name, check_parameters)
     must_fail(check, models())
 
 
@@ -503,6 +568,143 @@ def test_shapes_that_are_none(change, text):
     with pytest.raises(NotUnderstood) as caught:
         Transformer(**({"layers": 2, "d_model": 48, "heads": 6} | change))
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        (
+            {"global_every": 2},
+            "global_every=2 without a window: every layer attends to all tokens; give "
+            "window= too, or leave global_every out.",
+        ),
+        ({"window": 0}, "window=0 is not a size; give a whole number, 1 or more."),
+        (
+            {"window": 4, "global_every": 1},
+            "global_every=1 is not a period of layers; give a whole number from 2 to "
+            "6.",
+        ),
+        (
+            {"window": 4, "global_every": 7},
+            "global_every=7 is not a period of layers; give a whole number from 2 to "
+            "6.",
+        ),
+        (
+            {"experts_per_token": 2},
+            "experts_per_token=2 means nothing without experts; give experts= too, or "
+            "leave experts_per_token out.",
+        ),
+        (
+            {"shared_experts": 1},
+            "shared_experts=1 means nothing without experts; give experts= too, or "
+            "leave shared_experts out.",
+        ),
+        (
+            {"router_biases": True},
+            "router_biases=True means nothing without experts; give experts= too, or "
+            "leave router_biases out.",
+        ),
+        ({"experts": 0}, "experts=0 is not a size; give a whole number, 1 or more."),
+        (
+            {"experts": 8},
+            "experts=8 needs experts_per_token, how many of them a token uses; give a "
+            "whole number from 1 to 8.",
+        ),
+        (
+            {"experts": 8, "experts_per_token": 9},
+            "experts_per_token=9 is not a number of experts; give a whole number from "
+            "1 to 8.",
+        ),
+        (
+            MOE | {"shared_experts": -1},
+            "shared_experts=-1 is not a number; give a whole number, 0 or more.",
+        ),
+        (
+            MOE | {"dense_layers": 6},
+            "dense_layers=6 and moe_every=1 leave none of the 6 layers to the experts; "
+            "make them smaller, or leave experts out.",
+        ),
+        (
+            MOE | {"dense_layers": 3, "moe_every": 4},
+            "dense_layers=3 and moe_every=4 leave none of the 6 layers to the experts; "
+            "make them smaller, or leave experts out.",
+        ),
+        (
+            {"q_lora_rank": 8},
+            "q_lora_rank=8 is a width of latent attention; give kv_lora_rank= with it, "
+            "or leave q_lora_rank out.",
+        ),
+        (
+            {"v_head_dim": 8},
+            "v_head_dim=8 is a width of latent attention; give kv_lora_rank= with it, "
+            "or leave v_head_dim out.",
+        ),
+        (
+            {"kv_lora_rank": 16},
+            "kv_lora_rank=16 is latent attention, which needs qk_nope_head_dim too; "
+            "give it, or leave kv_lora_rank out.",
+        ),
+        (
+            MLA | {"qk_rope_head_dim": 0},
+            "qk_rope_head_dim=0 is not a size; give a whole number, 1 or more.",
+        ),
+        (
+            MLA | {"biases": True},
+            "biases=True does not go with kv_lora_rank=16: latent attention is counted "
+            "without; give biases=False.",
+        ),
+        (
+            MLA | {"qk_norm": True},
+            "qk_norm=True does not go with kv_lora_rank=16: latent attention is "
+            "counted without; give qk_norm=False.",
+        ),
+        (
+            MLA | {"kv_heads": 2},
+            "kv_heads=2 does not go with kv_lora_rank=16: latent attention makes it 6; "
+            "leave kv_heads out.",
+        ),
+        (
+            MLA | {"head_dim": 8},
+            "head_dim=8 does not go with kv_lora_rank=16: latent attention makes it "
+            "12; leave head_dim out.",
+        ),
+        (
+            VIT | {"tied": True},
+            "tied=True does not go with patch_size=16: patches have no matrix of words "
+            "that a head could use again; give tied=False.",
+        ),
+        (
+            VIT | {"window": 8},
+            "window=8 does not go with patch_size=16: the patches of an image attend "
+            "to all of them; leave window out.",
+        ),
+        (
+            VIT | {"seq": 1},
+            "seq=1 leaves an image no patch beside the class token; give 2 or more.",
+        ),
+    ],
+)
+def test_fields_that_do_not_go_together(fields, text):
+    with pytest.raises(NotUnderstood) as caught:
+        Transformer(**({"layers": 6, "d_model": 48, "heads": 6} | fields))
+    assert str(caught.value) == text
+
+
+def test_what_a_model_of_images_has_not():
+    image = Transformer(6, 48, 6, **VIT, name="tiny-vit")
+    for question, text in (
+        (image.kv_cache_bytes, "reads images and has no cache."),
+        (image.kv_cache_bytes_per_token, "reads images and has no cache."),
+        (
+            image.flops_per_token,
+            "reads images and is counted by the image: ask forward_flops.",
+        ),
+    ):
+        with pytest.raises(NotUnderstood) as caught:
+            question()
+        assert str(caught.value) == f"tiny-vit with patch_size=16 {text}"
+    with pytest.raises(NotUnderstood, match="cached=-1 is not a number of tokens"):
+        Transformer(6, 48, 6).kv_cache_bytes_per_token(-1)
 
 
 def test_questions_that_are_none():

@@ -934,6 +934,18 @@ WRONG = {
         NotUnderstood,
         r"attention='flash': an MLP has neither attention nor sequences",
     ),
+    "a mixture of experts": (
+        {"model": dataclasses.replace(SMALL, experts=4, experts_per_token=1)},
+        NotUnderstood,
+        r"a model with experts=4: training_memory does not count what that takes; its "
+        r"parameters, cache and FLOPs are those of the model itself, such as "
+        r"model\.parameters\.",
+    ),
+    "biases of q, k and v alone": (
+        {"model": dataclasses.replace(SMALL, biases=False, qkv_biases=True)},
+        NotUnderstood,
+        r"with qkv_biases=True: training_memory does not count what that takes",
+    ),
     "published formulas for another model": (
         {"model": dataclasses.replace(SMALL, gated=True), "counting": "megatron"},
         NotUnderstood,

@@ -2,7 +2,9 @@
 
 Plain whole-number arithmetic. A transformer here is the decoder that GPT and Llama
 are: an embedding, `layers` times attention and a feed-forward part, each behind a
-norm, a last norm, and a head that gives a score to each word of the vocabulary.
+norm, a last norm, and a head that gives a score to each word of the vocabulary. In
+place of the feed-forward part a layer can have experts, and in place of words the
+model can read the patches of an image.
 """
 
 import math
@@ -26,7 +28,7 @@ OTHER_WORDS = {"none": "everything_saveable", "full": "nothing_saveable"}
 
 @dataclass(frozen=True)
 class Transformer:
-    """The shapes of a decoder-only transformer.
+    """The shapes of a transformer: a decoder of text, or with `patch_size` a ViT.
 
     One layer of width 8, with 2 heads of 4 and one head of keys and values: q and o
     have 8 * 8 numbers each, k and v 8 * 4; a gated feed-forward part has 3 * 8 * 16.
@@ -44,6 +46,16 @@ class Transformer:
     >>> small.kv_cache_bytes(batch=1)     # k and v: 2 * 1 head * 4 * 32 tokens * 2 B
     512
 
+    Four experts of 3 * 8 * 16 in place of that part, of which a token uses one, and a
+    router of 8 * 4:
+
+    >>> from dataclasses import replace
+    >>> sparse = replace(small, experts=4, experts_per_token=1)
+    >>> sparse.parts["experts"], sparse.parts["router"], sparse.parameters
+    (1536, 32, 2584)
+    >>> sparse.active_parameters                        # 2584 - 3 * 384
+    1432
+
     Args:
         layers: how many layers.
         d_model: width of what flows between the layers.
@@ -51,8 +63,10 @@ class Transformer:
         kv_heads: heads of the keys and values (grouped-query attention); `heads` if not
             given. Must divide `heads`.
         d_ff: width inside the feed-forward part; 4 * d_model if not given.
-        vocab: rows of the embedding. Not given, it is GPT-3's.
+        vocab: rows of the embedding. Not given, it is GPT-3's. With `patch_size`, the
+            classes that the head tells apart.
         seq: tokens of a sequence, and rows of learned positions. Not given, GPT-3's.
+            With `patch_size`, the patches of an image and one class token.
         head_dim: width of one head; d_model / heads if not given.
         gated: whether the feed-forward part has a third matrix, as in SwiGLU.
         tied: whether the head uses the embedding's matrix again.
@@ -60,12 +74,44 @@ class Transformer:
         positions: 'learned' (a table of seq * d_model), 'rotary' or 'none' (no
             parameters).
         norm: 'layer' (scale and shift, 2 * d_model) or 'rms' (scale alone).
+        qkv_biases: whether q, k and v have biases though `biases` is False.
+        qk_norm: whether each head's q and k pass norms of head_dim, whose parameters
+            all heads of a layer share.
+        post_norms: whether a layer has two more norms, after attention and after the
+            feed-forward part.
+        sinks: whether each head has a learned number beside its scores.
+        window: how many tokens a token attends to at most, itself included; all, if
+            not given.
+        global_every: with a window, every n-th layer attends to all tokens; none does,
+            if not given.
+        experts: how many experts a mixture-of-experts layer chooses from, in place of
+            its feed-forward part; not given, the model is dense.
+        experts_per_token: how many of them each token uses (top-k).
+        shared_experts: experts that every token uses beside those.
+        expert_d_ff: width inside one expert; `d_ff` if not given.
+        dense_layers: how many first layers have a feed-forward part of `d_ff` and no
+            experts.
+        moe_every: of the layers after these every n-th has experts.
+        router_biases: whether the router has a number for each expert beside its
+            matrix, though `biases` is False.
+        q_lora_rank: with `kv_lora_rank`, the width to which the queries are compressed;
+            they are not, if not given.
+        kv_lora_rank: the width to which keys and values are compressed: multi-head
+            latent attention (MLA), which also needs the three widths that follow.
+        qk_nope_head_dim: width of a head's q and k without positions.
+        qk_rope_head_dim: width of a head's q with rotary positions, and of the k with
+            them, which all heads share. `head_dim` is the sum of both.
+        v_head_dim: width of a head's v.
+        patch_size: side, in pixels, of the square of an RGB image that is one token (a
+            vision transformer). Its embedding is one matrix and a class token, its head
+            scores the class token alone, and both have biases.
         name: what it is called.
         source: where the shapes stand.
 
     Raises:
         NotUnderstood: a size is not a whole number of 1 or more, heads do not divide,
-            or `positions` or `norm` is not one of the words above.
+            `positions` or `norm` is not one of the words above, or fields do not go
+            together, such as `experts_per_token` without `experts`.
 
     Used in chapters 09, 14 and 15, by `training_memory` and the memory calculator.
     """
@@ -84,15 +130,40 @@ class Transformer:
     biases: bool = True
     positions: str = "learned"
     norm: str = "layer"
+    qkv_biases: bool = False
+    qk_norm: bool = False
+    post_norms: bool = False
+    sinks: bool = False
+    # From here None is a thing that the model does not have.
+    window: int | None = None
+    global_every: int | None = None
+    experts: int | None = None
+    experts_per_token: int | None = None
+    shared_experts: int = 0
+    expert_d_ff: int | None = None
+    dense_layers: int = 0
+    moe_every: int = 1
+    router_biases: bool = False
+    q_lora_rank: int | None = None
+    kv_lora_rank: int | None = None
+    qk_nope_head_dim: int | None = None
+    qk_rope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    patch_size: int | None = None
     name: str = field(default="", compare=False)
     source: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _put_sizes(self, "layers", "d_model", "heads", "vocab", "seq")
+        for key in _SWITCHES:
+            one_of(key, getattr(self, key), (True, False))
+        one_of("positions", self.positions, POSITIONS)
+        one_of("norm", self.norm, NORMS)
         if self.kv_heads is None:
             object.__setattr__(self, "kv_heads", self.heads)
         if self.d_ff is None:
             object.__setattr__(self, "d_ff", 4 * self.d_model)
+        _put_latent(self)
         if self.head_dim is None:
             object.__setattr__(self, "head_dim", _head_dim(self.d_model, self.heads))
         _put_sizes(self, "kv_heads", "d_ff", "head_dim")
@@ -102,24 +173,47 @@ class Transformer:
                 "head of keys and values serves equally many heads of queries, so give "
                 f"one of {divisors(self.heads)}."
             )
-        for key in ("gated", "tied", "biases"):
-            one_of(key, getattr(self, key), (True, False))
-        one_of("positions", self.positions, POSITIONS)
-        one_of("norm", self.norm, NORMS)
+        _put_window(self)
+        _put_experts(self)
+        _put_patches(self)
+
+    @property
+    def moe_layers(self) -> int:
+        """How many layers have experts; 0 in a dense model."""
+        if self.experts is None:
+            return 0
+        return (self.layers - self.dense_layers) // self.moe_every
+
+    @property
+    def global_layers(self) -> int:
+        """How many layers attend to all tokens; all, where there is no window."""
+        if self.window is None:
+            return self.layers
+        return 0 if self.global_every is None else self.layers // self.global_every
 
     @property
     def parts(self) -> dict[str, int]:
-        """Parameters by part; attention, mlp and norms are those of all layers."""
-        norm = _norm_parameters(self)
-        embedding = self.vocab * self.d_model
+        """Parameters by part; attention, mlp and norms are those of all layers.
+
+        Where there are experts, `mlp` is that of the layers without, `experts` are all
+        of them, the shared ones too, and `router` chooses among them.
+        """
         learned = self.positions == "learned"
-        return {
-            "embedding": embedding,
+        moe = self.moe_layers
+        parts = {
+            "embedding": _embedding_parameters(self),
             "positions": self.seq * self.d_model if learned else 0,
             "attention": self.layers * _attention_parameters(self),
-            "mlp": self.layers * _mlp_parameters(self),
-            "norms": self.layers * 2 * norm + norm,
-            "head": 0 if self.tied else embedding,
+            "mlp": (self.layers - moe) * _mlp_parameters(self),
+            "norms": self.layers * _layer_norms(self) + _norm_parameters(self),
+            "head": _head_parameters(self),
+        }
+        if self.experts is None:
+            return parts
+        experts = self.experts + self.shared_experts
+        return parts | {
+            "experts": moe * experts * self.expert_parameters,
+            "router": moe * _router_parameters(self),
         }
 
     @property
@@ -128,10 +222,35 @@ class Transformer:
         return sum(self.parts.values())
 
     @property
+    def active_parameters(self) -> int:
+        """The parameters that one token uses.
+
+        All but those of the experts that it is not sent to; the embedding is counted
+        with all its rows. In a dense model they are all `parameters`.
+        """
+        if self.experts is None:
+            return self.parameters
+        idle = self.experts - (self.experts_per_token or 0)
+        return self.parameters - self.moe_layers * idle * self.expert_parameters
+
+    @property
+    def expert_parameters(self) -> int:
+        """The parameters of one expert; 0 in a dense model."""
+        return 0 if self.experts is None else _mlp_parameters(self, self.expert_d_ff)
+
+    @property
     def layer_parameters(self) -> int:
-        """The parameters of one layer: attention, feed-forward part, two norms."""
-        both = _attention_parameters(self) + _mlp_parameters(self)
-        return both + 2 * _norm_parameters(self)
+        """The parameters of one layer, of the largest where layers differ.
+
+        Attention, the norms, and the feed-forward part or the router and all experts.
+        """
+        rest = _attention_parameters(self) + _layer_norms(self)
+        if self.experts is None:
+            return rest + _mlp_parameters(self)
+        experts = (self.experts + self.shared_experts) * self.expert_parameters
+        moe = experts + _router_parameters(self)
+        dense = _mlp_parameters(self) if self.moe_layers < self.layers else 0
+        return rest + max(moe, dense)
 
     def kv_cache_bytes(
         self, batch: int = 1, seq: int | None = None, dtype: str = "bfloat16"
@@ -139,7 +258,9 @@ class Transformer:
         """Bytes of the keys and values that generation keeps, over all devices.
 
         Each layer keeps two vectors of kv_heads * head_dim for each token: grouped
-        queries make the cache smaller by heads / kv_heads.
+        queries make the cache smaller by heads / kv_heads. A layer with a window keeps
+        the last `window` tokens alone. Latent attention keeps one vector of
+        kv_lora_rank + qk_rope_head_dim, from which k and v are made again.
 
         Args:
             batch: how many sequences.
@@ -147,11 +268,77 @@ class Transformer:
             dtype: the cache's element type, by name.
 
         Raises:
-            NotUnderstood: `batch`, `seq` or `dtype` is none.
+            NotUnderstood: `batch`, `seq` or `dtype` is none, or the model reads images,
+                of which nothing is kept.
         """
-        tokens = integer("batch", batch) * _tokens(self, seq)
-        vectors = 2 * self.layers * self.kv_heads * self.head_dim
-        return tokens * vectors * itemsize(dtype)
+        _check_generates(self, "has no cache")
+        batch = integer("batch", batch)
+        tokens = _reaches(self, _tokens(self, seq))
+        return batch * tokens * _cache_width(self) * itemsize(dtype)
+
+    def kv_cache_bytes_per_token(self, cached: int = 0, dtype: str = "bfloat16") -> int:
+        """Bytes that one more token adds to the cache of one sequence.
+
+        A layer whose window is full drops a token for each that comes, so that from
+        there on only the layers that attend to all tokens grow.
+
+        >>> from spmd_helpers import MODELS
+        >>> MODELS["llama-3-8b"].kv_cache_bytes_per_token()  # 2 * 32 * 8 * 128 * 2 B
+        131072
+
+        Args:
+            cached: how many tokens of the sequence are in the cache already.
+            dtype: the cache's element type, by name.
+
+        Raises:
+            NotUnderstood: `cached` or `dtype` is none, the model has learned fewer
+                positions, or it reads images, of which nothing is kept.
+        """
+        _check_generates(self, "has no cache")
+        cached = integer("cached", cached, "a number of tokens", least=0)
+        more = _reaches(self, _tokens(self, cached + 1))
+        less = _reaches(self, cached)
+        return (more - less) * _cache_width(self) * itemsize(dtype)
+
+    def forward_flops(self, batch: int = 1, seq: int | None = None) -> int:
+        """FLOPs of the forward pass on all devices: matrix products, exactly.
+
+        Counted as in `flops`: a third of a step that recomputes nothing.
+
+        Args:
+            batch: sequences (images, with `patch_size`), over all devices.
+            seq: tokens of each; the model's own if not given.
+
+        Raises:
+            NotUnderstood: an argument is none of these.
+        """
+        seq = _tokens(self, seq)
+        batch = integer("batch", batch)
+        layers = sum(_products(self, batch * seq, seq).values())
+        return layers + sum(_ends(self, batch, seq))
+
+    def flops_per_token(self, seq: int | None = None) -> int:
+        """FLOPs of the forward pass for each token of a sequence, exactly.
+
+        Twice the weights of the products that a token passes (of the experts, only
+        those that it is sent to), and the scores of attention, which grow with `seq` up
+        to a layer's window. Training takes three times as many.
+
+        >>> from spmd_helpers import MODELS
+        >>> model = MODELS["llama-3-8b"]
+        >>> weights = sum(model.parts[key] for key in ("attention", "mlp", "head"))
+        >>> model.flops_per_token(seq=1) == 2 * weights + 4 * 32 * 32 * 128
+        True
+
+        Args:
+            seq: tokens of the sequence; the model's own if not given.
+
+        Raises:
+            NotUnderstood: `seq` is none, or the model reads images, whose head works
+                once for an image.
+        """
+        _check_generates(self, "is counted by the image: ask forward_flops")
+        return self.forward_flops(1, seq) // _tokens(self, seq)
 
     def flops(
         self,
@@ -162,10 +349,12 @@ class Transformer:
         """FLOPs of one training step on all devices: matrix products, exactly.
 
         A product of [m, k] with [k, n] is 2 * m * k * n. The backward pass has two
-        such products for each one of the forward pass. The scores of attention count
-        fully, also those that a causal mask then hides. Norms, softmax, activations,
-        the embedding's lookup and the optimizer are not counted: together they are
-        small beside the products.
+        such products for each one of the forward pass (one for an image's patches,
+        whose pixels need no gradient). The scores of attention count fully, also those
+        that a causal mask then hides; with a window, `window` of them for each token.
+        Of the experts those count that a token is sent to. Norms, softmax,
+        activations, the embedding's lookup, the choice of experts and the optimizer
+        are not counted: together they are small beside the products.
 
         With d_ff = 4 * d_model this is the 72 B s l h^2 (1 + s/6h + V/12lh) of
         Narayanan et al. 2021, arXiv:2104.04473, and their 96 B s l h^2
@@ -188,17 +377,15 @@ class Transformer:
         seq = _tokens(self, seq)
         batch = integer("batch", batch)
         check_recompute(recompute)
-        tokens = batch * seq
-        weights = _attention_weights(self) + _mlp_weights(self)
-        products = self.layers * 2 * tokens * weights
-        scores = self.layers * 4 * tokens * seq * self.heads * self.head_dim
-        head = 2 * tokens * self.d_model * self.vocab
+        products = _products(self, batch * seq, seq)
+        layers = sum(products.values())
+        patches, head = _ends(self, batch, seq)
         again = {
             "everything_saveable": 0,
-            "selective": scores,
-            "nothing_saveable": products + scores,
+            "selective": products["scores"] + products["context"],
+            "nothing_saveable": layers,
         }
-        return 3 * (products + scores + head) + again[recompute]
+        return 3 * (layers + head) + 2 * patches + again[recompute]
 
 
 @dataclass(frozen=True)
@@ -275,29 +462,272 @@ class MLP:
 
 def _attention_weights(model: Transformer) -> int:
     """Of one layer: q and o are as wide as all heads, k and v as their own."""
-    wide = (2 * model.heads + 2 * model.kv_heads) * model.head_dim
-    return model.d_model * wide
+    return sum(_attention(model).values())
 
 
-def _mlp_weights(model: Transformer) -> int:
-    return (3 if model.gated else 2) * model.d_model * model.d_ff
+def _v_head_dim(model: Transformer) -> int:
+    return model.v_head_dim or model.head_dim
+
+
+def _mlp_weights(model: Transformer, width: int | None = None) -> int:
+    """Of one feed-forward part of `d_ff`, or of the width of an expert."""
+    return (3 if model.gated else 2) * model.d_model * (width or model.d_ff)
 
 
 def _attention_parameters(model: Transformer) -> int:
-    biases = (model.heads + 2 * model.kv_heads) * model.head_dim + model.d_model
-    return _attention_weights(model) + (biases if model.biases else 0)
+    parameters = _attention_weights(model)
+    if model.biases or model.qkv_biases:
+        parameters += (model.heads + 2 * model.kv_heads) * model.head_dim
+    if model.biases:
+        parameters += model.d_model
+    return parameters + (model.heads if model.sinks else 0)
 
 
-def _mlp_parameters(model: Transformer) -> int:
-    biases = (2 if model.gated else 1) * model.d_ff + model.d_model
-    return _mlp_weights(model) + (biases if model.biases else 0)
+def _mlp_parameters(model: Transformer, width: int | None = None) -> int:
+    biases = (2 if model.gated else 1) * (width or model.d_ff) + model.d_model
+    return _mlp_weights(model, width) + (biases if model.biases else 0)
 
 
-def _norm_parameters(model: Transformer) -> int:
-    return (2 if model.norm == "layer" else 1) * model.d_model
+def _router_parameters(model: Transformer) -> int:
+    biases = 1 if model.biases or model.router_biases else 0
+    return (model.experts or 0) * (model.d_model + biases)
+
+
+def _norm_parameters(model: Transformer, width: int | None = None) -> int:
+    """Of one norm of `d_model`, or of another width."""
+    return (2 if model.norm == "layer" else 1) * (width or model.d_model)
+
+
+def _layer_norms(model: Transformer) -> int:
+    """The parameters of all norms of one layer."""
+    parameters = (4 if model.post_norms else 2) * _norm_parameters(model)
+    if model.qk_norm:
+        parameters += 2 * _norm_parameters(model, model.head_dim)
+    for rank in (model.q_lora_rank, model.kv_lora_rank):
+        if rank is not None:
+            parameters += _norm_parameters(model, rank)
+    return parameters
+
+
+def _embedding_parameters(model: Transformer) -> int:
+    """A row for each word; or the matrix of a patch, its bias and the class token."""
+    rows = model.vocab if model.patch_size is None else _pixels(model) + 2
+    return rows * model.d_model
+
+
+def _head_parameters(model: Transformer) -> int:
+    if model.tied:
+        return 0
+    bias = 0 if model.patch_size is None else model.vocab
+    return model.vocab * model.d_model + bias
+
+
+def _pixels(model: Transformer) -> int:
+    """Numbers of one patch: red, green and blue."""
+    return 3 * (model.patch_size or 0) ** 2
+
+
+def _products(model: Transformer, tokens: int, seq: int) -> dict[str, int]:
+    """FLOPs of each product of all layers in a forward pass, by its result.
+
+    Of experts those count that a token is sent to.
+    """
+    wide = {name: model.layers * size for name, size in _attention(model).items()}
+    reach = _reaches(model, seq) * model.heads
+    wide |= {"scores": reach * model.head_dim, "context": reach * _v_head_dim(model)}
+    moe = model.moe_layers
+    mlp = ("gate", "up", "down") if model.gated else ("up", "down")
+    if moe < model.layers:
+        size = (model.layers - moe) * model.d_model * model.d_ff
+        wide |= dict.fromkeys(mlp, size)
+    if model.experts is not None:
+        wide["router"] = moe * model.d_model * model.experts
+        size = moe * model.d_model * (model.expert_d_ff or 0)
+        each = {"expert": model.experts_per_token, "shared": model.shared_experts}
+        for kind, count in each.items():
+            if count:
+                wide |= {f"{kind}_{name}": count * size for name in mlp}
+    return {name: 2 * tokens * size for name, size in wide.items()}
+
+
+def _attention(model: Transformer) -> dict[str, int]:
+    """The weights of one layer's attention, by the product's result."""
+    wide, queries = model.d_model, model.heads * model.head_dim
+    if model.kv_lora_rank is None:
+        keys = model.kv_heads * model.head_dim
+        sizes = {"query": queries, "key": keys, "value": keys, "out": queries}
+        return {name: wide * size for name, size in sizes.items()}
+    rank, values = model.kv_lora_rank, model.heads * _v_head_dim(model)
+    weights = {"query": wide * queries}
+    if model.q_lora_rank is not None:
+        weights = {
+            "query_down": wide * model.q_lora_rank,
+            "query": model.q_lora_rank * queries,
+        }
+    return weights | {
+        "kv_down": wide * (rank + (model.qk_rope_head_dim or 0)),
+        "key": rank * model.heads * (model.qk_nope_head_dim or 0),
+        "value": rank * values,
+        "out": values * wide,
+    }
+
+
+def _ends(model: Transformer, batch: int, seq: int) -> tuple[int, int]:
+    """FLOPs before and after the layers: an image's patches, and the head."""
+    head = 2 * model.d_model * model.vocab
+    if model.patch_size is None:
+        return 0, batch * seq * head
+    return 2 * batch * (seq - 1) * _pixels(model) * model.d_model, batch * head
+
+
+def _reaches(model: Transformer, seq: int) -> int:
+    """How many tokens a layer attends to, summed over the layers."""
+    near = seq if model.window is None else min(seq, model.window)
+    windows = model.layers - model.global_layers
+    return model.global_layers * seq + windows * near
+
+
+def _cache_width(model: Transformer) -> int:
+    """Numbers that one layer keeps of one token."""
+    if model.kv_lora_rank is None:
+        return 2 * model.kv_heads * model.head_dim
+    return model.kv_lora_rank + (model.qk_rope_head_dim or 0)
 
 
 # Checks.
+
+_SWITCHES = (
+    *("gated", "tied", "biases", "qkv_biases", "qk_norm", "post_norms", "sinks"),
+    "router_biases",
+)
+_WITH_EXPERTS = {
+    "experts_per_token": None,
+    "shared_experts": 0,
+    "expert_d_ff": None,
+    "dense_layers": 0,
+    "moe_every": 1,
+    "router_biases": False,
+}
+_LATENT = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
+def _put_latent(model: Transformer) -> None:
+    """Check the widths of latent attention, from which head_dim follows."""
+    if model.kv_lora_rank is None:
+        for key in ("q_lora_rank", *_LATENT):
+            if getattr(model, key) is not None:
+                raise NotUnderstood(
+                    f"{key}={getattr(model, key)!r} is a width of latent attention; "
+                    f"give kv_lora_rank= with it, or leave {key} out."
+                )
+        return
+    for key in _LATENT:
+        if getattr(model, key) is None:
+            raise NotUnderstood(
+                f"kv_lora_rank={model.kv_lora_rank!r} is latent attention, which needs "
+                f"{key} too; give it, or leave kv_lora_rank out."
+            )
+    _put_sizes(model, "kv_lora_rank", *_LATENT)
+    if model.q_lora_rank is not None:
+        _put_sizes(model, "q_lora_rank")
+    for key in ("biases", "qkv_biases", "qk_norm", "sinks"):
+        if getattr(model, key):
+            raise NotUnderstood(
+                f"{key}=True does not go with kv_lora_rank={model.kv_lora_rank}: "
+                f"latent attention is counted without; give {key}=False."
+            )
+    width = (model.qk_nope_head_dim or 0) + (model.qk_rope_head_dim or 0)
+    for key, value in (("kv_heads", model.heads), ("head_dim", width)):
+        given = getattr(model, key)
+        if given is not None and given != value:
+            raise NotUnderstood(
+                f"{key}={given!r} does not go with kv_lora_rank={model.kv_lora_rank}: "
+                f"latent attention makes it {value}; leave {key} out."
+            )
+    object.__setattr__(model, "head_dim", width)
+
+
+def _put_window(model: Transformer) -> None:
+    """Check the window, and which layers do without."""
+    every = model.global_every
+    if model.window is not None:
+        _put_sizes(model, "window")
+        if every is None:
+            return
+        what = "a period of layers"
+        every = integer("global_every", every, what, least=2, most=model.layers)
+        object.__setattr__(model, "global_every", every)
+    elif every is not None:
+        raise NotUnderstood(
+            f"global_every={every!r} without a window: every layer attends to all "
+            "tokens; give window= too, or leave global_every out."
+        )
+
+
+def _put_experts(model: Transformer) -> None:
+    """Check the experts, and that a layer has them."""
+    if model.experts is None:
+        for key, usual in _WITH_EXPERTS.items():
+            if getattr(model, key) != usual:
+                raise NotUnderstood(
+                    f"{key}={getattr(model, key)!r} means nothing without experts; "
+                    f"give experts= too, or leave {key} out."
+                )
+        return
+    if model.expert_d_ff is None:
+        object.__setattr__(model, "expert_d_ff", model.d_ff)
+    _put_sizes(model, "experts", "expert_d_ff", "moe_every")
+    for key in ("shared_experts", "dense_layers"):
+        value = integer(key, getattr(model, key), "a number", least=0)
+        object.__setattr__(model, key, value)
+    if model.experts_per_token is None:
+        raise NotUnderstood(
+            f"experts={model.experts} needs experts_per_token, how many of them a "
+            f"token uses; give a whole number from 1 to {model.experts}."
+        )
+    top = integer(
+        "experts_per_token",
+        model.experts_per_token,
+        "a number of experts",
+        most=model.experts,
+    )
+    object.__setattr__(model, "experts_per_token", top)
+    if not model.moe_layers:
+        raise NotUnderstood(
+            f"dense_layers={model.dense_layers} and moe_every={model.moe_every} leave "
+            f"none of the {model.layers} layers to the experts; make them smaller, or "
+            "leave experts out."
+        )
+
+
+def _put_patches(model: Transformer) -> None:
+    """Check what a model of images can't have."""
+    if model.patch_size is None:
+        return
+    _put_sizes(model, "patch_size")
+    if model.tied:
+        raise NotUnderstood(
+            f"tied=True does not go with patch_size={model.patch_size}: patches have "
+            "no matrix of words that a head could use again; give tied=False."
+        )
+    if model.window is not None:
+        raise NotUnderstood(
+            f"window={model.window} does not go with patch_size={model.patch_size}: "
+            "the patches of an image attend to all of them; leave window out."
+        )
+    if model.seq < 2:
+        raise NotUnderstood(
+            f"seq={model.seq} leaves an image no patch beside the class token; give 2 "
+            "or more."
+        )
+
+
+def _check_generates(model: Transformer, what: str) -> None:
+    if model.patch_size is not None:
+        raise NotUnderstood(
+            f"{model.name or 'a model'} with patch_size={model.patch_size} reads "
+            f"images and {what}."
+        )
 
 
 def _head_dim(d_model: int, heads: int) -> int:
@@ -325,6 +755,25 @@ def _tokens(model: Transformer, seq: int | None) -> int:
 def _put_sizes(model: "Transformer | MLP", *keys: str) -> None:
     for key in keys:
         object.__setattr__(model, key, integer(key, getattr(model, key)))
+
+
+# What changes the memory of a step in a way that is not counted there.
+_NOT_COUNTED = (
+    *("experts", "kv_lora_rank", "patch_size"),
+    *("qkv_biases", "qk_norm", "post_norms", "sinks"),
+)
+
+
+def check_counted(model: "Transformer | MLP") -> None:
+    """Refuse a model whose step takes memory that training_memory does not count."""
+    for key in _NOT_COUNTED:
+        value = getattr(model, key, None)
+        if value:
+            raise NotUnderstood(
+                f"{model.name or 'a model'} with {key}={value!r}: training_memory does "
+                "not count what that takes; its parameters, cache and FLOPs are those "
+                "of the model itself, such as model.parameters."
+            )
 
 
 def check_recompute(value: object) -> None:

@@ -16,7 +16,7 @@ from .._errors import NotDivisible, NotUnderstood, UnknownAxis
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize, mesh_words
-from .model import MLP, Transformer, check_recompute, divisors
+from .model import MLP, Transformer, check_counted, check_recompute, divisors
 
 AXES = ("data", "model")
 ATTENTION = ("plain", "flash")
@@ -153,6 +153,7 @@ def checked_setup(
             f"model={model!r} is not a model; give a Transformer, an MLP, or one of "
             "MODELS, such as MODELS['gpt3-small']."
         )
+    check_counted(model)
     axes = _checked_mesh(mesh)
     _check_words(model, words)
     zero = _checked_zero(zero)

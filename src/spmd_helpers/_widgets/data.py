@@ -30,6 +30,11 @@ _COMPARED = (
     ("gpu-memory", "2 gpu: gpt3-xl fsdp full"),
     ("gpu-memory", "2 gpu: llama8 fsdp"),
 )
+# The fields of a Transformer that the page has controls for.
+_SHAPES = (
+    *("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim"),
+    *("gated", "tied", "biases", "positions", "norm"),
+)
 Row = dict[str, Any]  # a stored measurement, as JSON has it
 
 
@@ -180,6 +185,7 @@ def _shapes(model: MLP | Transformer, seq: int | None) -> dict[str, object]:
     del sizes["name"], sizes["source"]
     if isinstance(model, MLP):
         return {"model": "mlp", **sizes}
+    sizes = {key: sizes[key] for key in _SHAPES}
     return {"model": "custom", **sizes, "seq": seq or model.seq}
 
 
