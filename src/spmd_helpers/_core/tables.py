@@ -79,10 +79,6 @@ class Table:
         ]
         return "\n".join(parts)
 
-    def bundle(self) -> dict[str, str]:
-        """Both, as Jupyter takes them."""
-        return {"text/plain": self.text(), "text/html": self.html()}
-
     def _cells(self, tag: str, words: Sequence[str], scope: str = "") -> str:
         kind = f' scope="{scope}"' if scope else ""
         return "".join(

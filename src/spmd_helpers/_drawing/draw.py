@@ -1,9 +1,10 @@
 """Drawings of shardings and meshes."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from .._core.notebook import InNotebook
 from .._core.palette import INK, LIGHT
 from .._core.words import table
 from .._errors import MeshMismatch, NotUnderstood, SpecError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _BOLD = {"title", "caption"}
 
 
-class Drawing:
+class Drawing(InNotebook):
     """A picture of a sharding; a notebook shows it when a cell ends with it.
 
     `print` gives its twin in plain text, `.svg` a file's worth of SVG, `.figure` a
@@ -52,12 +53,8 @@ class Drawing:
         """The picture as a matplotlib figure, which pyplot knows nothing of."""
         return _figure(self._scene)
 
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return {"text/html": html(self._picture, self._scene), "text/plain": str(self)}
+    def _html(self) -> str:
+        return html(self._picture, self._scene)
 
 
 def draw(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import IO, NoReturn
 
+from .._core.notebook import InNotebook
 from .._core.validate import integer, is_number
 from .._errors import LaunchFailed, LaunchTimedOut, NotUnderstood
 from .._runtime.require import require_jax
@@ -40,7 +41,7 @@ _CHILD = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Launched:
+class Launched(InNotebook):
     """What `launch` brings back; shown as what each process printed.
 
     Attributes:
@@ -60,19 +61,16 @@ class Launched:
             f"{name}\n{textwrap.indent(text, '  ')}" for name, text in self._parts()
         )
 
-    def _repr_mimebundle_(
-        self, include: object = None, exclude: object = None
-    ) -> dict[str, str]:
+    def _html(self) -> str:
         blocks = "".join(
             f'<p style="margin: 0.4em 0 0"><b>{escape(name)}</b></p>'
             f'<pre style="margin: 0; padding: 0 0 0 1em">{escape(text)}</pre>'
             for name, text in self._parts()
         )
-        html = (
+        return (
             '<div role="group" tabindex="0" aria-label="output of each process"'
             f' class="spmd-launched" style="overflow-x: auto">{blocks}</div>'
         )
-        return {"text/plain": str(self), "text/html": html}
 
     def _parts(self) -> list[tuple[str, str]]:
         return [

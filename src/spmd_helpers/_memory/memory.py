@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .._core.attributes import has_method
+from .._core.notebook import InTable
+from .._core.tables import Table
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
 from .._shardings.from_jax import (
@@ -69,7 +71,7 @@ class MemoryLine:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Memory:
+class Memory(InTable):
     """What a tree of arrays takes on every device.
 
     Attributes:
@@ -104,15 +106,8 @@ class Memory:
         """Bytes on the host: NumPy arrays, and arrays that were moved there."""
         return sum(line.total_bytes for line in self.lines if line.where == HOST)
 
-    def __repr__(self) -> str:
-        return view.shown(self).text()
-
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return view.shown(self).bundle()
+    def _shown(self) -> Table:
+        return view.shown(self)
 
 
 def memory(

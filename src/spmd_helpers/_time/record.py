@@ -1,8 +1,9 @@
 """What is known of the time of one step: predicted here, or measured by a profile."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .._core.notebook import InTable
 from .._core.tables import Table
 from . import words
 from .timeline import Timeline
@@ -88,7 +89,7 @@ class LineTime:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StepTime:
+class StepTime(InTable):
     """How long one step of a program takes, and what it waits for.
 
     All seconds are those of one device and one call.
@@ -208,13 +209,3 @@ class StepTime:
 
     def _shown(self) -> Table:
         return words.shown(self)
-
-    def __repr__(self) -> str:
-        return self._shown().text()
-
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return self._shown().bundle()

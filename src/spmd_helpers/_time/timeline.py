@@ -1,10 +1,11 @@
 """The timeline of a step: a lane for its kernels and one for each kind of link."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from .._core.notebook import InNotebook
 from .._core.words import count_words, table
 from .._drawing.picture import Word
 from .._drawing.scene import Rect, Scene, Text
@@ -65,7 +66,7 @@ class Stretch:
         return ["kernels", *(name for name in names if name != "kernels")]
 
 
-class Timeline:
+class Timeline(InNotebook):
     """The timeline of a step; a notebook shows it when a cell ends with it.
 
     `print` gives its twin in plain text, `.svg` a file's worth of SVG. Kernels stand in
@@ -117,12 +118,8 @@ class Timeline:
         """The timeline as the text of an SVG file."""
         return svg(self, self._scene)
 
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return {"text/html": html(self, self._scene), "text/plain": str(self)}
+    def _html(self) -> str:
+        return html(self, self._scene)
 
 
 def _said(piece: Piece) -> str:

@@ -2,12 +2,13 @@
 
 import re
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .._aot.peak import peak_bytes
+from .._core.notebook import InTable
 from .._core.source_lines import place_name
 from .._core.tables import Table
 from .._core.validate import as_integer
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class XRay:
+class XRay(InTable):
     """What a compiled function exchanges, computes and keeps in memory.
 
     Attributes:
@@ -150,16 +151,6 @@ class XRay:
             )
         mesh = self.mesh_shape or None
         return CollectivePlayer(self.collectives[number], mesh=mesh)
-
-    def __repr__(self) -> str:
-        return self._shown().text()
-
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return self._shown().bundle()
 
 
 def xray(
