@@ -1,10 +1,10 @@
 """A player of any figures: in a notebook as HTML, under `print` as text."""
 
 import textwrap
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from .._core.notebook import InNotebook
 from .._errors import NotUnderstood
 from . import figures, page
 
@@ -23,7 +23,7 @@ class Frame:
     twin: str
 
 
-class FramePlayer:
+class FramePlayer(InNotebook):
     """Plays figures one after the other: each with a heading and a sentence.
 
     A notebook shows it when a cell ends with it; it plays there, and on a page made
@@ -93,7 +93,6 @@ class FramePlayer:
 
     __repr__ = __str__
 
-    @cached_property
     def _html(self) -> str:
         return page.html(self._page)
 
@@ -115,13 +114,6 @@ class FramePlayer:
             kind=" ".join(["spmd-play-picture", *kinds]),
             pace="read",
         )
-
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return {"text/html": self._html, "text/plain": str(self)}
 
 
 def _listed(name: str, value: object) -> Iterable[object]:

@@ -1,10 +1,10 @@
 """A collective that plays: in a notebook as HTML, under `print` as text."""
 
 import textwrap
-from collections.abc import Container
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from .._core.notebook import InNotebook
 from .._core.words import table
 from .._errors import MeshMismatch, NotUnderstood
 from .._hlo.collectives import Collective
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLUMNS = 80  # of the text
 
 
-class CollectivePlayer:
+class CollectivePlayer(InNotebook):
     """Plays a collective hop by hop: which device sends which shard to which.
 
     A notebook shows it when a cell ends with it; it plays there, and on a page made
@@ -102,12 +102,8 @@ class CollectivePlayer:
     def _picture(self) -> Picture:
         return picture(self.collective, self._mesh)
 
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return {"text/html": svg.html(self._picture), "text/plain": str(self)}
+    def _html(self) -> str:
+        return svg.html(self._picture)
 
 
 def _check_mesh(collective: Collective, size: int, shape: dict[str, int]) -> None:
