@@ -4,7 +4,7 @@
     python -m tools.check.run_tests --all    `make test-all`: both tiers, on two JAXes
 
 A test is in the short tier unless it is marked `long`, with a reason. pytest-xdist
-shares the tests of a step between two processes, a file at a time.
+shares the tests of a step between three processes, a file at a time.
 
 The first environment is .venv; its JAX is the newest, and made the stored outputs. The
 second, .venv-oldest, has the JAX that Python 3.11 gets: the notebooks print the same
@@ -26,7 +26,8 @@ from pathlib import Path
 from tools.book.book import ROOT
 
 OLDEST = ROOT / ".venv-oldest"
-PROCESSES = str(min(2, os.cpu_count() or 1))
+# One more than two cores: tests wait for kernels, for pip and for pages.
+PROCESSES = str(min(2, os.cpu_count() or 1) + 1)
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 # The compilers that are there, since each one logs -> the tests that ask them.
 COMPILED = {
@@ -39,6 +40,7 @@ ONE_JAX = ("site", "book/test_lab.py", "book/test_hosted.py", "book/test_colab.p
 ONE_JAX += ("book/test_colab_notebooks.py", "book/test_kaggle_notebooks.py")
 ONE_JAX += ("test_house.py", "test_types.py", "widgets/test_memory_page.py")
 ONE_JAX += ("widgets/test_memory_calculator.py", "widgets/test_matmul_explorer.py")
+ONE_JAX += ("grading/test_course.py", "tools/test_lock.py", "book/test_notebooks.py")
 SECOND = "second environment"  # how its steps begin
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 TIME = re.compile(r" in [\d.]+s\b")
