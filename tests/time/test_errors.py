@@ -30,10 +30,12 @@ def test_the_errors_of_all_rows_and_of_those_kept_out():
     for some in (PREDICTED, KEPT_OUT):
         median, nine, _ = spread(some)
         assert median <= 0.05
-        assert nine <= 0.16  # 0.15 was the aim
+        assert nine <= 0.15
     steps = [row for row in KEPT_OUT if row["measured_s"] >= LONG_S]
     median, nine, most = spread(steps)
-    assert (median, nine, most) <= (0.03, 0.08, 0.10)
+    assert median <= 0.03
+    assert nine <= 0.06
+    assert most <= 0.08
 
 
 def test_the_error_that_a_step_states_is_that_of_nine_rows_of_ten():

@@ -26,7 +26,8 @@ from tests.time.programs import (
 
 H200 = rates_of(HARDWARE["h200"])
 FLOPS = 2 * 8192**3
-MULTIPLIED = FLOPS / H200.flops_per_s["bf16"] + H200.kernel_s
+STARTED = H200.kernel_s + H200.product_s
+MULTIPLIED = FLOPS / H200.flops_per_s["bf16"] + STARTED
 ARRAY = 2 * 8192**2  # bytes of [8192, 8192] in bfloat16
 COPIED = 2 * ARRAY / H200.memory_bytes_per_s + H200.kernel_s
 GATHERED = H200.start_s["nvlink"] + ARRAY / 2 / H200.of_link("nvlink", "all-gather")
@@ -53,7 +54,7 @@ def test_a_cool_card_multiplies_at_the_rate_that_it_begins_with():
     (speeds,) = spmd.load_measured("gpu-speeds")
     step = spmd.step_time(ONE_PRODUCT, "h200", sustained=False)
     at_first = FLOPS / speeds["bf16_flops_per_s_at_first"]
-    assert step.total_s == near(at_first + H200.kernel_s)
+    assert step.total_s == near(at_first + STARTED)
 
 
 def test_a_product_of_float32_takes_the_rate_of_float32():
@@ -135,15 +136,47 @@ def test_a_collective_that_nothing_hides_is_exposed():
     assert waited.nbytes == ARRAY // 2
 
 
+def copies(count):
+    return "\n".join(
+        f"  %c{n} = bf16[8192,8192]{{1,0}} copy(%x), {GPU}" for n in range(count)
+    )
+
+
 def test_a_collective_that_kernels_hide_is_not_exposed_and_slows_them():
-    between = product(root=False)
-    step = spmd.step_time(gathered(between), "h200")
-    assert GATHERED < MULTIPLIED
+    step = spmd.step_time(gathered(copies(6)), "h200")
+    assert GATHERED < 6 * COPIED
     assert step.exposed_s == 0
     assert step.exposed == ()
     assert step.slowed_s == near(H200.slowed * GATHERED)
-    assert step.total_s == near(MULTIPLIED + H200.slowed * GATHERED)
-    assert step.bounds_s == (near(MULTIPLIED), near(MULTIPLIED + GATHERED))
+    assert step.total_s == near(6 * COPIED + H200.slowed * GATHERED)
+    assert step.bounds_s == (near(6 * COPIED), near(6 * COPIED + GATHERED))
+
+
+def test_a_collective_before_a_product_gets_no_processors_until_its_end():
+    step = spmd.step_time(gathered(product(root=False)), "h200")
+    assert step.total_s == near(MULTIPLIED + GATHERED)
+    assert step.exposed_s == near(GATHERED)
+    assert step.slowed_s == 0
+    (sent,) = [span for span in step.spans if span.lane == "nvlink"]
+    assert sent.start_s == near(MULTIPLIED)
+
+
+def test_a_collective_that_has_its_processors_sends_beside_a_product():
+    between = f"{copies(1)}\n{product(root=False)}"
+    step = spmd.step_time(gathered(between), "h200")
+    assert step.exposed_s == 0
+    assert step.total_s == near(COPIED + MULTIPLIED + H200.slowed * GATHERED)
+
+
+def test_a_collective_gets_the_processors_of_the_one_before():
+    """The second was started before the product too, and needs no new ones."""
+    start = next(x for x in gathered().split("\n") if "all-gather-start" in x)
+    other = start.replace("%start", "%other").replace("channel_id=1", "channel_id=2")
+    between = f"{copies(1)}\n{other}\n{product(root=False)}"
+    end = "  %end = bf16[8192,8192]{1,0} all-gather-done(%other)"
+    step = spmd.step_time(gathered(f"{between}\n{end}"), "h200")
+    first, second = (span for span in step.spans if span.lane == "nvlink")
+    assert second.start_s == near(first.end_s) == near(GATHERED)
 
 
 def test_of_a_collective_that_is_longer_than_what_hides_it_the_rest_is_exposed():
@@ -187,7 +220,7 @@ def collective(kind, group, size=2**30):
 TWO_HOSTS = Positions("h100", (0,) * 8 + (1,) * 8, (0,) * 8 + (1,) * 8)
 H100 = rates_of(HARDWARE["h100"])
 NIC = 5e10 / 1.025  # 400 Gb/s a card, of which 2.5 % are headers
-SWITCH = 3.7e11
+SWITCH = H100.of_link("nvlink of 8 or more", "all-gather")
 V = 2**30
 
 
@@ -289,7 +322,7 @@ def test_a_network_whose_speed_no_source_says_is_left_out_and_that_is_said():
 def test_own_rates_take_the_place_of_the_packages():
     own = {"bf16_flops_per_s": 1e14, "kernel_s": 1e-6}
     step = spmd.step_time(ONE_PRODUCT, "h200", rates=own)
-    assert step.total_s == near(FLOPS / 1e14 + 1e-6)
+    assert step.total_s == near(FLOPS / 1e14 + 1e-6 + H200.product_s)
     assert step.rates["products bf16"] == (1e14, "FLOP/s", "yours")
     assert step.error is None  # nobody held these against anything
     (row,) = spmd.load_measured("gpu-speeds")
@@ -354,7 +387,7 @@ def test_a_text_of_the_cpu_compiler_gives_bounds_and_says_why():
     step = spmd.step_time(text, "h200")
     assert step.total_s is None
     assert step.how == "bounds"
-    assert step.bounds_s == (near(MULTIPLIED - H200.kernel_s), near(MULTIPLIED))
+    assert step.bounds_s == (near(MULTIPLIED - STARTED), near(MULTIPLIED))
     assert "the CPU compiler made this program" in step.notes[0]
     assert "spmd.gpu_mesh" in step.notes[0]
 

@@ -15,9 +15,7 @@ from dataclasses import dataclass
 
 from .._hardware.positions import Positions
 from .._hlo.collectives import Collective
-from .rates import Rates
-
-_SWITCHED = 4  # devices of a group from which a switch's rate holds
+from .rates import NEAR, Rates
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,7 @@ def _gpu(
     per_host = Counter(at.hosts[device] for device in group)
     hosts, near, size = len(per_host), min(per_host.values()), len(group)
     kind = collective.kind
-    switched = size >= _SWITCHED and kind != "collective-permute"
-    link = "nvlink of 4 or more" if switched else "nvlink"
+    link = _nvlink(size) if kind != "collective-permute" else NEAR[0]
     within = collective.wire_bytes / rates.of_link(link, kind)
     if hosts == 1:
         return Price("nvlink", rates.start_s[link], within)
@@ -83,6 +80,12 @@ def _gpu(
     rounds = hosts - 1 if kind not in ("collective-permute", "all-to-all") else 1
     start = rates.start_s["nvlink"] + rounds * rates.start_s["network"]
     return Price("network", start, max(within, sent / network))
+
+
+def _nvlink(size: int) -> str:
+    """Which rates hold for so many devices of one host."""
+    pair, few, many = NEAR
+    return pair if size < 4 else few if size < 8 else many
 
 
 def _tpu(

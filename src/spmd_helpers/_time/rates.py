@@ -14,6 +14,8 @@ from .._hardware.chips import HARDWARE, Chip
 from .._hardware.measured import load_measured
 
 _MEASURED = "h200"
+# NVLink: of pairs and threes, and of larger groups.
+NEAR = ("nvlink", "nvlink of 4 or more", "nvlink of 8 or more")
 _SPEEDS = 'spmd.load_measured("gpu-speeds"), {device}, {date}'
 _CHOSEN = (
     "chosen on two thirds of the stored rows (hardware.md, predicted and measured)"
@@ -28,10 +30,15 @@ _ATTENTION, _ATTENTION_BACKWARD, _ATTENTION_S = 0.75, 0.55, 5e-5
 # Of a kernel that Triton makes and that reduces rows: the share of the memory's speed.
 # 15.4 ms of a profile for 25.8 GB, a softmax over rows of 8192.
 _ROWS = 0.45
-# Of the time that a collective runs beside kernels: what these lose by it.
-_SLOWED = 0.45
+# Of the time that a collective runs beside kernels: what these lose by it. In the
+# stored traces an elementwise kernel takes 1.20 to 1.33 times as long beside one.
+_SLOWED = 0.2
+_TRACED = 'spmd.load_measured("gpu-traced"): kernels beside collectives, and alone'
 # Seconds: before a kernel, and of the host for a program on one device and on more.
 _KERNEL_S, _CALL_S, _CALLS_S = 2e-6, 4.5e-5, 1.57e-4
+# A product takes that much longer than its FLOPs or bytes: chosen with XLA's table of
+# products on Hopper, not with rows of this package.
+_PRODUCT_S = 4e-6
 # Of a link: seconds before a collective sends, and bytes a second, by kind.
 _NVLINK_START_S = 5e-5
 _NVLINK = {
@@ -41,9 +48,32 @@ _NVLINK = {
     "all-to-all": 2.75e11,
     "collective-permute": 3.3e11,
 }
-# Larger groups on NVSwitch: 370 of 450 GB/s.
-_SWITCH_SHARE = 370 / 450
-_SWITCH = "jax-ml/scaling-book gpus.md @1a55377: 370 of 450 GB/s in a host of 8 H100s"
+# Groups of 4 and of 8 on a switch: lines through XLA's table of collectives, which
+# `tools.measure.seconds.xla_tables` draws.
+_SWITCHED: Mapping[str, Mapping[int, Mapping[str, float]]] = {
+    "Hopper": {
+        4: {
+            **{"all-gather": 3.07e11, "reduce-scatter": 2.67e11},
+            **{"all-reduce": 2.90e11, "all-to-all": 3.13e11},
+        },
+        8: {
+            **{"all-gather": 3.31e11, "reduce-scatter": 3.02e11},
+            **{"all-reduce": 3.79e11, "all-to-all": 3.14e11},
+        },
+    },
+    "Blackwell": {
+        4: {
+            **{"all-gather": 5.16e11, "reduce-scatter": 5.49e11},
+            **{"all-reduce": 5.24e11, "all-to-all": 5.09e11},
+        },
+        8: {
+            **{"all-gather": 5.94e11, "reduce-scatter": 5.88e11},
+            **{"all-reduce": 5.71e11, "all-to-all": 5.59e11},
+        },
+    },
+}
+_TABLED = {"Hopper": "h200", "Blackwell": "b200"}
+_XLA_TABLES = "XLA's tables of measured {}, jax-cuda12-pjrt 0.12.0.1, {}"
 # XLA's own model of collectives between hosts: 2.5 % are headers, and the time from one
 # host to the next and back.
 _HEADERS, _ROUND_TRIP_S = 0.025, 6.2e-5
@@ -68,6 +98,8 @@ class Rates:
         rows_bytes_per_s: the same of a kernel that Triton makes and that reduces rows,
             such as a softmax.
         kernel_s: seconds before a kernel does anything.
+        product_s: seconds that a product takes besides, until all processors multiply
+            and the last ones have stored what they have.
         attention_s: seconds that an attention kernel takes besides its FLOPs.
         slowed: of the time that a collective runs beside kernels, the share that these
             lose, because it takes some of the card's processors and memory traffic.
@@ -88,6 +120,7 @@ class Rates:
     memory_bytes_per_s: float
     rows_bytes_per_s: float
     kernel_s: float
+    product_s: float
     attention_s: float
     slowed: float
     call_s: tuple[float, float]
@@ -110,6 +143,7 @@ class Rates:
         rows["rows"] = (self.rows_bytes_per_s, "bytes/s")
         rows["kernel start"] = (self.kernel_s, "s")
         rows["attention start"] = (self.attention_s, "s")
+        rows["product start"] = (self.product_s, "s")
         rows["slowed by a collective"] = (self.slowed, "s/s")
         rows |= {f"{link} start": (s, "s") for link, s in self.start_s.items()}
         for (link, kind), rate in self.link_bytes_per_s.items():
@@ -154,7 +188,7 @@ def _of_gpu(chip: Chip, sustained: bool) -> Rates:
     chosen = _CHOSEN if is_measured else f"the H200's fraction of its sheet, {_CHOSEN}"
     rates = {("nvlink", kind): rate * links for kind, rate in _NVLINK.items()}
     rates["nvlink", ""] = _NVLINK["all-gather"] * links
-    rates["nvlink of 4 or more", ""] = _SWITCH_SHARE * chip.link_bytes_per_s
+    rates |= _switched(chip)
     if chip.network_bytes_per_s:
         rates["network", ""] = chip.network_bytes_per_s / (1 + _HEADERS)
     return Rates(
@@ -170,24 +204,43 @@ def _of_gpu(chip: Chip, sustained: bool) -> Rates:
         memory_bytes_per_s=row["memory_bytes_per_s"] * memory,
         rows_bytes_per_s=_ROWS * row["memory_bytes_per_s"] * memory,
         kernel_s=_KERNEL_S,
+        product_s=_PRODUCT_S,
         attention_s=_ATTENTION_S,
         slowed=_SLOWED,
         call_s=(_CALL_S, _CALLS_S),
-        start_s={
-            **{"nvlink": _NVLINK_START_S, "nvlink of 4 or more": _NVLINK_START_S},
-            "network": _ROUND_TRIP_S,
-        },
+        start_s=dict.fromkeys(NEAR, _NVLINK_START_S) | {"network": _ROUND_TRIP_S},
         link_bytes_per_s=rates,
         sources={
             **{"products": at if is_measured else share, "attention": chosen},
             **{"memory": at if is_measured else share, "kernel": chosen},
-            **{"rows": chosen, "slowed": chosen},
-            **{"nvlink": chosen, "nvlink of 4 or more": _SWITCH},
-            "nvlink of 4 or more start": chosen,
+            **{"rows": chosen, "slowed": _TRACED},
+            "product start": _XLA_TABLES.format("products", "sm_90"),
+            **{"nvlink": chosen, **dict.fromkeys(NEAR[1:], _switch_source(chip))},
+            **{f"{link} start": chosen for link in NEAR[1:]},
             "network": f"{chip.network_source}; headers: {_XLA}",
             "network start": _XLA,
         },
         error=ERRORS if is_measured else None,
+    )
+
+
+def _switched(chip: Chip) -> dict[tuple[str, str], float]:
+    """Rates of larger groups on a switch; of a kind that no table has, the lowest."""
+    generation = chip.generation if chip.generation in _SWITCHED else "Hopper"
+    share = chip.link_bytes_per_s / HARDWARE[_TABLED[generation]].link_bytes_per_s
+    rates = {}
+    for link, kinds in zip(NEAR[1:], _SWITCHED[generation].values(), strict=True):
+        rates |= {(link, kind): rate * share for kind, rate in kinds.items()}
+        rates[link, ""] = min(kinds.values()) * share
+    return rates
+
+
+def _switch_source(chip: Chip) -> str:
+    if chip.generation in _SWITCHED:
+        key = {"Hopper": "sm_90", "Blackwell": "sm_100_B200"}[chip.generation]
+        return _XLA_TABLES.format("collectives", key)
+    return (
+        f"Hopper's fraction of its sheet, {_XLA_TABLES.format('collectives', 'sm_90')}"
     )
 
 
@@ -208,6 +261,7 @@ def _of_tpu(chip: Chip) -> Rates:
         memory_bytes_per_s=chip.memory_bytes_per_s * shares["memory"],
         rows_bytes_per_s=chip.memory_bytes_per_s * shares["memory"],
         kernel_s=0.0,
+        product_s=0.0,
         attention_s=0.0,
         slowed=0.0,
         call_s=(0.0, 0.0),
@@ -219,6 +273,7 @@ def _of_tpu(chip: Chip) -> Rates:
             "memory": _TPU.format(shares["memory"]),
             "rows": _TPU.format(shares["memory"]),
             "slowed": "a TPU sends without its units",
+            "product": "its programs are one kernel",
             "kernel": "its programs are one kernel",
             "ici": _TPU.format(shares["links"]),
             "ici start": "jax-ml/scaling-book: about 1 µs a hop",
@@ -284,15 +339,16 @@ def with_own(rates: Rates, own: Mapping[str, Any]) -> Rates:
 def _own_links(
     rates: Rates, own: Mapping[str, Any]
 ) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
-    near, far = ("nvlink", "network") if rates.chip.kind == "gpu" else ("ici", "dcn")
+    near, far = (NEAR, "network") if rates.chip.kind == "gpu" else (("ici",), "dcn")
     links: dict[tuple[str, str], float] = {}
     starts: dict[str, float] = {}
     for kind, line in own.items():
-        link, of = (far, "") if kind in (far, "network") else (near, kind)
         _check(f"collectives[{kind!r}]['bytes_per_s']", line.get("bytes_per_s"))
-        links[link, of] = line["bytes_per_s"]
-        if line.get("start_s") is not None:
-            starts[link] = max(starts.get(link, 0.0), line["start_s"])
+        is_far = kind in (far, "network")
+        for link in (far,) if is_far else near:
+            links[link, "" if is_far else kind] = line["bytes_per_s"]
+            if line.get("start_s") is not None:
+                starts[link] = max(starts.get(link, 0.0), line["start_s"])
     return links, starts
 
 

@@ -92,11 +92,26 @@ class _Started:
     """What runs beside the kernels until something waits for it."""
 
     event: Event
-    end_s: float
+    end_s: float = 0.0
     memory_s: float = 0.0  # its own traffic, and the clock of all traffic when it began
     began_s: float = 0.0
     clock_s: float = 0.0
     kernel_s: float = 0.0  # what kernels had run when it was started
+
+
+@dataclass
+class _Links:
+    """The collectives of one computation that are under way.
+
+    Attributes:
+        free_s: link → when it is free.
+        started: name → what runs until something waits for it.
+        queued: collectives that have no processors yet, in order.
+    """
+
+    free_s: dict[str, float] = field(default_factory=dict)
+    started: dict[str, _Started] = field(default_factory=dict)
+    queued: list[_Started] = field(default_factory=list)
 
 
 @dataclass
@@ -130,17 +145,16 @@ class Walk:
     def through(self, place: Place) -> Walked:
         """A computation in its order."""
         done = Walked()
-        links: dict[str, float] = {}  # lane → when it is free
-        started: dict[str, _Started] = {}
+        links = _Links()
         side_s = 0.0  # when the stream beside the kernels is free
         for i in place.computation.instructions:
             name = self._collective_in(i)
             if name is not None:
-                self._start(done, links, started, place, i, name)
+                self._start(done, links, place, i, name)
             elif i.opcode.endswith(("-done", "-update")):
-                self._finish(done, started, self._origin(place, i))
+                self._finish(done, links, self._origin(place, i))
             elif self._copies(i):
-                side_s = self._beside(done, started, place, i, side_s)
+                side_s = self._beside(done, links, place, i, side_s)
             elif i.opcode == "while":
                 self._loop(done, place, i)
             elif i.opcode == "conditional":
@@ -156,11 +170,11 @@ class Walk:
                     if n in self.module.computations:
                         self._add(done, self.through(place.called(self.module, i, n)))
             elif i.opcode not in FREE:
-                self._run(done, place, i)
+                self._run(done, links, place, i)
             if name is None:
-                self._end_of_chain(done, started, i)
-        for left in started.values():
-            self._wait(done, left)
+                self._end_of_chain(done, links, i)
+        for left in links.started.values():
+            self._wait(done, links, left)
         return done
 
     # --- Collectives ------------------------------------------------------------------
@@ -179,35 +193,54 @@ class Walk:
         return None
 
     def _start(
-        self,
-        done: Walked,
-        links: dict[str, float],
-        started: dict[str, _Started],
-        place: Place,
-        i: Instruction,
-        name: str,
+        self, done: Walked, links: _Links, place: Place, i: Instruction, name: str
     ) -> None:
         collective, cost = self.collectives[name], self.prices[name]
-        now = max(done.total_s, links.get(self._queue(cost), 0.0))
         event = Event(
-            *(i, place, cost.lane, now, cost.seconds, 0.0, cost.limit),
+            *(i, place, cost.lane, done.total_s, cost.seconds, 0.0, cost.limit),
             collective=collective,
         )
         done.events.append(event)
-        links[self._queue(cost)] = now + cost.seconds
-        one = _Started(event, now + cost.seconds, kernel_s=done.kernel_s)
+        one = _Started(event)
+        links.queued.append(one)
         is_chain = len(collective.instructions) > 1
         runs_on = i.opcode.endswith("-start") or is_chain
         if not runs_on:
-            self._wait(done, one)
+            self._wait(done, links, one)
             return
-        started[name if is_chain else i.name] = one
+        if not self._is_gpu:
+            self._send(done, links)
+        links.started[name if is_chain else i.name] = one
         if i.opcode.startswith("fusion"):  # it computes beside what it starts
-            self._run(done, place, i)
+            self._run(done, links, place, i)
 
-    def _queue(self, cost: Price) -> str:
+    def _send(self, done: Walked, links: _Links) -> None:
+        """What is queued begins now, or when its link is free."""
+        for one in links.queued:
+            lane = self._queue(one.event.lane)
+            one.event.start_s = max(done.total_s, links.free_s.get(lane, 0.0))
+            one.end_s = one.event.start_s + one.event.seconds
+            one.kernel_s = done.kernel_s
+            links.free_s[lane] = one.end_s
+        links.queued.clear()
+
+    def _has_processors(self, done: Walked, links: _Links, what: Kernel) -> bool:
+        """Whether a queued collective gets processors before a kernel that comes now.
+
+        A product or an attention kernel takes all of a GPU's at once and gives them
+        back at its end. Other kernels are many short blocks. A collective that
+        follows another takes that one's processors.
+        """
+        busy = links.free_s.get("", 0.0) > done.total_s
+        return busy or what.is_unknown or what.kind == "elementwise"
+
+    @property
+    def _is_gpu(self) -> bool:
+        return self.rates.chip.kind == "gpu"
+
+    def _queue(self, lane: str) -> str:
         """GPUs run the collectives of a program one after another, on any link."""
-        return "" if self.rates.chip.kind == "gpu" else cost.lane
+        return "" if self._is_gpu else lane
 
     def _origin(self, place: Place, i: Instruction) -> str:
         """The start that a done belongs to."""
@@ -218,23 +251,22 @@ class Walk:
             before = place.computation.by_name.get(name)
         return name
 
-    def _finish(self, done: Walked, started: dict[str, _Started], name: str) -> None:
-        one = started.pop(name, None)
+    def _finish(self, done: Walked, links: _Links, name: str) -> None:
+        one = links.started.pop(name, None)
         if one is not None:
-            self._wait(done, one)
+            self._wait(done, links, one)
 
-    def _end_of_chain(
-        self, done: Walked, started: dict[str, _Started], i: Instruction
-    ) -> None:
+    def _end_of_chain(self, done: Walked, links: _Links, i: Instruction) -> None:
         """On TPU the last fusion that overlaps a collective waits for it."""
         for computation in i.called(*enters(i.opcode)) if self._last else ():
             inside = self.module.computations.get(computation)
             for inner in inside.instructions if inside else ():
                 if inner.name in self._last:
-                    self._finish(done, started, self._last[inner.name])
+                    self._finish(done, links, self._last[inner.name])
 
-    def _wait(self, done: Walked, one: _Started) -> None:
+    def _wait(self, done: Walked, links: _Links, one: _Started) -> None:
         """Nothing runs until what was started has ended."""
+        self._send(done, links)
         end = one.end_s
         if one.memory_s:  # beside kernels: they share the memory
             busy = done.memory_s - one.clock_s
@@ -266,8 +298,7 @@ class Walk:
         computing = sum(flops / self._speed(of) for of, flops in what.work)
         memory = rates.rows_bytes_per_s if what.by_rows else rates.memory_bytes_per_s
         reading = what.nbytes / memory
-        start = rates.kernel_s
-        start += rates.attention_s * (what.kind == "attention")
+        start = rates.kernel_s + self._besides(what)
         longest = max(computing, reading)
         seconds = longest + start
         limit = "FLOPs" if computing > reading else "memory"
@@ -281,27 +312,37 @@ class Walk:
             *(i, place, "kernels", done.total_s, seconds, seconds, limit), kernel=what
         )
 
+    def _besides(self, what: Kernel) -> float:
+        """Seconds that a kernel of this kind takes besides its FLOPs and bytes."""
+        if what.kind == "attention":
+            return self.rates.attention_s
+        known = what.kind == "matmul" and not what.is_unknown
+        return self.rates.product_s if known else 0.0
+
     def _speed(self, of: str) -> float:
         first, _, rest = of.partition(" ")
         if first == "attention":
             return self.rates.attention_per_s[rest]
         return self.rates.flops_per_s[of]
 
-    def _run(self, done: Walked, place: Place, i: Instruction) -> None:
+    def _run(self, done: Walked, links: _Links, place: Place, i: Instruction) -> None:
         event = self._cost(done, place, i)
         done.events.append(event)
+        if event.kernel and self._has_processors(done, links, event.kernel):
+            self._send(done, links)
         done.total_s += event.seconds
         done.kernel_s += event.seconds
+        self._send(done, links)
 
     def _copies(self, i: Instruction) -> bool:
         """A copy by hardware of its own. A GPU's second stream shares the card."""
-        own = self.rates.chip.kind == "tpu"
+        own = not self._is_gpu
         return own and i.opcode in ("copy-start", "slice-start", "dynamic-slice-start")
 
     def _beside(
         self,
         done: Walked,
-        started: dict[str, _Started],
+        links: _Links,
         place: Place,
         i: Instruction,
         free_s: float,
@@ -314,7 +355,7 @@ class Walk:
         done.events.append(event)
         end = event.start_s + event.seconds
         memory = done.memory_s - clock
-        started[i.name] = _Started(event, end, memory, done.total_s, clock)
+        links.started[i.name] = _Started(event, end, memory, done.total_s, clock)
         return end
 
     # --- What is inside ---------------------------------------------------------------
