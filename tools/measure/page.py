@@ -75,7 +75,10 @@ def hardware_page(folder: Path | None = None) -> str:
         (log_section, rows("gpu-log")),
         (partial(speeds_section, is_book=folder is None), rows("gpu-speeds")),
         (seconds_section, rows("gpu-predicted")),
-        (partial(ahead_section, rows("gpu-ahead")), rows("gpu-traced")),
+        (
+            partial(ahead_section, rows("gpu-ahead"), rows("gpu-again")),
+            rows("gpu-traced"),
+        ),
         (_memory, [r for r in rows("gpu-memory") if r.get("allocator_peak_bytes")]),
         (counted_section, rows("gpu-compiled")),
         (absent_section, rows("gpu-absent")),

@@ -5,11 +5,12 @@ from statistics import median
 from tools.measure.page_tables import GIB, as_table, card
 
 
-def ahead_section(ahead: list[dict], traced: list[dict]) -> str:
+def ahead_section(ahead: list[dict], again: list[dict], traced: list[dict]) -> str:
     """Each step as foretold without a card, beside the cards' clock and trace.
 
     Args:
         ahead: what `step_time` said of steps compiled without cards.
+        again: what it says of these and others today.
         traced: the same steps and others, run and traced.
     """
     said = {row["name"]: row for row in ahead}
@@ -34,6 +35,7 @@ def ahead_section(ahead: list[dict], traced: list[dict]) -> str:
         f"{_exposed(traced)}: a collective also waits for the slowest of its group, "
         "which no schedule shows. The rest of a step is predicted longer than it was, "
         f"by {_rest(said, traced)}, so the two errors partly cancel in the total.\n\n"
+        f"{_again(said, again, traced)}"
         "`spmd.read_trace` gives the columns of the trace: kernels and collectives by "
         "line, and what is exposed. Under the profiler a step is a little shorter than "
         "by the clock, because the steps follow each other without a wait.\n"
@@ -79,6 +81,51 @@ def _moved(row: dict) -> dict[tuple, int]:
         key = line["kind"], *line["axes"]
         sums[key] = sums.get(key, 0) + line["count"] * line["wire_bytes"]
     return sums
+
+
+def _again(said: dict[str, dict], again: list[dict], traced: list[dict]) -> str:
+    """What is predicted today, and what was learned."""
+    now = {row["name"]: row for row in again}
+    both = [(now[row["name"]], row) for row in traced if row["name"] in now]
+    if not both:
+        return ""
+    off = sorted(abs(a["predicted_s"] / row["step_s"] - 1) for a, row in both)
+    unread = [(a, row) for a, row in both if "trace" not in row]
+    shares = sorted(a["predicted_exposed_s"] / r["exposed_s"] for a, r in unread)
+    table = [["step", "exposed", "before", "again", "total, before", "again"]]
+    for a, row in both:
+        before = said.get(row["name"], row)
+        table.append(
+            [
+                row["name"].replace("fsdp", "FSDP")
+                + (" (read)" if "trace" in row else ""),
+                _ms(row["exposed_s"]),
+                _ms(before["predicted_exposed_s"]),
+                _ms(a["predicted_exposed_s"]),
+                _percent(before["predicted_s"] / row["step_s"] - 1),
+                _percent(a["predicted_s"] / row["step_s"] - 1),
+            ]
+        )
+    return (
+        f"### Predicted again\n\n{_one(again, 'date')}, `{_one(again, 'command')}`. "
+        "The traces of the steps marked *read* showed why more was exposed. A product "
+        "or an attention kernel takes all processors of a card at once. A collective "
+        "that is started just before it loses the race for them on one card or "
+        "another, and begins when that kernel ends, which is often where the next one "
+        "waits for it. `step_time` counts that since. It takes the rates of groups of "
+        "four and eight from XLA's tables of collectives, and what a kernel loses "
+        "beside a collective from these traces. No trace of the other steps was read: "
+        f"of them {shares[0]:.0%} to {shares[-1]:.0%} of the exposed seconds are "
+        f"predicted. The totals are off by {median(off):.1%} in the median and "
+        f"{off[-1]:.1%} at most: more than before, because the two errors no longer "
+        "cancel. *Before* is the prediction of the section above, of the same "
+        "programs.\n\n"
+        f"{as_table(table)}\n"
+        "What remains is in the kernels: on the cards of these rows products ran at up "
+        "to 750 TFLOP/s, on those that the sustained rate is from at "
+        "674. Cards differ, and one that waits has power left for its products. No "
+        "stored row tells the two apart.\n\n"
+    )
 
 
 def _order(said: dict[str, dict], traced: list[dict]) -> str:

@@ -24,6 +24,7 @@ _FILES = {
     "gpu-log": ("log_gpu.json",),
     "gpu-predicted": ("predicted_gpu.json",),
     "gpu-ahead": ("ahead_gpu.json",),
+    "gpu-again": ("again_gpu.json",),
     "gpu-traced": ("traced_gpu.json",),
     "gpu-absent": ("absent_gpu.json", "absent_gpu_here.json"),
 }
@@ -55,9 +56,10 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
             same step made faster, one change at a time; "gpu-predicted", what
             `step_time` says of each of these rows, beside its time; "gpu-ahead", what
-            it said of steps before a card ran them, and "gpu-traced", those steps run
-            and traced: of some, `path` and `hlo` are the trace and the program, for
-            `read_trace`; "gpu-absent", steps of many kinds compiled for GPUs: with the
+            it said of steps before a card ran them, "gpu-again", what it says of them
+            today, and "gpu-traced", those steps run and traced: of some, `path` and
+            `hlo` are the trace and the program, for `read_trace`;
+            "gpu-absent", steps of many kinds compiled for GPUs: with the
             `how` of "card" beside the cards and run, "hidden" by the same JAX without
             them, "here" without them by other versions, and "pool" how much of a card's
             memory programs get.

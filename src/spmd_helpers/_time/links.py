@@ -1,12 +1,13 @@
 """What a collective costs, by the links that its groups cross.
 
 Within a host of GPUs, a ring: Patarasuk and Yuan (2009), as `Collective.wire_bytes`
-counts it. Between hosts NCCL makes as many rings as a group has GPUs of a host, each
-over a network card of its own, so that a host sends over all of them together, and the
-slower of the two levels decides: jax-ml/scaling-book gpus.md @1a55377, "Cross-node
-collectives"; XLA's own model divides by the same number (sol_gpu_cost_model.cc
-@3e1a45f, `RingLatency`). On a TPU's torus a group uses the links of every direction in
-which it extends, both ways where they close to a ring: scaling-book tpus.md @04d8de5.
+counts it, at rates by the size of the group. Between hosts NCCL makes as many rings as
+a group has GPUs of a host, each over a network card of its own, so that a host sends
+over all of them together, and the slower of the two levels decides: jax-ml/scaling-book
+gpus.md @1a55377, "Cross-node collectives"; XLA's own model divides by the same number
+(sol_gpu_cost_model.cc @3e1a45f, `RingLatency`). On a TPU's torus a group uses the links
+of every direction in which it extends, both ways where they close to a ring:
+scaling-book tpus.md @04d8de5.
 """
 
 from collections import Counter

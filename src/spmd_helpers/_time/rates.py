@@ -228,7 +228,7 @@ def _switched(chip: Chip) -> dict[tuple[str, str], float]:
     """Rates of larger groups on a switch; of a kind that no table has, the lowest."""
     generation = chip.generation if chip.generation in _SWITCHED else "Hopper"
     share = chip.link_bytes_per_s / HARDWARE[_TABLED[generation]].link_bytes_per_s
-    rates = {}
+    rates: dict[tuple[str, str], float] = {}
     for link, kinds in zip(NEAR[1:], _SWITCHED[generation].values(), strict=True):
         rates |= {(link, kind): rate * share for kind, rate in kinds.items()}
         rates[link, ""] = min(kinds.values()) * share

@@ -42,8 +42,9 @@ def step_time(
     it. A kernel takes the longer of its FLOPs and of the bytes that it reads and
     writes, over rates that the chip keeps up. A collective takes its start and its
     bytes over the links that its groups cross, beside the kernels, from where it is
-    started to where something waits for it: what is left of it there is exposed. A
-    loop takes its trips.
+    started to where something waits for it: what is left of it there is exposed. On a
+    GPU one that is started just before a product or an attention kernel begins when
+    that ends, because such a kernel takes all processors first. A loop takes its trips.
 
         mesh = spmd.gpu_mesh("h100:2x8", data=16)
         report = spmd.xray(step, state, batch)       # sharded over that mesh

@@ -68,15 +68,22 @@ def _instruction(line: str) -> str:
     return line[: metadata.start()] + words + line[metadata.end() :]
 
 
+def archived(path: Path) -> dict[str, str]:
+    """Name → text, of one archive."""
+    texts = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            assert file is not None
+            texts[member.name.removesuffix(".hlo")] = file.read().decode()
+    return texts
+
+
 def stored() -> dict[str, str]:
     """Name of a measured row → the text of its program, of all that are stored."""
     texts: dict[str, str] = {}
     for path in sorted([*DATA.glob("seconds.gpu_*"), *DATA.glob("transformer.gpu_*")]):
-        with tarfile.open(path) as archive:
-            for member in archive:
-                file = archive.extractfile(member)
-                assert file is not None
-                texts[member.name.removesuffix(".hlo")] = file.read().decode()
+        texts |= archived(path)
     return {name: texts[SAME.get(name, name)] for name in rows()
             if SAME.get(name, name) in texts}  # fmt: skip
 
