@@ -45,6 +45,13 @@ if TYPE_CHECKING:
     from ._errors import UnknownTopology as UnknownTopology
     from ._explain.explain import Explanation as Explanation
     from ._explain.explain import explain as explain
+    from ._figures.diagram import Diagram as Diagram
+    from ._figures.groups import draw_groups as draw_groups
+    from ._figures.loop import LoopTimeline as LoopTimeline
+    from ._figures.pipeline import PipelineSchedule as PipelineSchedule
+    from ._figures.products import draw_product as draw_product
+    from ._figures.reads import RestoreReads as RestoreReads
+    from ._figures.tokens import TokenRouting as TokenRouting
     from ._findings.find import Finding as Finding
     from ._gpu.mesh import gpu_mesh as gpu_mesh
     from ._hardware.chips import HARDWARE as HARDWARE
@@ -97,6 +104,13 @@ _HOMES = {
     "Collective": "_hlo.collectives",
     "CollectivePlayer": "_player.player",
     "FramePlayer": "_player.frames",
+    "draw_groups": "_figures.groups",
+    "draw_product": "_figures.products",
+    "PipelineSchedule": "_figures.pipeline",
+    "TokenRouting": "_figures.tokens",
+    "LoopTimeline": "_figures.loop",
+    "RestoreReads": "_figures.reads",
+    "Diagram": "_figures.diagram",
     "memory": "_memory.memory",
     "Memory": "_memory.memory",
     "Transformer": "_training.model",

@@ -93,6 +93,7 @@ def shared(
     it in its place, so that what covers what stays.
     """
     defs = {key: body for figure in figures for key, body in figure.defs.items()}
+    kinds = kind(figures)
     owners = _owners(figures)
     runs = [_runs(figure, owners) for figure in figures]
     counts: dict[tuple[str, ...], int] = {}
@@ -107,7 +108,7 @@ def shared(
     put = {key: f"{name}-{key}" for key in defs}
     lines = [_put(body, put) for body in defs.values()]
     for run, id_ in ids.items():
-        lines += [f'<g id="{id_}">', *(_put(item, put) for item in run), "</g>"]
+        lines += [f'<g id="{id_}"{kinds}>', *(_put(item, put) for item in run), "</g>"]
     return lines, [
         tuple(
             line
@@ -120,6 +121,12 @@ def shared(
         )
         for of_one in runs
     ]
+
+
+def kind(figures: Sequence[Figure]) -> str:
+    """The classes of all figures, as an attribute, for the rules of their CSS."""
+    classes = dict.fromkeys(word for one in figures for word in one.kind.split())
+    return f' class="{" ".join(classes)}"' if classes else ""
 
 
 def _owners(figures: Sequence[Figure]) -> dict[str, tuple[int, ...]]:

@@ -99,7 +99,6 @@ class FramePlayer(InNotebook):
     def _page(self, name: str) -> page.Page:
         shown = [frame.figure for frame in self._frames]
         defs, items = figures.shared(shown, name)
-        kinds = dict.fromkeys(word for one in shown for word in one.kind.split())
         return page.Page(
             self.title,
             "",
@@ -111,7 +110,7 @@ class FramePlayer(InNotebook):
             ),
             figures.common_view(shown),
             rules="\n".join(dict.fromkeys(one.rules for one in shown if one.rules)),
-            kind=" ".join(["spmd-play-picture", *kinds]),
+            kind=figures.kind(shown),
             pace="read",
         )
 

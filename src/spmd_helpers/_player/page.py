@@ -55,7 +55,7 @@ class Page:
         notes: its caption.
         defs: SVG elements that the frames refer to.
         rules: CSS of the figures.
-        kind: the class of the frames' SVGs, besides the player's own.
+        kind: the attribute `class` of the frames' SVGs, or nothing.
         group: the name of the group of buttons.
         first: the number of the first frame.
         pace: how long a frame stays while it plays: 'read', as long as its sentence
@@ -151,9 +151,9 @@ def least_width(view: View) -> float:
 def _frame(page: Page, frame: FramePage) -> list[str]:
     view = page.view
     box = " ".join(map(number, (view.x, view.y, view.width, view.height)))
-    kind = f' class="{page.kind}"' if page.kind else ""
     lines = [
-        f'<svg{kind} viewBox="{box}" role="img" aria-label="{escape(frame.label)}">',
+        f'<svg{page.kind} viewBox="{box}" role="img" '
+        f'aria-label="{escape(frame.label)}">',
         *frame.items,
         "</svg>",
     ]
