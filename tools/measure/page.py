@@ -16,6 +16,7 @@ from tools.measure.page_absent import absent_section
 from tools.measure.page_ahead import ahead_section
 from tools.measure.page_counted import counted_section
 from tools.measure.page_log import log_section
+from tools.measure.page_products import products_section, xla_section
 from tools.measure.page_seconds import seconds_section
 from tools.measure.page_tables import GIB, as_table, card, exchanges, title
 from tools.measure.page_transformer import (
@@ -25,6 +26,7 @@ from tools.measure.page_transformer import (
 )
 from tools.measure.predict import sheet_of
 from tools.measure.runner import AT_ONCE, REPEATS, STEPS_AT_ONCE, stored
+from tools.measure.seconds.xla_tables import tables
 
 HEAD = """\
 # Measured on real cards
@@ -74,7 +76,9 @@ def hardware_page(folder: Path | None = None) -> str:
         (ways_section, rows("gpu-transformer")),
         (log_section, rows("gpu-log")),
         (partial(speeds_section, is_book=folder is None), rows("gpu-speeds")),
-        (seconds_section, rows("gpu-predicted")),
+        (partial(seconds_section, rows("gpu-products")), rows("gpu-predicted")),
+        (products_section, rows("gpu-products") if folder is None else []),
+        (xla_section, tables() if folder is None else {}),
         (
             partial(ahead_section, rows("gpu-ahead"), rows("gpu-again")),
             rows("gpu-traced"),

@@ -17,6 +17,7 @@ _FILES = {
     "gpu-memory": ("memory_gpu.json",),
     "gpu-compiled": ("memory_gpu_compiled.json",),
     "gpu-collectives": ("collectives_gpu.json",),
+    "gpu-products": ("products_gpu.json",),
     "gpu-steps": ("steps_gpu.json",),
     "gpu-speeds": ("speeds_gpu.json",),
     "gpu-attention": ("attention_gpu.json",),
@@ -51,6 +52,7 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
             GPUs; "gpu-compiled", steps compiled for GPUs that were not there;
             "gpu-collectives", collectives by size and matrix products;
+            "gpu-products", products by the card's own clock, kernel by kernel;
             "gpu-steps", one training step in several shardings; "gpu-speeds", what the
             predictions of the following divide by; "gpu-attention", attention alone;
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the

@@ -36,8 +36,8 @@ _SLOWED = 0.2
 _TRACED = 'spmd.load_measured("gpu-traced"): kernels beside collectives, and alone'
 # Seconds: before a kernel, and of the host for a program on one device and on more.
 _KERNEL_S, _CALL_S, _CALLS_S = 2e-6, 4.5e-5, 1.57e-4
-# A product takes that much longer than its FLOPs or bytes: chosen with XLA's table of
-# products on Hopper, not with rows of this package.
+# Until all processors multiply, and until the last ones have stored what they have:
+# chosen with XLA's table of products on Hopper, not with rows of this package.
 _PRODUCT_S = 4e-6
 # Of a link: seconds before a collective sends, and bytes a second, by kind.
 _NVLINK_START_S = 5e-5
@@ -98,8 +98,9 @@ class Rates:
         rows_bytes_per_s: the same of a kernel that Triton makes and that reduces rows,
             such as a softmax.
         kernel_s: seconds before a kernel does anything.
-        product_s: seconds that a product takes besides, until all processors multiply
-            and the last ones have stored what they have.
+        product_s: seconds that a product takes besides its FLOPs, until all processors
+            multiply and the last ones have stored what they have. Meanwhile bytes
+            are read.
         attention_s: seconds that an attention kernel takes besides its FLOPs.
         slowed: of the time that a collective runs beside kernels, the share that these
             lose, because it takes some of the card's processors and memory traffic.

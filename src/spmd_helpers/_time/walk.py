@@ -298,10 +298,12 @@ class Walk:
         computing = sum(flops / self._speed(of) for of, flops in what.work)
         memory = rates.rows_bytes_per_s if what.by_rows else rates.memory_bytes_per_s
         reading = what.nbytes / memory
-        start = rates.kernel_s + self._besides(what)
-        longest = max(computing, reading)
+        start = rates.kernel_s + rates.attention_s * (what.kind == "attention")
+        is_product = what.kind == "matmul" and bool(what.work)
+        multiplying = computing + rates.product_s * is_product
+        longest = max(multiplying, reading)
         seconds = longest + start
-        limit = "FLOPs" if computing > reading else "memory"
+        limit = "FLOPs" if multiplying > reading else "memory"
         if start > longest:
             limit = "launch"
         done.compute_s += computing
@@ -311,13 +313,6 @@ class Walk:
         return Event(
             *(i, place, "kernels", done.total_s, seconds, seconds, limit), kernel=what
         )
-
-    def _besides(self, what: Kernel) -> float:
-        """Seconds that a kernel of this kind takes besides its FLOPs and bytes."""
-        if what.kind == "attention":
-            return self.rates.attention_s
-        known = what.kind == "matmul" and not what.is_unknown
-        return self.rates.product_s if known else 0.0
 
     def _speed(self, of: str) -> float:
         first, _, rest = of.partition(" ")
