@@ -325,6 +325,14 @@ def test_own_rates_take_the_place_of_the_packages():
     assert step.total_s == near(FLOPS / 1e14 + 1e-6 + H200.product_s)
     assert step.rates["products bf16"] == (1e14, "FLOP/s", "yours")
     assert step.error is None  # nobody held these against anything
+    own = {"collectives": {"all-gather": {"bytes_per_s": 1e11, "start_s": 1e-3}}}
+    for devices in (2, 4, 8):  # of every size of a group within a host
+        ids = ",".join(map(str, range(devices)))
+        text = gathered(groups=f"{{{{{ids}}}}}", devices=devices)
+        sent = (devices - 1) * ARRAY / 2
+        assert spmd.step_time(text, "h200", rates=own).total_s == near(
+            1e-3 + sent / 1e11
+        )
     (row,) = spmd.load_measured("gpu-speeds")
     same = spmd.step_time(ONE_PRODUCT, "h200", rates=row)
     assert same.total_s == near(MULTIPLIED)
@@ -437,7 +445,23 @@ def test_what_is_no_program_or_no_chip_is_told(arguments, said):
         ({"tokens": 0}, "tokens=0 is not a positive number"),
         ({"tokens": True}, "tokens=True"),
         ({"model_flops": "7"}, "model_flops='7'"),
-        ({"host_devices": -8}, "host_devices=-8"),
+        ({"tokens": float("nan")}, "tokens=nan is not a positive number"),
+        ({"host_devices": -8}, "host_devices=-8 is not a whole number from 1 on"),
+        ({"host_devices": 0.4}, "host_devices=0.4 is not a whole number"),
+        ({"rates": {"kernel_s": float("inf")}}, "kernel_s=inf is not a positive"),
+        ({"rates": {"collectives": [1]}}, r"collectives=\[1\] is no dict"),
+        (
+            {"rates": {"collectives": {"all-gather": 3e11}}},
+            r"collectives\['all-gather'\]=300000000000.0 is no dict",
+        ),
+        (
+            {"rates": {"collectives": {"allgather": {"bytes_per_s": 3e11}}}},
+            "has 'allgather', which is no kind of collective",
+        ),
+        (
+            {"rates": {"collectives": {"network": {"bytes_per_s": 1, "start_s": -1}}}},
+            r"\['start_s'\]=-1 is not a positive",
+        ),
         ({"rates": {}}, "has none of bf16_flops_per_s"),
         ({"rates": {"bf16_flops_per_s": -1}}, "bf16_flops_per_s=-1 is not a positive"),
         ({"rates": {"collectives": {"all-gather": {}}}}, "bytes_per_s"),

@@ -7,6 +7,7 @@ fractions of the sheet: of GPUs the H200's fractions.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 from .._errors import NotUnderstood
@@ -337,14 +338,17 @@ def with_own(rates: Rates, own: Mapping[str, Any]) -> Rates:
     )
 
 
+# Kinds of collectives that own rates can be given of.
+_KINDS = (*_NVLINK, "ragged-all-to-all", "collective-broadcast")
+
+
 def _own_links(
-    rates: Rates, own: Mapping[str, Any]
+    rates: Rates, own: object
 ) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
     near, far = (NEAR, "network") if rates.chip.kind == "gpu" else (("ici",), "dcn")
     links: dict[tuple[str, str], float] = {}
     starts: dict[str, float] = {}
-    for kind, line in own.items():
-        _check(f"collectives[{kind!r}]['bytes_per_s']", line.get("bytes_per_s"))
+    for kind, line in _lines(own, far).items():
         is_far = kind in (far, "network")
         for link in (far,) if is_far else near:
             links[link, "" if is_far else kind] = line["bytes_per_s"]
@@ -353,9 +357,38 @@ def _own_links(
     return links, starts
 
 
+def _lines(own: object, far: str) -> dict[str, Mapping[str, Any]]:
+    """The rates of collectives that were given, each as it should be."""
+    form = "{'all-gather': {'start_s': 5e-5, 'bytes_per_s': 2.6e11}}"
+    if not isinstance(own, Mapping):
+        raise NotUnderstood(f"rates: collectives={own!r:.60} is no dict: give {form}")
+    for kind, line in own.items():
+        if kind not in (*_KINDS, far, "network"):
+            names = ", ".join((*_KINDS, far))
+            raise NotUnderstood(
+                f"rates: collectives has {kind!r}, which is no kind of collective and "
+                f"no link: give one of {names}"
+            )
+        if not isinstance(line, Mapping):
+            raise NotUnderstood(
+                f"rates: collectives[{kind!r}]={line!r:.60} is no dict: give {form}"
+            )
+        _check(f"collectives[{kind!r}]['bytes_per_s']", line.get("bytes_per_s"))
+        if line.get("start_s"):
+            _check(f"collectives[{kind!r}]['start_s']", line["start_s"])
+    return dict(own)
+
+
 def _check(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    if not is_positive(value):
         raise NotUnderstood(
             f"rates: {name}={value!r} is not a positive number: give it in FLOPs, "
             "bytes or seconds, without a prefix"
         )
+
+
+def is_positive(value: object) -> bool:
+    """Whether a figure is a number above 0 that is not infinite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 < value < inf

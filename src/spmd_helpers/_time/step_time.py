@@ -7,6 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from .._core.source_lines import place_name
+from .._core.validate import as_integer
 from .._errors import NotUnderstood
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as find_chip
@@ -16,7 +17,7 @@ from .._hlo.labels import phase, source
 from .._hlo.parser import Module
 from .._hlo.validate import read_module
 from .links import Price, price
-from .rates import LONG_S, Rates, rates_of, with_own
+from .rates import LONG_S, Rates, is_positive, rates_of, with_own
 from .record import Part, Span, StepTime
 from .walk import Event, Walk, Walked, runs
 
@@ -162,13 +163,15 @@ rhs_contracting_dims={0}, backend_config={"operation_queue_id":"0"}
 def _check(name: str, value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+    if name == "host_devices" and as_integer(value, 1) is None:
+        raise NotUnderstood(
+            f"host_devices={value!r} is not a whole number from 1 on: give the devices "
+            "of one host, such as 8"
+        )
+    if not is_positive(value):
         raise NotUnderstood(
             f"{name}={value!r} is not a positive number: leave it out, or give the "
             "figure of one step on all devices together"
-            if name != "host_devices"
-            else f"host_devices={value!r} is not a positive number: give the devices "
-            "of one host, such as 8"
         )
 
 
@@ -292,7 +295,7 @@ def _why_bounds(chip: Chip, platform: str, module: Module) -> str:
     if platform == chip.kind:
         return (
             "bounds only: the text has no schedule (is_scheduled=true), so what runs "
-            "beside what is not known"
+            "beside what is not known. compiled.as_text() has one"
         )
     mesh = "gpu_mesh" if chip.kind == "gpu" else "tpu_mesh"
     wider = " and moves bfloat16 as float32" if platform == "cpu" else ""
@@ -309,7 +312,7 @@ def _unknown_loops(done: Walked) -> str:
     names = ", ".join(dict.fromkeys(loop.name for loop in done.unknown_loops))
     return (
         f"no total: the text does not say how often the loop {names} runs. All figures "
-        "count one trip of it"
+        "count one trip of it. A lax.scan, or a fori_loop of constant bounds, says it"
     )
 
 
