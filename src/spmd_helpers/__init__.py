@@ -48,7 +48,11 @@ if TYPE_CHECKING:
     from ._figures.diagram import Diagram as Diagram
     from ._figures.groups import draw_groups as draw_groups
     from ._figures.loop import LoopTimeline as LoopTimeline
+    from ._figures.memory_timeline import MemoryTimeline as MemoryTimeline
     from ._figures.pipeline import PipelineSchedule as PipelineSchedule
+    from ._figures.players import ReshapePlayer as ReshapePlayer
+    from ._figures.players import RingPlayer as RingPlayer
+    from ._figures.players import TreePlayer as TreePlayer
     from ._figures.products import draw_product as draw_product
     from ._figures.reads import RestoreReads as RestoreReads
     from ._figures.tokens import TokenRouting as TokenRouting
@@ -111,6 +115,9 @@ _HOMES = {
     "LoopTimeline": "_figures.loop",
     "RestoreReads": "_figures.reads",
     "Diagram": "_figures.diagram",
+    "TreePlayer": "_figures.players",
+    "ReshapePlayer": "_figures.players",
+    "RingPlayer": "_figures.players",
     "memory": "_memory.memory",
     "Memory": "_memory.memory",
     "Transformer": "_training.model",
@@ -120,6 +127,7 @@ _HOMES = {
     "HARDWARE": "_hardware.chips",
     "training_memory": "_training.training_memory",
     "TrainingMemory": "_training.training_memory",
+    "MemoryTimeline": "_figures.memory_timeline",
     "step_time": "_time.step_time",
     "StepTime": "_time.record",
     "profile": "_time.profile",

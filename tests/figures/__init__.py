@@ -1,0 +1,1 @@
+"""Figures of memory, trees, reshapes and rings."""

@@ -1,4 +1,7 @@
-"""Figures of chapters: schedules, groups, routes and reads, as data and as diagrams.
+"""Figures of chapters, as data and as diagrams or players.
 
-Imports `_drawing`, `_player`, `_matmul`, `_hlo`, `_shardings` and `_core`.
+Schedules, groups, routes, reads, memory over a step, trees on devices, a reshape, a ring.
+
+Imports `_xray`, `_drawing`, `_player`, `_matmul`, `_training`, `_hlo`, `_shardings`,
+`_hardware`, `_runtime` and `_core`.
 """
