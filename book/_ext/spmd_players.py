@@ -1,7 +1,8 @@
-"""A collective that plays, on a page that is no notebook.
+"""A figure that plays, on a page that is no notebook.
 
-It is the package's own player, of a collective that `read_hlo` reads. The glossary has
-one under each term that is a kind of collective, other pages where they ask for one.
+It is the package's own player, of a collective that `read_hlo` reads, or of the memory
+of a training step. The glossary has one under each term that is a kind of collective,
+other pages where they ask for one.
 """
 
 from docutils import nodes
@@ -18,6 +19,7 @@ PLAYED = {
     "all-to-all": (256, 256, GROUP),
     "collective-permute": (64, 64, RING),
 }
+MEMORY = "memory"
 TEXT = """HloModule jit_f, num_partitions=4
 
 ENTRY main {{
@@ -37,22 +39,49 @@ def player(kind: str):
     return spmd.CollectivePlayer(collective, mesh=MESH)
 
 
+def memory_timeline():
+    """A step of Llama 3 8B on eight H100s: replicated, FSDP, and recomputed too."""
+    import spmd_helpers as spmd
+
+    model = spmd.MODELS["llama-3-8b"]
+    ways = {
+        "ZeRO-0": (0, "everything_saveable"),
+        "ZeRO-3": (3, "everything_saveable"),
+        "ZeRO-3, recomputed": (3, "nothing_saveable"),
+    }
+    steps = {
+        name: spmd.training_memory(
+            model, mesh={"data": 8}, batch=8, zero=zero, recompute=recompute,
+            attention="flash", chip="h100",
+        )
+        for name, (zero, recompute) in ways.items()
+    }  # fmt: skip
+    return spmd.MemoryTimeline(steps, chip="h100")
+
+
 class Player(Directive):
-    """A kind of collective, folded until a reader opens it."""
+    """A kind of collective, or 'memory', folded until a reader opens it."""
 
     required_arguments = 1
 
     def run(self):
         kind = self.arguments[0]
+        if kind == MEMORY:
+            return [folded(memory_timeline(), "Play the memory of a training step")]
         if kind not in PLAYED:
-            raise self.error(f"{kind} is none of {', '.join(PLAYED)}")
-        return [folded(kind)]
+            raise self.error(f"{kind} is none of {', '.join([*PLAYED, MEMORY])}")
+        return [collective(kind)]
 
 
-def folded(kind: str):
-    """A player that a reader opens."""
-    shown = player(kind)._repr_mimebundle_()["text/html"]
+def collective(kind: str):
+    """A collective that a reader opens."""
     words = f"Play an {kind}" if kind[0] in "aeiou" else f"Play a {kind}"
+    return folded(player(kind), words)
+
+
+def folded(figure, words: str):
+    """A figure that a reader opens."""
+    shown = figure._repr_mimebundle_()["text/html"]
     html = f"<details><summary>{words}</summary>\n{shown}</details>"
     return nodes.raw("", html, format="html")
 
@@ -64,7 +93,7 @@ def play_terms(app, doctree):
     for item in doctree.findall(nodes.definition_list_item):
         kind = item[0].astext()
         if kind in PLAYED:
-            item[-1].append(folded(kind))
+            item[-1].append(collective(kind))
 
 
 def setup(app):

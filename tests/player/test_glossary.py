@@ -14,7 +14,7 @@ from .collectives import KINDS
 BOOK = Path(__file__).parents[2] / "book"
 sys.path.insert(0, str(BOOK / "_ext"))
 
-from spmd_players import PLAYED, play_terms, player  # noqa: E402
+from spmd_players import PLAYED, memory_timeline, play_terms, player  # noqa: E402
 
 # What the glossary says that a device sends, of V bytes on a ring of four.
 SENDS = {
@@ -51,3 +51,13 @@ def test_it_sends_what_the_glossary_says(kind):
     given, got, _ = PLAYED[kind]
     sent = 4 * max(given, got) * SENDS[kind]
     assert f"sent per device: {sent:,.0f} B in all" in str(player(kind))
+
+
+def test_a_step_is_played_that_fits_in_the_end():
+    """What the calculator's page says of its figure."""
+    replicated, sharded, recomputed = (c.memory for c in memory_timeline().courses)
+    assert not replicated.fits("h100", margin=1.0)
+    assert not sharded.fits("h100", margin=1.0)
+    assert recomputed.fits("h100")
+    gathered = [line for line in sharded.lines if line.name.startswith("gathered")]
+    assert gathered

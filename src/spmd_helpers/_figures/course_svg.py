@@ -34,6 +34,7 @@ _ROOM = 1.06  # of the plot above the highest point
 _FAR = 1.5  # times the highest peak: a limit that is further away is not drawn
 _TICKS = 4
 _IN_AREA = 14.0  # px: an area this high has its name in it
+_NEAR = 3.0  # px around the line of the limit, without a name
 _UNIT = 1024
 _RULES = """
 .spmd-memory-area { stroke: currentColor; stroke-opacity: 0.55; stroke-width: 0.75; }
@@ -169,7 +170,7 @@ class Chart:
 
     def _frame(self, one: Course, name: str) -> FramePage:
         items = [*self._areas(one, name), f'<use href="#{name}-base"/>']
-        items += [*self._names(one), *self._line(), *self._legend(one, name)]
+        items += [*self._line(), *self._names(one), *self._legend(one, name)]
         phases = [
             f"{phase}: {_said(zip(PARTS, most(one, phase), strict=True))}, "
             f"{bytes_words(total)} in all"
@@ -218,11 +219,21 @@ class Chart:
             point = next(p for p in one.points if p.phase == phase)
             number = PARTS.index(part)
             low, high = sum(point.parts[:number]), sum(point.parts[: number + 1])
-            if self._y(low) - self._y(high) >= _IN_AREA:
-                middle = (self._y(low) + self._y(high)) / 2 + 4
+            middle = self._middle(low, high)
+            if middle is not None:
                 ink = f' fill="{SHARDS[_HUES[part]][1]}"'
                 labels.append(text("memory-in", x, middle, part.split()[0], ink))
         return labels
+
+    def _middle(self, low: int, high: int) -> float | None:
+        """Where a name stands in an area, above or below the limit; None if nowhere."""
+        bottom, top = self._y(low), self._y(high)
+        rooms = [(top, bottom)]
+        if self.limit is not None and top < self._y(self.limit) < bottom:
+            limit = self._y(self.limit)
+            rooms = [(top, limit - _NEAR), (limit + _NEAR, bottom)]
+        top, bottom = max(rooms, key=lambda room: room[1] - room[0])
+        return (top + bottom) / 2 + 4 if bottom - top >= _IN_AREA else None
 
     def _line(self) -> list[str]:
         if self.limit is None or self.chip is None:

@@ -1,9 +1,10 @@
 """A step's memory as a figure: in a notebook as HTML that plays, in print as text."""
 
 import textwrap
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 
+from .._core.notebook import InNotebook
 from .._core.words import bytes_words, table
 from .._errors import NotUnderstood
 from .._hardware.chips import Chip
@@ -17,7 +18,7 @@ _COLUMNS = 80  # of the text
 _NEEDED = "needed"
 
 
-class MemoryTimeline:
+class MemoryTimeline(InNotebook):
     """What a device has in memory through a training step, layer by layer.
 
     A notebook shows it when a cell ends with it. Several steps play as frames on one
@@ -94,12 +95,8 @@ class MemoryTimeline:
     def _shown(self) -> course_svg.Chart:
         return course_svg.Chart(self.courses, self._chip)
 
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return {"text/html": page.html(self._shown.page), "text/plain": str(self)}
+    def _html(self) -> str:
+        return page.html(self._shown.page)
 
 
 def _checked(steps: object) -> Mapping[str, TrainingMemory]:

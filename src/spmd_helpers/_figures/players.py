@@ -1,9 +1,10 @@
 """The figures that play: each in a notebook as HTML, under `print` as text."""
 
 import textwrap
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+from .._core.notebook import InNotebook
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._player.page import Page, html
 from .._xray.xray import XRay
@@ -28,7 +29,7 @@ class _Shown(Protocol):
     def page(self, name: str) -> Page: ...
 
 
-class _Player:
+class _Player(InNotebook):
     """A picture with frames; `_frames` gives heading, sentence and table of each."""
 
     _shown: _Shown
@@ -44,12 +45,8 @@ class _Player:
 
     __repr__ = __str__
 
-    def _repr_mimebundle_(
-        self,
-        include: Container[str] | None = None,
-        exclude: Container[str] | None = None,
-    ) -> dict[str, str]:
-        return {"text/html": html(self._shown.page), "text/plain": str(self)}
+    def _html(self) -> str:
+        return html(self._shown.page)
 
 
 class TreePlayer(_Player):

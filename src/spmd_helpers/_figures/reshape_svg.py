@@ -88,6 +88,15 @@ class ReshapePicture:
             rows.append((str(device), _said((low, high)), heads, after))
         return table(rows)
 
+    def label(self, one: Reshape) -> str:
+        """The same in sentences, for a reader who does not see it."""
+        return " ".join(
+            f"Device {device} has features {_said(run)}, heads "
+            f"{', '.join(_words(piece, one) for piece in one.pieces(device))}, and "
+            f"after the reshape features {', '.join(map(_said, one.after[device]))}."
+            for device, run in enumerate(one.before)
+        )
+
     # --- SVG --------------------------------------------------------------------------
 
     def page(self, name: str) -> Page:
@@ -121,7 +130,7 @@ class ReshapePicture:
         for device in range(len(one.before)):
             items += self._device(one, device)
         return FramePage(
-            tuple(items), self.state(one), self.heading(one), self.sentence(one)
+            tuple(items), self.label(one), self.heading(one), self.sentence(one)
         )
 
     def _device(self, one: Reshape, device: int) -> list[str]:

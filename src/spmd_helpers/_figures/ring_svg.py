@@ -113,6 +113,23 @@ class RingPicture:
             rows.append((str(device), has, *scores))
         return table(rows)
 
+    def label(self, number: int) -> str:
+        """The same in sentences, for a reader who does not see it."""
+        ring, done = self.ring, self.ring.computed(number)
+        sentences = []
+        for place, device in enumerate(ring.devices):
+            own = ring.queries[place]
+            scores = [
+                f"with kv{block} in iteration {self._said(done, own, block)}"
+                for block in range(self._n)
+                if (own, block) in done
+            ]
+            sentences.append(
+                f"Device {device} has q{own} and kv{ring.blocks[number][place]}; "
+                f"scores of q{own}: {', '.join(scores)}."
+            )
+        return " ".join(sentences)
+
     def _said(self, done: dict[tuple[int, int], int], own: int, block: int) -> str:
         if (own, block) not in done:
             return "·"
@@ -239,7 +256,7 @@ class RingPicture:
         items.append(text("play-bytes", self._width, y - 7, words))
         return FramePage(
             tuple(items),
-            self.state(number),
+            self.label(number),
             self.heading(number),
             self.sentence(number),
         )

@@ -126,7 +126,7 @@ def _lines(page: Page, name: str) -> list[str]:
         *(line for frame in page.frames for line in _frame(page, frame)),
         "</ol>",
         *notes,
-        f"<script>\n{script()}</script>",
+        *([f"<script>\n{script()}</script>"] if len(page.frames) > 1 else []),
         "</figure>",
         "",
     ]

@@ -19,7 +19,6 @@
     const frames = [...root.querySelectorAll(".spmd-play-frame")];
     const calm = matchMedia("(prefers-reduced-motion: reduce)");
     const last = frames.length - 1;
-    if (!last) return;
     const first = Number(root.dataset.first);
     let now = 0;
     let run = 0; // what runs has this number; another number ends it
