@@ -17,11 +17,11 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
-from spmd_helpers._core.palette import DARK, INK, LIGHT, PAPER
+from spmd_helpers._core.palette import DARK, INK, LIGHT, PAPER, SHARDS
 from spmd_helpers._drawing.draw import draw, draw_mesh
 from spmd_helpers._drawing.picture import sharding_picture
 from spmd_helpers._drawing.scene import WIDE, Rect, Text, scene, text_width
-from spmd_helpers._drawing.svg import PHONE, tint_opacity
+from spmd_helpers._drawing.svg import HATCHES, PHONE, hatch_of, tint_opacity
 from spmd_helpers._shardings.sharding import ShardingInfo
 from tests.stand_ins import guarded
 
@@ -358,6 +358,62 @@ def test_a_strip_s_tint_is_its_place_along_its_axis():
     last = ALL["2-D"]._picture.rows.levels[0][-1]
     assert last.text == "data 3"
     assert last.tint == 1
+
+
+def colors(drawing) -> dict[str, int | None]:
+    """The words of each cell → the number of its shard."""
+    return {
+        item.plain: item.shard
+        for item in drawing._scene.items
+        if isinstance(item, Text) and item.kind in ("cell", "fact") and item.room
+    }
+
+
+def test_a_block_has_its_color_in_every_drawing():
+    mesh = {"data": 4, "model": 2}
+    for spec in (P("data"), P(("model", "data")), P(("data", "model")), P("model")):
+        drawn = draw((24, 8), spec, mesh=mesh)
+        cells = [i for i in drawn._scene.items if getattr(i, "kind", "") == "cell"]
+        boxes = [i for i in cells if isinstance(i, Rect)]
+        by_place = sorted(boxes, key=lambda box: box.y)
+        assert [box.shard for box in by_place] == [*range(len(boxes))]
+        assert {item.shard for item in cells if isinstance(item, Text)} == {
+            *range(len(boxes))
+        }
+    assert colors(draw((24, 8), P("data", "model"), mesh=mesh)) == {
+        str(device): device for device in range(8)
+    }
+    panels = draw((4, 24, 8), P("model", "data"), mesh=mesh)  # device 2 i + j: (j, i)
+    assert colors(panels) == {
+        str(2 * i + j): 4 * j + i for i in range(4) for j in range(2)
+    }
+    assert colors(draw((24, 8), P(), mesh=mesh)) == {"0–7": 0}
+
+
+def test_there_are_colors_for_eight_blocks_and_devices_have_none():
+    for size in (8, 9):
+        boxes = [
+            item
+            for item in draw((size,), P("x"), mesh={"x": size})._scene.items
+            if isinstance(item, Rect) and item.kind == "cell"
+        ]
+        expected = [*range(8)] if size == 8 else [None] * 9
+        assert [box.shard for box in boxes] == expected
+    assert {*colors(draw_mesh({"x": 8})).values()} == {None}
+
+
+def test_cells_and_their_words_are_drawn_in_the_shard_s_colors():
+    text = page(draw((8,), P("x"), mesh={"x": 8}))
+    for device, (fill, ink) in enumerate(SHARDS):
+        assert re.search(rf'<rect class="cell"[^>]*style="fill: {fill}"/>', text)
+        assert re.search(rf'style="fill: {ink}"[^>]*>(device )?{device}<', text)
+
+
+def test_a_label_on_stripes_can_be_read():
+    for shard, (fill, ink) in enumerate(SHARDS):
+        color, opacity = HATCHES[hatch_of(shard)]
+        assert contrast(channels(ink), over(color, opacity, fill)) >= 4.5
+        assert contrast(over(color, opacity, fill), channels(fill)) >= 1.2
 
 
 # Geometry.

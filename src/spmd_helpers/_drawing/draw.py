@@ -5,14 +5,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._core.notebook import InNotebook
-from .._core.palette import INK, LIGHT
+from .._core.palette import INK, LIGHT, SHARDS
 from .._core.words import table
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
 from .._shardings.from_jax import sharding as read_sharding
 from .picture import Panel, Picture, Strip, Word, mesh_picture, sharding_picture
 from .scene import MONO, SIZES, Rect, Scene, Text, scene
-from .svg import MARGIN, html, svg, tint_opacity
+from .svg import HATCHES, MARGIN, hatch_of, html, svg, tint_opacity
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -82,8 +82,10 @@ def draw(
     <BLANKLINE>
     cells: positions in the mesh (no devices yet)
 
-    The last two dimensions are rows and columns, the ones before make panels. Blocks
-    are not to scale, and of very many only the first and the last are drawn.
+    The last two dimensions are rows and columns, the ones before make panels. Each of
+    up to eight blocks has a color of its own, the same in each drawing and in a player;
+    the color of a strip is its mesh axis. Blocks are not to scale, and of very many
+    only the first and the last are drawn.
 
     Args:
         x: whatever `spmd.sharding` takes: an array of any rank, abstract or not, a
@@ -200,12 +202,15 @@ def _figure(placed: Scene) -> "Figure":
         if isinstance(item, Rect):
             color = INK[0] if item.hue is None else LIGHT[item.hue]
             strip = item.kind == "strip"
-            fill = (color, tint_opacity(item.tint)) if strip else "none"
+            fill: Any = (color, tint_opacity(item.tint)) if strip else "none"
+            if item.shard is not None:
+                fill = SHARDS[item.shard][0]
             box = (item.x, item.y), item.width, item.height
             edge = color if strip else (color, 0.55)
             axes.add_patch(Rectangle(*box, facecolor=fill, edgecolor=edge, lw=0.9))
             if item.hatched:
-                faint = (INK[0], 0.16)
+                color, opacity = HATCHES[hatch_of(item.shard)]
+                faint = (INK[0] if color == "currentColor" else color, opacity)
                 hatch = Rectangle(
                     *box, facecolor="none", edgecolor=faint, hatch="//", lw=0
                 )
@@ -228,6 +233,8 @@ def _figure_text(axes: "Axes", item: Text) -> None:
     left: str | Artist = "data"
     for word in item.words:
         color = INK[0] if word.hue is None else LIGHT[word.hue]
+        if item.shard is not None:
+            color = SHARDS[item.shard][1]
         coordinates = (left, "data")
         left = axes.annotate(
             word.text, (x, item.y), xycoords=coordinates, color=color, **style

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from .._core.palette import SHARDS
 from .._core.words import PMAP_AXIS, count_words, device_list
 from .._shardings.sharding import MeshFacts, ShardingInfo
 from .words import Words, say_copies, say_mesh, say_sharding, sentences
@@ -54,11 +55,15 @@ class Edge:
 
 @dataclass(frozen=True)
 class Panel:
-    """One grid of cells, each some lines of words; None in the gap."""
+    """One grid of cells, each some lines of words; None in the gap.
+
+    `shards` has a number for each cell that is a shard with a color of its own.
+    """
 
     title: str
     strips: tuple[Strip, ...]
     cells: tuple[tuple[tuple[str, ...] | None, ...], ...]
+    shards: tuple[tuple[int | None, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -127,12 +132,18 @@ def mesh_picture(mesh: MeshFacts) -> Picture:
     ids = mesh.device_ids
 
     def cell(index: Sequence[int]) -> tuple[str, ...]:
-        position = 0
-        for i, size in zip(index, sizes, strict=True):
-            position = position * size + i
+        position = _position(index, sizes)
         return (str(position if ids is None else ids[position]),)
 
     return _picture(dims, mesh.shape, cell, say_mesh(mesh), False, "devices")
+
+
+def _position(index: Sequence[int], sizes: Sequence[int]) -> int:
+    """The number of a place in a grid, the last dimension fastest."""
+    position = 0
+    for i, size in zip(index, sizes, strict=True):
+        position = position * size + i
+    return position
 
 
 def _picture(
@@ -155,17 +166,31 @@ def _picture(
         column, "→", limit, hues, notes, f"columns of {things}"
     )
 
+    grid = [dim.blocks for dim in dims]
+    colored = things == "blocks" and math.prod(grid) <= len(SHARDS)
+
     def panel(front: tuple[int, ...]) -> Panel:
-        cells = tuple(
-            tuple(
+        places = [
+            [
                 None
                 if i is None or j is None
-                else cell((*front, *([i] if row else []), *([j] if column else [])))
+                else (*front, *([i] if row else []), *([j] if column else []))
                 for j in column_lines
-            )
+            ]
             for i in row_lines
+        ]
+        cells = tuple(
+            tuple(None if place is None else cell(place) for place in line)
+            for line in places
         )
-        return _panel(lead, len(last), front, hues, cells)
+        shards = tuple(
+            tuple(
+                _position(place, grid) if colored and place is not None else None
+                for place in line
+            )
+            for line in places
+        )
+        return _panel(lead, len(last), front, hues, cells, shards)
 
     if left_out:
         notes.append(_elision(len(fronts), chosen, "panels"))
@@ -284,6 +309,7 @@ def _panel(
     front: Sequence[int],
     hues: Mapping[str, int],
     cells: tuple[tuple[tuple[str, ...] | None, ...], ...],
+    shards: tuple[tuple[int | None, ...], ...],
 ) -> Panel:
     strips: list[Strip] = []
     slices: list[str] = []
@@ -297,4 +323,4 @@ def _panel(
         if dim.labels:
             slices.append(dim.labels[block])
     title = f"[{', '.join(slices + [':'] * rest)}]" if slices else ""
-    return Panel(title, tuple(strips), cells)
+    return Panel(title, tuple(strips), cells, shards)

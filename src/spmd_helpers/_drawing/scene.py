@@ -31,7 +31,7 @@ _LONE_HEIGHT, _LONE_WIDTH = 88.0, 240.0
 
 @dataclass(frozen=True)
 class Rect:
-    """A box: a 'cell', or a 'strip' with a hue and a tint."""
+    """A box: a 'cell', maybe with a shard's number, or a 'strip' with hue and tint."""
 
     x: float
     y: float
@@ -41,11 +41,12 @@ class Rect:
     hue: int | None = None
     tint: float = 0.0
     hatched: bool = False
+    shard: int | None = None
 
 
 @dataclass(frozen=True)
 class Text:
-    """A line of words on a baseline; `room` is the width that it may take."""
+    """A line of words on a baseline, maybe on a shard; `room` is the width it has."""
 
     x: float
     y: float
@@ -53,6 +54,7 @@ class Text:
     kind: str
     anchor: str = "start"
     room: float | None = None
+    shard: int | None = None
 
     @property
     def plain(self) -> str:
@@ -239,9 +241,13 @@ class _Grid:
         rows = self._spans(self.heights, y + self.top)
         items += self._top(self.columns, columns, x, y)
         items += self._side(self.rows, rows, x, y)
-        for (top, height), cells in zip(rows, panel.cells, strict=True):
-            for (start, width), words in zip(columns, cells, strict=True):
-                items += self._cell(words, start, top, width, height)
+        for (top, height), cells, shards in zip(
+            rows, panel.cells, panel.shards, strict=True
+        ):
+            for (start, width), words, shard in zip(
+                columns, cells, shards, strict=True
+            ):
+                items += self._cell(words, shard, start, top, width, height)
         return items
 
     def _top(
@@ -286,6 +292,7 @@ class _Grid:
     def _cell(
         self,
         words: tuple[str, ...] | None,
+        shard: int | None,
         x: float,
         y: float,
         width: float,
@@ -296,13 +303,14 @@ class _Grid:
             across = height == _GAP_ROW
             return [_text(center, middle + 5, "⋮" if across else "…", "fact", "middle")]
         items: list[Rect | Text] = [
-            Rect(x, y, width, height, "cell", hatched=self.hatched)
+            Rect(x, y, width, height, "cell", hatched=self.hatched, shard=shard)
         ]
         first = middle + 5 - 8 * (len(words) - 1)
         for k, line in enumerate(words):
             kind = "copies" if k else _cell_kind(line)
             text = (Word(line),)
-            items.append(Text(center, first + 15 * k, text, kind, "middle", width))
+            place = center, first + 15 * k
+            items.append(Text(*place, text, kind, "middle", width, shard))
         return items
 
 

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import Protocol
 
-from .._core.palette import DARK, DARK_PAGES, INK, LIGHT, PAPER, axis_variables
+from .._core.palette import (
+    DARK,
+    DARK_PAGES,
+    INK,
+    LIGHT,
+    PAPER,
+    SHARDS,
+    axis_variables,
+)
 from .picture import HUES, Word
 from .scene import MONO, SIZES, WIDE, Rect, Scene, Text
 
@@ -16,6 +24,13 @@ _NO_GROUND = (
     f"{DARK_PAGES[0]} .bd-content div.cell_output .text_html:has(svg.spmd-drawing) "
     "{ background: none; color: inherit; padding: 0; }"
 )
+# Stripes on the page, and on a shard whose label is light, or dark.
+_PALE = SHARDS[7][0]  # where a light stripe does not show
+HATCHES = {
+    "hatch": ("currentColor", 0.16),
+    "hatch-dark": ("#000000", 0.28),
+    "hatch-light": ("#ffffff", 0.4),
+}
 PHONE = 320  # px; what every reader's column has
 _WORDS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _CODE = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
@@ -41,6 +56,14 @@ class Described(Protocol):
 def tint_opacity(tint: float) -> float:
     """The opacity of a strip's fill, by its place along its axis (0 to 1)."""
     return round(TINTS[0] + (TINTS[1] - TINTS[0]) * tint, 3)
+
+
+def hatch_of(shard: int | None) -> str:
+    """Which of the HATCHES a cell has: one that keeps the label on a shard readable."""
+    if shard is None:
+        return "hatch"
+    fill, ink = SHARDS[shard]
+    return "hatch-light" if ink == INK[0] and fill != _PALE else "hatch-dark"
 
 
 def svg(picture: Described, scene: Scene) -> str:
@@ -83,6 +106,7 @@ def _style() -> list[str]:
         ".spmd-drawing .cell { stroke-opacity: 0.55; }",
         ".spmd-drawing .hatch { stroke: none; }",
         ".spmd-drawing .strip { stroke-width: 1.5; }",
+        ".spmd-drawing { forced-color-adjust: none; }",
     ]
     for kind, size in SIZES.items():
         family = f" font-family: {_CODE};" if kind in MONO else ""
@@ -131,13 +155,16 @@ def _lines(
         *rules,
         "</style>",
     ]
+    shards = {item.shard for item in scene.items if isinstance(item, Rect)} - {None}
     if picture.hatched:
-        lines.append(
-            f'<pattern id="{name}-hatch" width="7" height="7" '
+        lines += [
+            f'<pattern id="{name}-{which}" width="7" height="7" '
             'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-            '<path d="M0 0V7" stroke="currentColor" stroke-width="2" '
-            'stroke-opacity="0.16"/></pattern>'
-        )
+            f'<path d="M0 0V7" stroke="{color}" stroke-width="2" '
+            f'stroke-opacity="{opacity}"/></pattern>'
+            for which, (color, opacity) in HATCHES.items()
+            if (which == "hatch") != bool(shards)
+        ]
     if margin > 1:
         place = f'x="{-margin}" y="{-margin}" width="{width}" height="{height}"'
         lines.append(f'<rect class="paper" {place}/>')
@@ -155,10 +182,11 @@ def _rect(box: Rect, name: str) -> list[str]:
         hue = "" if box.hue is None else f" axis-{box.hue}"
         tint = tint_opacity(box.tint)
         return [f'<rect class="strip{hue}" {place} fill-opacity="{tint}"/>']
-    lines = [f'<rect class="cell" {place}/>']
+    shard = "" if box.shard is None else f' style="fill: {SHARDS[box.shard][0]}"'
+    lines = [f'<rect class="cell" {place}{shard}/>']
     if box.hatched:
-        fill = f'style="fill: url(#{name}-hatch)"'
-        lines.insert(0, f'<rect class="hatch" {place} {fill}/>')
+        fill = f'style="fill: url(#{name}-{hatch_of(box.shard)})"'
+        lines.append(f'<rect class="hatch" {place} {fill}/>')
     return lines
 
 
@@ -167,8 +195,12 @@ def _words(text: Text) -> str:
     inner = "".join(map(_word, text.words))
     return (
         f'<text class="{text.kind}" x="{_number(text.x)}" y="{_number(text.y)}"'
-        f'{anchor} xml:space="preserve">{inner}</text>'
+        f'{anchor}{_ink(text)} xml:space="preserve">{inner}</text>'
     )
+
+
+def _ink(text: Text) -> str:
+    return "" if text.shard is None else f' style="fill: {SHARDS[text.shard][1]}"'
 
 
 def _word(word: Word) -> str:
