@@ -15,6 +15,7 @@ from docutils import nodes
 DESCRIPTION_LENGTH = 200
 WORDS_A_MINUTE = 180
 SECONDS_A_CODE_LINE, SECONDS_AN_OUTPUT_LINE, SECONDS_A_PICTURE = 4, 2, 12
+SECONDS_A_FRAME = 4
 SECTION, FURTHER = re.compile(r"^(?=## )", re.M), "## Further: "
 CHAPTER = re.compile(r"notebooks/\d\d_")  # the other notebooks are pages
 MINUTES = re.compile(r"^\*[A-Z]\w+, (\d+) minutes\.\*", re.M)
@@ -53,7 +54,13 @@ def minutes_of(notebook: dict) -> tuple[int, int, int]:
 
 
 def seconds_of(output: dict) -> float:
-    """How long one output takes to read: a line of text each, or one picture."""
+    """How long one output takes: a line of text each, a picture, or its frames."""
+    page = "".join(output.get("data", {}).get("text/html", ""))
+    frames = page.count('<li class="spmd-play-frame">')
+    if frames:
+        return SECONDS_A_PICTURE + SECONDS_A_FRAME * frames
+    if 'class="spmd-drawing"' in page:
+        return SECONDS_A_PICTURE
     text = output.get("text", output.get("data", {}).get("text/plain", ""))
     if any(kind.startswith("image/") for kind in output.get("data", {})):
         return SECONDS_A_PICTURE

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ._devices import use_devices as use_devices
     from ._drawing.draw import Drawing as Drawing
     from ._drawing.draw import draw as draw
+    from ._drawing.draw import draw_cells as draw_cells
     from ._drawing.draw import draw_mesh as draw_mesh
     from ._errors import AxisUsedTwice as AxisUsedTwice
     from ._errors import BackendStarted as BackendStarted
@@ -100,6 +101,7 @@ _HOMES = {
     "ShardingInfo": "_shardings.sharding",
     "draw": "_drawing.draw",
     "draw_mesh": "_drawing.draw",
+    "draw_cells": "_drawing.draw",
     "Drawing": "_drawing.draw",
     "xray": "_xray.xray",
     "XRay": "_xray.xray",

@@ -26,6 +26,13 @@ def code(lines, *outputs, tags=()):
 
 PRINTED = {"output_type": "stream", "text": ["a\n"] * 30}
 DRAWN = {"output_type": "display_data", "data": {"text/plain": "b\n" * 30}}
+DRAWING = {
+    "data": {"text/html": ['<svg class="spmd-drawing">'], "text/plain": "c\n" * 30}
+}
+FRAME = '<li class="spmd-play-frame">'
+PLAYER = {
+    "data": {"text/html": FRAME * 9 + 'class="spmd-drawing"', "text/plain": "c\n" * 30}
+}
 IMAGE = {"data": {"image/svg+xml": "<svg/>", "text/plain": "<Figure>"}}
 
 
@@ -37,6 +44,8 @@ IMAGE = {"data": {"image/svg+xml": "<svg/>", "text/plain": "<Figure>"}}
         ([code(45, tags=["hide-input"])], (1, 0, 0)),
         ([code(0, PRINTED, DRAWN)], (2, 0, 0)),
         ([code(0, *[IMAGE] * 10)], (2, 0, 0)),
+        ([code(0, *[DRAWING] * 10)], (2, 0, 0)),
+        ([code(0, *[PLAYER] * 5)], (4, 0, 0)),
         ([markdown("*Read, 3 minutes.* Why?"), code(15)], (1, 0, 3)),
         (
             [code(30), markdown("## Further: more\n" + "word " * 360), code(15)],

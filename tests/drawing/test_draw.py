@@ -18,10 +18,12 @@ from jax.sharding import PartitionSpec as P
 
 from spmd_helpers import _errors as errors
 from spmd_helpers._core.palette import DARK, INK, LIGHT, PAPER, SHARDS
-from spmd_helpers._drawing.draw import draw, draw_mesh
+from spmd_helpers._core.words import device_list
+from spmd_helpers._drawing.draw import draw, draw_cells, draw_mesh, draw_work
 from spmd_helpers._drawing.picture import sharding_picture
 from spmd_helpers._drawing.scene import WIDE, Rect, Text, scene, text_width
 from spmd_helpers._drawing.svg import HATCHES, PHONE, hatch_of, tint_opacity
+from spmd_helpers._shardings.from_jax import read_mesh
 from spmd_helpers._shardings.sharding import ShardingInfo
 from tests.stand_ins import guarded
 
@@ -414,6 +416,104 @@ def test_a_label_on_stripes_can_be_read():
         color, opacity = HATCHES[hatch_of(shard)]
         assert contrast(channels(ink), over(color, opacity, fill)) >= 4.5
         assert contrast(over(color, opacity, fill), channels(fill)) >= 1.2
+
+
+# The shards of another sharding, tables, and the map of work.
+
+
+@pytest.mark.parametrize(
+    ("spec", "shards"),
+    [
+        (P(), P("data")),
+        (P(), P("data", "model")),
+        (P(None, "model"), P("data", "model")),
+        (P("data"), P(("data", "model"))),
+        (P("data", "model"), P("data", "model")),
+    ],
+)
+def test_shards_drawn_are_where_jax_has_them(mesh, spec, shards):
+    whole, part = NamedSharding(mesh, spec), NamedSharding(mesh, shards)
+    drawn = draw((24, 8), whole, shards=part)
+    places = part.devices_indices_map((24, 8))
+    has = whole.devices_indices_map((24, 8))
+
+    def within(part, whole):
+        pairs = zip(part, whole, (24, 8), strict=True)
+        return all({*range(n)[a]} <= {*range(n)[b]} for a, b, n in pairs)
+
+    held = {
+        str(place): sorted(d.id for d in has if within(place, has[d]))
+        for place in places.values()
+    }
+    (panel,) = drawn._picture.panels
+    cells = [line[0] for row in panel.cells for line in row]
+    by_shard = [n for row in panel.shards for n in row]
+    assert by_shard == [*range(len(held))]
+    assert sorted(cells) == sorted(device_list(ids) for ids in held.values())
+    assert all(line[1:] == drawn._picture.panels[0].cells[0][0][1:]
+               for row in panel.cells for line in row)  # fmt: skip
+    assert ("drawn: the shards of" in str(drawn)) == (len(held) >= 1)
+
+
+def test_shards_that_are_not_within():
+    with pytest.raises(errors.NotUnderstood, match=r"not within the \(4, 1\) of P"):
+        draw((24, 8), P("data"), mesh={"data": 4, "model": 2}, shards=P(None, "model"))
+
+
+def test_equal_cells_have_one_color():
+    few = draw_cells({"a": [1, 2, None], "b": [2, 1, 3]}, title="t")
+    (panel,) = few._picture.panels
+    assert panel.shards == ((0, 1, None), (1, 0, 2))
+    assert panel.cells == ((("1",), ("2",), ("–",)), (("2",), ("1",), ("3",)))
+    many = draw_cells(
+        {"own": range(9), "sum": [28] * 9, "mean": [3.5] * 9}, title="t", notes="n."
+    )
+    (panel,) = many._picture.panels
+    assert panel.shards == ((None,) * 9, (0,) * 9, (1,) * 9)
+    assert str(many).endswith("\n\nn.")
+    check_geometry(few._scene)
+    check_geometry(many._scene)
+    named = draw_cells({"a": [1, None]}, ["left", "right"], title="the title")
+    assert named._picture.sentence == "a: left 1, right nothing."
+    assert "<title" in page(named)
+    assert "the title" in page(named)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "words"),
+    [
+        ({}, (), "rows={}; give a dict from the name of a row"),
+        ([1], (), r"rows=\[1\]; give a dict"),
+        ({1: [2]}, (), r"rows={1: \[2\]}: its names are not texts"),
+        ({"a": [1]}, "x", "columns='x': its names are not texts"),
+        ({"a": [1], "b": [1, 2]}, (), "rows have 1 and 2 cells"),
+        ({"a": [1]}, ["x", "y"], "rows have 1 cells, and there are 2 columns"),
+        ({"a": []}, (), "has 1 × 0 cells"),
+        ({"a": range(11)}, (), "has 1 × 11 cells; draw at most 16 rows of 1 to 10"),
+        ({str(k): [k] for k in range(17)}, (), "has 17 × 1 cells"),
+    ],
+)
+def test_what_is_no_table(rows, columns, words):
+    with pytest.raises(errors.NotUnderstood, match=words):
+        draw_cells(rows, columns, title="t")
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (8, 8), (2, 2, 2), (6,)])
+def test_the_map_of_work(sizes):
+    shape = dict(zip("abc", sizes, strict=False))
+    for pieces in (range(math.prod(sizes)), [k % 2 for k in range(math.prod(sizes))]):
+        drawn = draw_work("f", read_mesh(shape), [*pieces])
+        picture = drawn._picture
+        cells = [line[0] for p in picture.panels for row in p.cells for line in row]
+        assert cells == [str(piece) for piece in pieces]
+        colored = max(pieces) < len(SHARDS)
+        hues = [n for panel in picture.panels for row in panel.shards for n in row]
+        assert hues == ([*pieces] if colored else [None] * len(hues))
+        count = max(pieces) + 1
+        assert f"{count} different pieces on {len(pieces)} devices" in str(drawn)
+        check_geometry(drawn._scene)
+    six = draw_work("f", read_mesh({"a": 6}), [0, 1] * 3)
+    assert "3 devices compute each" in str(six)
 
 
 # Geometry.

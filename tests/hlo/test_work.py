@@ -282,6 +282,10 @@ def test_one_matmul(x, w, redundancy, idle):
     assert work == Work(
         int(work.flops), False, redundancy, idle, dict.fromkeys(idle, 1.0)
     )
+    grid = np.array(work.pieces).reshape(4, 2)
+    assert {*work.pieces} == {*range(int(8 / redundancy))}
+    alike = {"data": (grid == grid[:1]).all(), "model": (grid == grid[:, :1]).all()}
+    assert tuple(axis for axis, is_alike in alike.items() if is_alike) == idle
 
 
 # Sixty-four devices don't fit beside the eight of this process.
@@ -409,6 +413,26 @@ def test_an_axis_of_size_one_is_not_idle():
     assert (work.redundancy, work.idle_axes) == (1.0, ())
 
 
+TWO_PRODUCTS = """HloModule jit_f, num_partitions=4
+
+ENTRY main {
+  x = f32[6,10] parameter(0)
+  w = f32[10,4] parameter(1)
+  v = f32[10,2] parameter(2)
+  y = f32[6,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  z = f32[6,2] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[6,4], f32[6,2]) tuple(y, z)
+}"""
+
+
+def test_pieces_are_those_of_the_largest_product():
+    along = {0: frozenset({"a"}), 1: frozenset(), 2: frozenset({"b"})}
+    found = work(parse(TWO_PRODUCTS), {"a": 2, "b": 2}, along)
+    assert found.pieces == (0, 0, 1, 1)
+    nothing = TWO_PRODUCTS.replace("dot(x, w)", "abs(x)").replace("dot(x, v)", "abs(x)")
+    assert work(parse(nothing), {"a": 2, "b": 2}, along).pieces == ()
+
+
 def test_part_of_the_work_is_repeated():
     mesh = mesh_of(M42)
     work = seen(
@@ -421,6 +445,7 @@ def test_part_of_the_work_is_repeated():
     assert work.redundancy == pytest.approx(8 * (once + twice) / (2 * 2 * B * K * N))
     assert work.redundant_over == {"model": pytest.approx(2 / 3)}
     assert work.idle_axes == ()
+    assert work.pieces == (0, 0, 1, 1, 2, 2, 3, 3)  # those of the larger product
 
 
 def test_shard_map():
@@ -1088,6 +1113,8 @@ def test_batched_products_on_tpu(tpu):
 
 MUTANTS = [
     ("_hlo.opcodes:does", "'-done'", "'-never'"),
+    ("_hlo.work:_largest", "max($flops, default=(0, ()))",
+     "min($flops, default=(0, ()))"),
     ("_hlo.opcodes:base", "$opcode.removesuffix('-start')", "$opcode"),
     ("_hlo.replication:Walk._element", "$whole[$i.index]", "$whole[0]"),
     ("_hlo.replication:Walk._loop", "$result if $times else $state", "$state"),
@@ -1182,6 +1209,7 @@ CHECKS = [
         (check, ())
         for check in (
             test_along,
+            test_pieces_are_those_of_the_largest_product,
             test_varies,
             test_loop_read_from_its_condition,
             test_unknown_length_and_different_work_around,

@@ -649,3 +649,21 @@ def test_a_part_of_an_axis_that_repeats_is_told():
     seen = xray(f, on(mesh, (16, 32, 96), None, None, "data"))
     assert seen.redundancy > 1.5
     assert "redundant-work" in [found.code for found in seen.findings]
+
+
+def test_the_map_of_work_is_that_of_the_program():
+    mesh = mesh_of(4, 2)
+    report = xray(jnp.matmul, on(mesh, (48, 40), "data"), on(mesh, (40, 24), "data"))
+    assert report.pieces == (0, 0, 1, 1, 2, 2, 3, 3)
+    assert report.redundancy == 8 / len({*report.pieces})
+    (panel,) = report.draw_work()._picture.panels
+    assert panel.shards == ((0, 0), (1, 1), (2, 2), (3, 3))
+    assert str(report.draw_work()).startswith("matmul: the pieces of its largest")
+
+
+def test_no_map_without_work():
+    x = on(mesh_of(4, 2), (48, 40), "data")
+    with pytest.raises(NotUnderstood, match="has no matrix product"):
+        xray(lambda x: x + 1, x).draw_work()
+    with pytest.raises(NotUnderstood, match="has no mesh"):
+        xray(jnp.dot, jnp.ones((2, 3)), jnp.ones((3, 2))).draw_work()

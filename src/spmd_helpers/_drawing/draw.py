@@ -1,24 +1,36 @@
 """Drawings of shardings and meshes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .._core.notebook import InNotebook
 from .._core.palette import INK, LIGHT, SHARDS
-from .._core.words import table
+from .._core.words import join_words, table
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
 from .._shardings.from_jax import sharding as read_sharding
-from .picture import Panel, Picture, Strip, Word, mesh_picture, sharding_picture
+from .._shardings.sharding import spec_words
+from .picture import (
+    Panel,
+    Picture,
+    Strip,
+    Word,
+    cells_picture,
+    mesh_picture,
+    sharding_picture,
+    work_picture,
+)
 from .scene import MONO, SIZES, Rect, Scene, Text, scene
 from .svg import HATCHES, MARGIN, hatch_of, html, svg, tint_opacity
+from .words import say_cells, say_work
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .._shardings.sharding import MeshFacts, ShardingInfo
     from .._shardings.types import ArrayLike, DTypeLike, MeshLike, ShardingLike
 
 _BOLD = {"title", "caption"}
@@ -63,6 +75,7 @@ def draw(
     *,
     mesh: "MeshLike | None" = None,
     dtype: "DTypeLike" = "float32",
+    shards: "ShardingLike | None" = None,
 ) -> Drawing:
     """Draw how an array is cut over devices, without touching its data.
 
@@ -93,22 +106,38 @@ def draw(
         sharding: a NamedSharding, or a PartitionSpec together with `mesh`.
         mesh: a Mesh, an AbstractMesh, or a dict from axis name to number of devices.
         dtype: element type for a bare shape.
+        shards: another sharding of the array, whose smaller shards are drawn, in their
+            colors: after an all-gather, where each of the shards before it is.
 
     Returns:
         A Drawing: SVG in a notebook, text under `print`, `.svg` and `.figure`.
 
     Raises:
         UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible, MeshMismatch,
-        NotUnderstood: as `spmd.sharding` does.
+        NotUnderstood: as `spmd.sharding` does; or the shards of `shards` are not within
+            those of the array.
 
     Used from chapter 01 on.
     """
     try:
-        return Drawing(
-            sharding_picture(read_sharding(x, sharding, mesh=mesh, dtype=dtype))
-        )
+        info = read_sharding(x, sharding, mesh=mesh, dtype=dtype)
+        if shards is None:
+            return Drawing(sharding_picture(info))
+        smaller = read_sharding(info.shape, shards, mesh=mesh, dtype=info.dtype)
+        _check_within(info, smaller)
+        return Drawing(sharding_picture(info, smaller))
     except (SpecError, MeshMismatch, NotUnderstood) as error:
         raise error.with_traceback(None) from None
+
+
+def _check_within(info: "ShardingInfo", smaller: "ShardingInfo") -> None:
+    """Raise if a shard of the one is not within one shard of the other."""
+    if any(b % a for a, b in zip(info.grid, smaller.grid, strict=True)):
+        raise NotUnderstood(
+            f"shards={spec_words(smaller.entries)} divides the array into "
+            f"{smaller.grid} shards, which are not within the {info.grid} of "
+            f"{spec_words(info.entries)}; give a sharding with smaller shards."
+        )
 
 
 def draw_mesh(mesh: "MeshLike") -> Drawing:
@@ -142,6 +171,102 @@ def draw_mesh(mesh: "MeshLike") -> Drawing:
         return Drawing(mesh_picture(read_mesh(mesh)))
     except NotUnderstood as error:
         raise error.with_traceback(None) from None
+
+
+def draw_cells(
+    rows: Mapping[str, Sequence[object]],
+    columns: Sequence[str] = (),
+    *,
+    title: str,
+    notes: str | Sequence[str] = (),
+) -> Drawing:
+    """Draw a table of values in which equal cells have the same color.
+
+    >>> draw_cells(
+    ...     {"device 0": [28, 3.5], "device 1": [28, 3.5]},
+    ...     ["wrong", "right"],
+    ...     title="the gradient on each device",
+    ... )
+    the gradient on each device
+    <BLANKLINE>
+              wrong  right
+    device 0  28     3.5
+    device 1  28     3.5
+
+    Args:
+        rows: the name of each row → its cells, whose `str` is drawn; None is an empty
+            cell. All rows have the same number of cells, one to ten, and there are at
+            most sixteen rows.
+        columns: the names of the columns, or nothing.
+        title: the heading.
+        notes: what stands below.
+
+    Returns:
+        A Drawing. Of up to eight different values each has a color of its own, in the
+        order of their first cells; of more, those that are in two cells or more.
+
+    Raises:
+        NotUnderstood: `rows` is empty, too large or ragged, or a name is no text.
+
+    Used from chapter 01 on.
+    """
+    try:
+        listed, names, below = _checked(rows, columns, title, notes)
+        words = say_cells(title, listed, names, below)
+        return Drawing(cells_picture(listed, names or [""] * _width(listed), words))
+    except NotUnderstood as error:
+        raise error.with_traceback(None) from None
+
+
+def draw_work(name: str, mesh: "MeshFacts", pieces: Sequence[int]) -> Drawing:
+    """Draw which piece of a product each device computes.
+
+    Args:
+        name: of the program.
+        mesh: its mesh.
+        pieces: the number of its piece for each position in the mesh.
+    """
+    return Drawing(work_picture(mesh, pieces, say_work(name, mesh, pieces)))
+
+
+def _width(rows: Mapping[str, Sequence[object]]) -> int:
+    return len(next(iter(rows.values())))
+
+
+_MOST = 16, 10  # rows and columns of a table
+
+
+def _checked(
+    rows: Mapping[str, Sequence[object]],
+    columns: Sequence[str],
+    title: str,
+    notes: str | Sequence[str],
+) -> tuple[dict[str, list[str | None]], list[str], list[str]]:
+    """The rows, the names of the columns, and the notes, as texts."""
+    if not isinstance(rows, Mapping) or not rows:
+        raise NotUnderstood(
+            f"rows={rows!r}; give a dict from the name of a row to its list of cells."
+        )
+    for what, names in (("rows", rows), ("columns", columns), ("title", [title])):
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise NotUnderstood(f"{what}={names!r}: its names are not texts.")
+    table_ = {
+        name: [None if cell is None else str(cell) for cell in cells]
+        for name, cells in rows.items()
+    }
+    sizes = sorted({len(cells) for cells in table_.values()})
+    if len(sizes) > 1 or (columns and len(columns) != sizes[0]):
+        raise NotUnderstood(
+            f"the rows have {join_words([str(size) for size in sizes])} cells, and "
+            f"there are {len(columns)} columns; give every row one cell a column."
+        )
+    if not 0 < sizes[0] <= _MOST[1] or len(table_) > _MOST[0]:
+        raise NotUnderstood(
+            f"the table has {len(table_)} × {sizes[0]} cells; draw at most "
+            f"{_MOST[0]} rows of 1 to {_MOST[1]}."
+        )
+    below = [notes] if isinstance(notes, str) else [*notes]
+    return table_, [*columns], below
 
 
 def _twin(picture: Picture) -> str:

@@ -4,6 +4,7 @@ The text twin, the SVG and the figure all render this record; none of them compu
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,6 +15,7 @@ from .._shardings.sharding import MeshFacts, ShardingInfo
 from .words import Words, say_copies, say_mesh, say_sharding, sentences
 
 Cell = Callable[[Sequence[int]], tuple[str, ...]]  # a block's index → its words
+Shard = Callable[[Sequence[int]], int | None]  # its index → the number of its color
 HUES = 4  # mesh axes that have a color of their own
 _LIMITS = {1: 10, 2: 8, 4: 6, 8: 4}  # panels drawn -> rows and columns drawn in each
 _ROWS, _COLUMNS, _PANELS = 4, 3, 4  # drawn at each end where there are more
@@ -101,28 +103,44 @@ class _Dim:
         return math.prod(size for _, size in self.axes)
 
 
-def sharding_picture(info: ShardingInfo) -> Picture:
-    """The picture of an array's sharding."""
+def sharding_picture(info: ShardingInfo, drawn: ShardingInfo | None = None) -> Picture:
+    """The picture of an array's sharding.
+
+    Args:
+        info: where the array is.
+        drawn: the sharding whose blocks are the cells, if they are smaller.
+    """
+    drawn = drawn or info
     dims = [
         _Dim(
             f"dim {d}",
-            tuple((axis, info.mesh_shape[axis]) for axis in entry),
+            tuple((axis, drawn.mesh_shape[axis]) for axis in entry),
             tuple(f"{i * step}:{(i + 1) * step}" for i in range(blocks)),
         )
         for d, (entry, blocks, step) in enumerate(
-            zip(info.entries, info.grid, info.shard_shape, strict=True)
+            zip(drawn.entries, drawn.grid, drawn.shard_shape, strict=True)
         )
     ]
+    smaller = tuple(b // a for a, b in zip(info.grid, drawn.grid, strict=True))
     copies = say_copies(info)
 
     def cell(block: Sequence[int]) -> tuple[str, ...]:
-        ids = info.devices(tuple(block))
+        inside = tuple(i // n for i, n in zip(block, smaller, strict=True))
+        ids = info.devices(inside)
         if info.device_count == 1:
             return (f"device {ids[0]}", *copies)
         return (device_list(ids), *copies)
 
-    hatched = info.replicas > 1
-    return _picture(dims, dict(info.axes), cell, say_sharding(info), hatched, "blocks")
+    colored = math.prod(drawn.grid) <= len(SHARDS)
+    return _picture(
+        dims,
+        dict(drawn.axes),
+        cell,
+        say_sharding(info, drawn),
+        things="blocks",
+        hatched=info.replicas > 1,
+        shard=(lambda block: _position(block, drawn.grid)) if colored else _no_shard,
+    )
 
 
 def mesh_picture(mesh: MeshFacts) -> Picture:
@@ -135,7 +153,53 @@ def mesh_picture(mesh: MeshFacts) -> Picture:
         position = _position(index, sizes)
         return (str(position if ids is None else ids[position]),)
 
-    return _picture(dims, mesh.shape, cell, say_mesh(mesh), False, "devices")
+    return _picture(dims, mesh.shape, cell, say_mesh(mesh), things="devices")
+
+
+def work_picture(mesh: MeshFacts, pieces: Sequence[int], words: Words) -> Picture:
+    """The picture of a mesh whose devices compute so numbered pieces."""
+    dims = [_Dim("", ((axis, size),), None) for axis, size in mesh.shape.items()]
+    sizes = tuple(mesh.shape.values())
+    colored = max(pieces) < len(SHARDS)
+
+    def cell(index: Sequence[int]) -> tuple[str, ...]:
+        return (str(pieces[_position(index, sizes)]),)
+
+    def shard(index: Sequence[int]) -> int | None:
+        return pieces[_position(index, sizes)] if colored else None
+
+    return _picture(dims, mesh.shape, cell, words, things="devices", shard=shard)
+
+
+def cells_picture(
+    rows: Mapping[str, Sequence[str | None]], columns: Sequence[str], words: Words
+) -> Picture:
+    """The picture of a table, in which equal texts have one color.
+
+    Of more texts than colors, those that stand in one cell only have none.
+    """
+    texts = Counter(text for row in rows.values() for text in row if text)
+    few = len(texts) <= len(SHARDS)
+    named = [text for text, count in texts.items() if few or count > 1]
+    hues = {text: k for k, text in enumerate(named[: len(SHARDS)])}
+    cells = tuple(tuple((text or "–",) for text in row) for row in rows.values())
+    shards = tuple(tuple(hues.get(text or "") for text in row) for row in rows.values())
+    return Picture(
+        title=words.title,
+        facts=words.facts,
+        notes=words.notes,
+        sentence=words.sentence,
+        rows=Edge((), (), tuple(rows), None),
+        columns=Edge((), (), tuple(columns), None),
+        caption=(),
+        panels=(Panel("", (), cells, shards),),
+        panel_gap="",
+        hatched=False,
+    )
+
+
+def _no_shard(index: Sequence[int]) -> None:
+    """The color of a cell that has none."""
 
 
 def _position(index: Sequence[int], sizes: Sequence[int]) -> int:
@@ -151,8 +215,10 @@ def _picture(
     mesh_axes: Iterable[str],
     cell: Cell,
     words: Words,
-    hatched: bool,
+    *,
     things: str,
+    hatched: bool = False,
+    shard: Shard = _no_shard,
 ) -> Picture:
     hues = {axis: i for i, axis in enumerate(mesh_axes) if i < HUES}
     lead, last = dims[:-2], dims[-2:]
@@ -165,9 +231,6 @@ def _picture(
     columns, column_lines = _edge(
         column, "→", limit, hues, notes, f"columns of {things}"
     )
-
-    grid = [dim.blocks for dim in dims]
-    colored = things == "blocks" and math.prod(grid) <= len(SHARDS)
 
     def panel(front: tuple[int, ...]) -> Panel:
         places = [
@@ -184,10 +247,7 @@ def _picture(
             for line in places
         )
         shards = tuple(
-            tuple(
-                _position(place, grid) if colored and place is not None else None
-                for place in line
-            )
+            tuple(None if place is None else shard(place) for place in line)
             for line in places
         )
         return _panel(lead, len(last), front, hues, cells, shards)

@@ -1,7 +1,7 @@
 """The words for a sharding or a mesh: title, facts, notes, and a sentence for ears."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .._core.words import PMAP_AXIS, bytes_words, count_words, device_list, join_words
@@ -20,13 +20,15 @@ class Words:
     sentence: str
 
 
-def say_sharding(info: ShardingInfo) -> Words:
-    """The words for an array's sharding."""
+def say_sharding(info: ShardingInfo, drawn: ShardingInfo) -> Words:
+    """The words for an array's sharding, of which the shards of another are drawn."""
     what = f"{info.dtype}[{', '.join(map(str, info.shape))}]"
     how = f"as {spec_words(info.entries)}" if info.axes else "on one device"
     facts = _sharding_facts(info)
-    notes = tuple(_sharding_notes(info))
-    return Words(f"{what} {how}", tuple(facts), notes, _sentence(info, facts))
+    notes = _sharding_notes(info)
+    if drawn is not info:
+        notes.append(f"drawn: the shards of {spec_words(drawn.entries)}")
+    return Words(f"{what} {how}", tuple(facts), tuple(notes), _sentence(info, facts))
 
 
 def say_mesh(mesh: MeshFacts) -> Words:
@@ -47,6 +49,50 @@ def say_mesh(mesh: MeshFacts) -> Words:
     notes = (_POSITIONS if ids is None else _IDS,)
     sentence = f"The {title}. {sentences(facts)} The last axis runs fastest.{sentence}"
     return Words(title, tuple(facts), notes, sentence)
+
+
+def say_work(name: str, mesh: MeshFacts, pieces: Sequence[int]) -> Words:
+    """The words for which piece of its largest product each device computes."""
+    count = max(pieces) + 1
+    title = f"{name}: the pieces of its largest product"
+    times = mesh.size / count
+    facts = [
+        f"mesh {mesh_words(mesh.shape)}",
+        f"{count_words(count, 'different piece')} on {mesh.size} devices",
+        "each is computed once" if times == 1 else f"{times:.3g} devices compute each",
+    ]
+    notes = ("cells: the number of the piece that the device there computes",)
+    where = ""
+    if mesh.size <= 64:
+        owners = [
+            [position for position, piece in enumerate(pieces) if piece == number]
+            for number in range(count)
+        ]
+        where = " ".join(
+            f"Piece {number}: {'device' if len(ids) == 1 else 'devices'} "
+            f"{device_list(ids)}."
+            for number, ids in enumerate(owners)
+        )
+    return Words(title, tuple(facts), notes, f"{sentences(facts)} {where}")
+
+
+def say_cells(
+    title: str,
+    rows: Mapping[str, Sequence[str | None]],
+    columns: Sequence[str],
+    notes: Sequence[str],
+) -> Words:
+    """The words for a table of cells."""
+    names = columns or [""] * max(map(len, rows.values()))
+    parts = [
+        f"{name}: "
+        + ", ".join(
+            f"{column} {text or 'nothing'}".strip()
+            for column, text in zip(names, row, strict=True)
+        )
+        for name, row in rows.items()
+    ]
+    return Words(title, (), tuple(notes), f"{'. '.join(parts)}.")
 
 
 def say_copies(info: ShardingInfo) -> tuple[str, ...]:

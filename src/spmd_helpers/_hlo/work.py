@@ -52,6 +52,9 @@ class Work:
             along it, in mesh order, where there is any. With unknown numbers of
             trips, the least that it can be.
         repeated: axis → the products that are repeated along it, most FLOPs first.
+        pieces: which of the different pieces of the product with the most FLOPs the
+            device at each position of the mesh computes, numbered from 0; () where
+            there are no products.
         exchanged: id of a collective's instruction → the classes of what devices put
             into it.
     """
@@ -64,6 +67,7 @@ class Work:
     repeated: Mapping[str, tuple[Repeated, ...]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    pieces: Classes = field(default=(), repr=False, compare=False)
     exchanged: Mapping[int, Classes] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -127,6 +131,7 @@ rhs_contracting_dims={0}
             for axis, share in shares.items()
             if share > 0
         },
+        pieces=_largest(parts.values()),
         exchanged={number: value.classes for number, value in walk.exchanged.items()},
     )
 
@@ -171,6 +176,12 @@ def _redundancy(parts: Iterable[Counter[Classes]], devices: int) -> float | None
         return None
     together = sum(parts, Counter())
     return devices * together.total() / _useful(together)
+
+
+def _largest(parts: Iterable[Counter[Classes]]) -> Classes:
+    """The classes of devices with the most FLOPs."""
+    flops = [(each, classes) for part in parts for classes, each in part.items()]
+    return max(flops, default=(0, ()))[1]
 
 
 def _useful(part: Counter[Classes]) -> int:

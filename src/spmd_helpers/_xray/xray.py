@@ -13,6 +13,7 @@ from .._core.source_lines import place_name
 from .._core.tables import Table
 from .._core.validate import as_integer
 from .._core.words import count_words
+from .._drawing.draw import Drawing, draw_work
 from .._errors import NotUnderstood
 from .._findings.evidence import Evidence
 from .._findings.find import Finding, find
@@ -83,6 +84,9 @@ class XRay(InTable):
         without_card: whether it was compiled for GPUs that are not there, where no
             kernel is tuned: the peak of a run, by the same JAX, can differ, by 15 % at
             most where it was measured, mostly by less than 1 %.
+        pieces: for the device at each position in the mesh, which of the different
+            pieces of the largest matrix product it computes, from 0: equal numbers are
+            repeated work. () if there is no matrix product.
         positions: the kind of the devices, and the host of each, in the order of the
             mesh; None where only their number is known.
     """
@@ -102,6 +106,7 @@ class XRay(InTable):
     upper_bound: bool = False
     without_card: bool = False
     positions: Positions | None = field(default=None, repr=False)
+    pieces: tuple[int, ...] = field(default=(), repr=False)
 
     def _shown(self) -> Table:
         doubled = any("float32" in c.dtype for c in self.collectives)
@@ -151,6 +156,26 @@ class XRay(InTable):
             )
         mesh = self.mesh_shape or None
         return CollectivePlayer(self.collectives[number], mesh=mesh)
+
+    def draw_work(self) -> Drawing:
+        """Draw which piece of the largest matrix product each device computes.
+
+        Devices of one color compute the same; where there are more than eight pieces
+        the numbers say it.
+
+        Returns:
+            A `Drawing` of the mesh, which a notebook shows.
+
+        Raises:
+            NotUnderstood: the program has no matrix product, or runs on one device.
+        """
+        if not self.mesh_shape or not self.pieces:
+            why = "no matrix product" if self.mesh_shape else "no mesh"
+            raise NotUnderstood(
+                f"{self.name} has {why}, so there is no work to draw; X-ray a program "
+                "that multiplies matrices on several devices."
+            )
+        return draw_work(self.name, read_mesh(dict(self.mesh_shape)), self.pieces)
 
 
 def xray(
@@ -303,6 +328,7 @@ def _report(
         upper_bound=done.upper_bound,
         without_card=looked.without_card,
         positions=looked.positions,
+        pieces=done.pieces,
     )
 
 
