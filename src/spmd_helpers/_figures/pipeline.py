@@ -303,7 +303,8 @@ def _timed(orders: Sequence[list[_Task]], chunks: int) -> tuple[Work, ...]:
     queues = [list(order) for order in orders]
     for step in itertools.count():
         if not any(queues):
-            return tuple(work)
+            break
+        before = len(work)
         for stage, queue in enumerate(queues):
             if not queue:
                 continue
@@ -317,7 +318,9 @@ def _timed(orders: Sequence[list[_Task]], chunks: int) -> tuple[Work, ...]:
                 done[is_backward, batch, place] = step
                 work.append(Work(stage, batch, step, is_backward, chunk))
                 queue.pop(0)
-    raise AssertionError("unreachable")
+        if len(work) == before:
+            raise AssertionError(f"no stage can go on in step {step}")
+    return tuple(work)
 
 
 def _saved(schedule: PipelineSchedule) -> tuple[float, ...]:
