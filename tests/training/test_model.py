@@ -2,9 +2,8 @@
 
 Sources of the known answers:
 GPT-3: Brown et al. 2020, arXiv:2005.14165, Tables 2.1 and D.1.
-Llama, Mistral, GPT-2: the elements of the published checkpoints. (Llama-2 files hold
-64 numbers a layer more, 2560 or 5120 in all: the rotary frequencies, which are not
-trained.)
+All others: the elements of the published checkpoints. (Llama-2 files hold 64 numbers a
+layer more, 2560 or 5120 in all: the rotary frequencies, which are not trained.)
 Megatron: Narayanan et al. 2021, arXiv:2104.04473, equations 2 and 3, Table 1.
 Per layer: jax-ml/scaling-book, transformers.md and applied-training.md @0819a7d.
 """
@@ -24,10 +23,11 @@ from hypothesis import strategies as st
 from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._training import model as training_model
 from spmd_helpers._training.model import MLP, NORMS, POSITIONS, Transformer
-from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.models import FAMILIES, MODELS
 from spmd_helpers._xray.xray import xray
 from tests.properties import must_fail, options
 
+from . import families
 from .model_reference import (
     count,
     inputs_of,
@@ -225,7 +225,7 @@ MLA = {
 }
 VIT = {"patch_size": 16, "seq": 197, "tied": False}
 
-FAMILIES = {
+FORMS = {
     "grouped queries": {"kv_heads": 2},
     "experts": MOE | {"shared_experts": 1, "expert_d_ff": 24, "dense_layers": 1},
     "latent attention": MLA | {"q_lora_rank": 20},
@@ -234,11 +234,11 @@ FAMILIES = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_flops_are_those_of_a_compiled_program(family):
+@pytest.mark.parametrize("form", FORMS)
+def test_flops_are_those_of_a_compiled_program(form):
     """Forward, as the X-ray counts the products that the compiler made."""
     fields = {"layers": 3, "d_model": 48, "heads": 6, "vocab": 40, "seq": 12}
-    m = Transformer(**(fields | FAMILIES[family]))
+    m = Transformer(**(fields | FORMS[form]))
     report = xray(jax.jit(logits(m)), reference(m), inputs_of(m, 2, m.seq))
     assert report.flops_per_device == m.forward_flops(2)
 
@@ -358,7 +358,8 @@ def test_a_stack_of_layers(layers, d_model, d_ff, rows):
     assert m.flops(rows, recompute="selective") == m.flops(rows)
 
 
-# Known answers. A new model gets its line in EXACT, from its checkpoint.
+# Known answers. A new model gets its line in EXACT, from its checkpoint, and may get
+# its config.json in families.py.
 
 GPT3_MILLIONS = {
     "gpt3-small": 125,
@@ -376,16 +377,69 @@ EXACT = {
     "gpt2-large": 774030080,
     "gpt2-xl": 1557611200,
     "gpt3-175b": 174604259328,
+    "gpt-oss-20b": 20914757184,
+    "gpt-oss-120b": 116829156672,
     "llama-2-7b": 6738415616,
     "llama-2-13b": 13015864320,
     "llama-2-70b": 68976648192,
     "llama-3-8b": 8030261248,
     "llama-3-70b": 70553706496,
+    "llama-3.1-8b": 8030261248,
+    "llama-3.1-70b": 70553706496,
     "llama-3.1-405b": 405853388800,
     "llama-3.2-1b": 1235814400,
     "llama-3.2-3b": 3212749824,
     "mistral-7b": 7241732096,
+    "mixtral-8x7b": 46702792704,
+    "mixtral-8x22b": 140620634112,
+    "qwen2.5-0.5b": 494032768,
+    "qwen2.5-1.5b": 1543714304,
+    "qwen2.5-3b": 3085938688,
+    "qwen2.5-7b": 7615616512,
+    "qwen2.5-14b": 14770033664,
+    "qwen2.5-32b": 32763876352,
+    "qwen2.5-72b": 72706203648,
+    "qwen3-0.6b": 596049920,
+    "qwen3-1.7b": 1720574976,
+    "qwen3-4b": 4022468096,
+    "qwen3-8b": 8190735360,
+    "qwen3-14b": 14768307200,
+    "qwen3-32b": 32762123264,
+    "qwen3-30b-a3b": 30532122624,
+    "qwen3-235b-a22b": 235093634560,
+    "gemma-2-2b": 2614341888,
+    "gemma-2-9b": 9241705984,
+    "gemma-2-27b": 27227128320,
+    "gemma-3-1b": 999885952,
+    "deepseek-v3": 671026419200,
+    "vit-b-16": 86567656,
+    "vit-l-16": 304326632,
 }
+# Checkpoints that also hold a tower of images and what joins it to the text model.
+WITH_IMAGES = {
+    "gemma-3-4b": 4300079472,
+    "gemma-3-12b": 12187325040,
+    "gemma-3-27b": 27432406640,
+    "llama-4-scout": 108641793536,
+    "llama-4-maverick": 401583781376,
+}
+
+
+def encoder(layers, wide, inner):
+    """Parameters of a tower's layers: q, k, v, o, two matrices, biases, two norms."""
+    return layers * (4 * (wide + 1) * wide + 2 * wide * inner + inner + wide + 4 * wide)
+
+
+def tower(m):
+    """Parameters of the tower of images, by its config.json."""
+    if m.name.startswith("gemma"):  # SigLIP: 4096 patches of 14 * 14; a norm, a matrix
+        wide = 1152
+        ends = (3 * 14**2 + 1) * wide + 4096 * wide + 2 * wide
+        return encoder(27, wide, 4304) + ends + wide * m.d_model + wide
+    wide = 1408  # 576 patches of 14 * 14 and a class token; three matrices
+    ends = 3 * 14**2 * wide + wide + 577 * wide + 4 * wide
+    joined = 5632 * 4096 + 4096 * 4096 + 4096 * m.d_model
+    return encoder(34, wide, 5632) + ends + joined
 
 
 @pytest.mark.parametrize("name", GPT3_MILLIONS)
@@ -415,19 +469,126 @@ def test_checkpoints_to_the_unit(name):
     assert MODELS[name].name == name
 
 
+@pytest.mark.parametrize("name", WITH_IMAGES)
+def test_checkpoints_with_a_tower_of_images_to_the_unit(name):
+    m = MODELS[name]
+    assert m.parameters + tower(m) == WITH_IMAGES[name]
+
+
 def test_every_model_was_counted_by_others():
     here = "EXACT in tests/training/test_model.py"
+    counted = {**EXACT, **GPT3_MILLIONS, **WITH_IMAGES}
     told = [
         f"{name}: add the number of parameters that its makers publish to {here}"
         for name in MODELS
-        if name not in EXACT and name not in GPT3_MILLIONS
+        if name not in counted
     ]
     told += [
         f"{name}: MODELS in src/spmd_helpers/_training/models.py has it no longer"
-        for name in {**EXACT, **GPT3_MILLIONS}
+        for name in counted
         if name not in MODELS
     ]
     assert not told, "; ".join(told)
+
+
+def test_every_model_is_in_one_family():
+    listed = [name for names in FAMILIES.values() for name in names]
+    assert listed == list(MODELS)
+
+
+KEY = jax.ShapeDtypeStruct((2,), jnp.uint32)
+
+
+def initialized(config):
+    """Parameters of the reference in JAX, of which only the shapes are computed."""
+    return count(jax.eval_shape(lambda key: families.init(config, key), KEY))
+
+
+@pytest.mark.parametrize("name", families.NAMES)
+def test_a_config_json_in_jax(name):
+    """The shapes are those of config.json, and so is the number of parameters."""
+    config = families.config(name)
+    assert MODELS[name] == families.transformer(config)
+    assert MODELS[name].parameters == initialized(config)
+    for number in range(3):
+        config = families.small(name, number)
+        assert families.transformer(config).parameters == initialized(config)
+
+
+def test_active_parameters_as_published():
+    """In billions; gpt-oss counts them without the embedding, which is looked up."""
+    published = {
+        "qwen3-30b-a3b": 3.3,
+        "qwen3-235b-a22b": 22,
+        "mixtral-8x7b": 13,
+        "mixtral-8x22b": 39,
+        "llama-4-scout": 17,
+        "llama-4-maverick": 17,
+        "deepseek-v3": 37,
+        "gpt-oss-20b": 3.61,
+        "gpt-oss-120b": 5.13,
+    }
+    for name, m in MODELS.items():
+        used = m.active_parameters
+        if m.experts is None:
+            assert used == m.parameters
+            continue
+        if name.startswith("gpt-oss"):
+            used -= m.parts["embedding"]
+        assert used / 1e9 == pytest.approx(published[name], rel=0.02), name
+
+
+def test_parameters_by_part_as_published():
+    """In millions: Gemma's tables; gpt-oss in billions, of a model card's table."""
+    for name, embedding, rest in (
+        ("gemma-2-2b", 590, 2024),
+        ("gemma-2-9b", 918, 8324),
+        ("gemma-2-27b", 1180, 26047),
+        ("gemma-3-1b", 302, 698),
+        ("gemma-3-12b", 1012, 10759),
+        ("gemma-3-27b", 1416, 25600),
+    ):
+        m = MODELS[name]
+        assert m.parts["embedding"] / 1e6 == pytest.approx(embedding, rel=0.006)
+        others = m.parameters - m.parts["embedding"]
+        assert others / 1e6 == pytest.approx(rest, rel=0.001)
+    for name, mlp, attention in (
+        ("gpt-oss-20b", 19.12, 0.64),
+        ("gpt-oss-120b", 114.71, 0.96),
+    ):
+        parts = MODELS[name].parts
+        inside = parts["experts"] + parts["router"]
+        assert inside / 1e9 == pytest.approx(mlp, abs=0.005)
+        assert parts["attention"] / 1e9 == pytest.approx(attention, abs=0.005)
+        ends = parts["embedding"] + parts["head"]
+        assert ends / 1e9 == pytest.approx(1.16, abs=0.005)
+
+
+def test_layers_with_a_window_as_published():
+    """Local and global layers of each model that has both, and their caches."""
+    for name, window, everywhere in (
+        ("gemma-2-27b", 4096, 23),
+        ("gemma-3-1b", 512, 4),
+        ("gemma-3-27b", 1024, 10),
+        ("gpt-oss-20b", 128, 12),
+        ("gpt-oss-120b", 128, 18),
+        ("llama-4-scout", 8192, 12),
+        ("mistral-7b", 4096, 0),
+    ):
+        m = MODELS[name]
+        assert (m.window, m.global_layers) == (window, everywhere)
+        each = 2 * m.kv_heads * m.head_dim * 2
+        assert m.kv_cache_bytes_per_token(window - 1) == m.layers * each
+        assert m.kv_cache_bytes_per_token(window) == everywhere * each
+    # DeepSeek-V3 keeps 512 + 64 numbers of a token in each of 61 layers.
+    assert MODELS["deepseek-v3"].kv_cache_bytes_per_token() == 61 * 576 * 2
+
+
+def test_flops_of_an_image_as_published():
+    """Torchvision's multiply-adds of one image, in billions."""
+    for name, published in (("vit-b-16", 17.6), ("vit-l-16", 61.6)):
+        half = MODELS[name].forward_flops() / 2
+        assert half / 1e9 == pytest.approx(published, abs=0.07)
 
 
 def test_every_model_says_where_its_shapes_stand():
@@ -501,7 +662,11 @@ def test_training_flops_of_gpt3():
 def test_six_n_d():
     """Hoffmann et al. 2022, arXiv:2203.15556: C = 6 N D, N without the embedding."""
     for name, m in MODELS.items():
-        products = m.parts["attention"] + m.parts["mlp"] + m.vocab * m.d_model
+        if m.patch_size is not None:
+            continue
+        looked_up = 0 if m.tied else m.parts["embedding"]
+        added = m.parts["positions"] + m.parts["norms"] + looked_up
+        products = m.active_parameters - added
         assert m.flops(1, 1) / (6 * products) == pytest.approx(1, rel=0.003), name
     chinchilla = Transformer(80, 8192, 64, vocab=32000)
     assert chinchilla.flops(1) / 2048 * 1.4e12 == pytest.approx(5.76e23, rel=0.06)
