@@ -6,6 +6,7 @@ A state is a dict of texts, as typed; `expected` is the answer that the page mus
 import functools
 import math
 import re
+import typing
 
 from spmd_helpers._core.words import bytes_words
 from spmd_helpers._errors import NotUnderstood, SpecError
@@ -18,8 +19,10 @@ from spmd_helpers._training.training_memory import training_memory
 from spmd_helpers._widgets import data as widgets_data
 from spmd_helpers._widgets import source as widgets_source
 
-SIZES = ("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim")
-MAY_LACK = ("kv_heads", "d_ff", "vocab", "seq", "head_dim")
+_TYPES = typing.get_type_hints(Transformer)
+SIZES = tuple(key for key, type_ in _TYPES.items() if type_ in (int, int | None))
+MAY_LACK = tuple(key for key in SIZES if key not in ("layers", "d_model", "heads"))
+SWITCHES = tuple(key for key, type_ in _TYPES.items() if type_ is bool)
 MOST = 10**9
 
 
@@ -105,8 +108,22 @@ def read_model(text, whole, or_none, yes):
         return MODELS[text("model")]
     fields = {k: or_none(whole, k) if k in MAY_LACK else whole(k) for k in SIZES}
     fields = {k: v for k, v in fields.items() if v is not None}
-    fields |= {key: yes(key) for key in ("gated", "tied", "biases")}
+    fields |= {key: yes(key) for key in SWITCHES}
     return Transformer(**fields, positions=text("positions"), norm=text("norm"))
+
+
+def facts(model, seq):
+    """What one token, or one image, takes of a transformer."""
+    if isinstance(model, MLP):
+        return ""
+    if model.patch_size is not None:
+        return f"An image takes {model.forward_flops(1, seq):,} FLOPs forward."
+    return (
+        f"A token uses {model.active_parameters:,} parameters and takes "
+        f"{model.flops_per_token(seq):,} FLOPs forward in a sequence of "
+        f"{seq or model.seq:,}; its keys and values take "
+        f"{model.kv_cache_bytes_per_token():,} B in bfloat16."
+    )
 
 
 def read_margin(state):
@@ -160,6 +177,7 @@ def expected(state, with_changes=True):
         "total": bytes_words(found.total_bytes),
         "what": found.what,
         "parameters": str(model.parameters),
+        "facts": facts(model, how.get("seq")),
         "sources": sources(model, chip(state["chip"])),
         "lines": [
             {

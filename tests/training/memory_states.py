@@ -4,8 +4,9 @@ import functools
 import math
 import random
 
+from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._training.model import RECOMPUTE
+from spmd_helpers._training.model import RECOMPUTE, check_counted
 from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.setup import OPTIMIZERS
 from spmd_helpers._widgets.data import measured
@@ -27,17 +28,30 @@ BAD = (
 DTYPES = ("float32", "bfloat16", "float16")
 
 
+def _is_counted(model):
+    try:
+        check_counted(model)
+    except NotUnderstood:
+        return False
+    return True
+
+
+COUNTED = [name for name, model in MODELS.items() if _is_counted(model)]
+
+
 def random_state(rng):
     state = dict(DEFAULTS)
     kind = rng.random()
     if kind < 0.45:
-        model = MODELS[by_name(rng, MODELS)]
+        model = MODELS[by_name(rng, MODELS if kind < 0.04 else COUNTED)]
         state["model"] = model.name
         state["seq"] = rng.choice(["", "", "512", "1024", str(min(model.seq, 4096))])
     else:
         shapes = random_shapes(rng, "mlp" if kind > 0.9 else "custom")
         state |= shapes
         model, _ = read(state)
+        if kind <= 0.9:
+            state |= random_extras(random.Random(f"{kind}"))
     zero = rng.randint(0, 3)
     data, split = random_mesh(rng, model, zero)
     state |= {
@@ -106,6 +120,25 @@ def random_shapes(rng, model):
         "positions": rng.choice(["learned", "rotary", "none"]),
         "norm": rng.choice(["layer", "rms"]),
     }
+
+
+# Fields that are taken together, in a part of the states.
+EXTRAS = (
+    {"qkv_biases": "yes"}, {"qk_norm": "yes"}, {"post_norms": "yes"}, {"sinks": "yes"},
+    {"window": "128"}, {"window": "4096", "global_every": "2"}, {"global_every": "3"},
+    {"experts": "8", "experts_per_token": "2"},
+    {"experts": "8"}, {"shared_experts": "1"}, {"moe_every": "2"},
+    {"experts": "16", "experts_per_token": "4", "shared_experts": "2",
+     "expert_d_ff": "96", "dense_layers": "1", "router_biases": "yes"},
+    {"kv_lora_rank": "16", "qk_nope_head_dim": "8", "qk_rope_head_dim": "4",
+     "v_head_dim": "8", "biases": "no", "kv_heads": "", "head_dim": ""},
+    {"kv_lora_rank": "16", "qk_nope_head_dim": "8"}, {"v_head_dim": "9"},
+    {"patch_size": "16", "tied": "no", "seq": "197"}, {"patch_size": "14"},
+)  # fmt: skip
+
+
+def random_extras(rng):
+    return rng.choice(EXTRAS) if rng.random() < 0.12 else {}
 
 
 @functools.cache

@@ -790,6 +790,11 @@ def test_shapes_that_are_none(change, text):
             "make them smaller, or leave experts out.",
         ),
         (
+            MOE | {"dense_layers": 7},
+            "dense_layers=7 and moe_every=1 leave none of the 6 layers to the experts; "
+            "make them smaller, or leave experts out.",
+        ),
+        (
             MOE | {"dense_layers": 3, "moe_every": 4},
             "dense_layers=3 and moe_every=4 leave none of the 6 layers to the experts; "
             "make them smaller, or leave experts out.",

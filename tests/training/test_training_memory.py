@@ -300,6 +300,10 @@ def small_models(draw):
         biases=draw(st.booleans()),
         positions=draw(st.sampled_from(["learned", "rotary", "none"])),
         norm=draw(st.sampled_from(["layer", "rms"])),
+        qkv_biases=draw(st.booleans()),
+        qk_norm=draw(st.booleans()),
+        post_norms=draw(st.booleans()),
+        window=draw(st.sampled_from([None, 4])),
     )
 
 
@@ -937,14 +941,13 @@ WRONG = {
     "a mixture of experts": (
         {"model": dataclasses.replace(SMALL, experts=4, experts_per_token=1)},
         NotUnderstood,
-        r"a model with experts=4: training_memory does not count what that takes; its "
-        r"parameters, cache and FLOPs are those of the model itself, such as "
-        r"model\.parameters\.",
+        r"a model with experts=4: training_memory does not count what that takes\. The "
+        r"model has [\d,]+ parameters, of which a token uses [\d,]+\.$",
     ),
-    "biases of q, k and v alone": (
-        {"model": dataclasses.replace(SMALL, biases=False, qkv_biases=True)},
+    "sinks": (
+        {"model": dataclasses.replace(SMALL, sinks=True)},
         NotUnderstood,
-        r"with qkv_biases=True: training_memory does not count what that takes",
+        r"with sinks=True: .* The model has [\d,]+ parameters\.$",
     ),
     "published formulas for another model": (
         {"model": dataclasses.replace(SMALL, gated=True), "counting": "megatron"},

@@ -2,8 +2,10 @@
 
 import ast
 import contextlib
+import dataclasses
 import io
 import json
+import random
 import re
 import subprocess
 import sys
@@ -21,7 +23,7 @@ from spmd_helpers._widgets import source as widgets_source
 from tests.training.memory_oracle import DEFAULTS, counted, expected
 from tests.training.memory_states import BAD, cases
 
-from .widget_harness import answers, is_clean
+from .widget_harness import answers, changed, is_clean
 
 pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
 
@@ -201,6 +203,177 @@ def test_every_argument_is_named_where_it_is_set(browser):
         assert key.removesuffix("_axis") in label.lower(), (key, label)
 
 
+# The shapes of a model, apart from what a training step takes.
+
+COUNTED = """(given) => {
+  const [script, models] = given;
+  const twin = new Function(`${script}; return {
+    makeTransformer, parameterParts, parameterCount, activeParameters, moeLayers,
+    globalLayers, cacheBytes, forwardFlops };`)();
+  const whole = (value) => (typeof value === "number" ? BigInt(value) : value);
+  return models.map(([fields, seq]) => {
+    const typed = {};
+    for (const [key, value] of Object.entries(fields)) typed[key] = whole(value);
+    try {
+      const made = twin.makeTransformer(typed);
+      const text = made.patch_size === null;
+      const texts = (object) => Object.fromEntries(
+        Object.entries(object).map(([key, value]) => [key, `${value}`]));
+      return {
+        parts: texts(twin.parameterParts(made)),
+        parameters: `${twin.parameterCount(made)}`,
+        active: `${twin.activeParameters(made)}`,
+        layers: [`${twin.moeLayers(made)}`, `${twin.globalLayers(made)}`],
+        flops: `${twin.forwardFlops(made, BigInt(text ? seq : made.seq))}`,
+        cache: text ? `${twin.cacheBytes(made, BigInt(seq), 2n)}` : "",
+        sizes: [`${made.head_dim}`, `${made.kv_heads}`, `${made.expert_d_ff}`],
+      };
+    } catch (error) {
+      return { error: error.message };
+    }
+  });
+}"""
+
+
+def random_model(rng):
+    """Fields of a Transformer, a third of them wrong somewhere."""
+    layers, heads = rng.randint(1, 9), rng.choice([1, 2, 3, 4, 6, 8])
+    fields = {"layers": layers, "d_model": heads * rng.randint(1, 9), "heads": heads}
+    switches = ("gated", "tied", "biases", "qkv_biases", "qk_norm", "post_norms")
+    fields |= {key: rng.random() < 0.4 for key in (*switches, "sinks")}
+    fields |= {
+        "positions": rng.choice(["learned", "rotary", "none"]),
+        "norm": rng.choice(["layer", "rms"]),
+        "seq": rng.randint(2, 50),
+    }
+    if rng.random() < 0.5:
+        fields["d_ff"] = rng.randint(1, 40)
+        fields["kv_heads"] = rng.choice([1, heads, rng.randint(1, heads)])
+        fields["head_dim"] = rng.randint(1, 12)
+    if rng.random() < 0.4:
+        fields["window"] = rng.randint(1, 60)
+        fields["global_every"] = rng.choice([None, 2, 3, 6])
+    if rng.random() < 0.5:
+        fields |= {
+            "experts": rng.randint(2, 9),
+            "experts_per_token": rng.randint(1, 4),
+            "shared_experts": rng.randint(0, 2),
+            "expert_d_ff": rng.choice([None, 5, 11]),
+            "dense_layers": rng.choice([0, 0, 0, 1, 2]),
+            "moe_every": rng.choice([1, 1, 1, 2]),
+            "router_biases": rng.random() < 0.3,
+        }
+    if rng.random() < 0.35:
+        fields |= {
+            **{"kv_lora_rank": rng.randint(1, 9), "v_head_dim": rng.randint(1, 9)},
+            "qk_nope_head_dim": rng.randint(1, 9),
+            "qk_rope_head_dim": rng.choice([1, 2, 4, 4, 4, None]),
+            "q_lora_rank": rng.choice([None, 7]),
+        }
+        for key in ("biases", "qkv_biases", "qk_norm", "sinks"):
+            fields[key] = rng.random() < 0.05
+        for key in ("kv_heads", "head_dim"):
+            if rng.random() < 0.9:
+                fields[key] = None
+    if rng.random() < 0.2:
+        fields["patch_size"] = rng.randint(1, 4)
+        fields["tied"] = rng.random() < 0.2
+    if rng.random() < 0.15:
+        values = (0, -1, 1, 2, 3, 70, 10**12, "7", "learnd", True, False)
+        fields[rng.choice(sorted(fields))] = rng.choice(values)
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def shapes_of(fields, seq):
+    """What the package says of a model, as the page's twin writes it."""
+    try:
+        made = Transformer(**fields)
+    except spmd.NotUnderstood as error:
+        return {"error": str(error)}
+    text = made.patch_size is None
+    seq = seq if text else made.seq
+    open_ended = dataclasses.replace(made, positions="none")
+    return {
+        "parts": {key: str(value) for key, value in made.parts.items()},
+        "parameters": str(made.parameters),
+        "active": str(made.active_parameters),
+        "layers": [str(made.moe_layers), str(made.global_layers)],
+        "flops": str(
+            made.forward_flops(1, seq) if not text else open_ended.forward_flops(1, seq)
+        ),
+        "cache": str(open_ended.kv_cache_bytes(1, seq)) if text else "",
+        "sizes": [
+            str(made.head_dim),
+            str(made.kv_heads),
+            str(made.expert_d_ff).replace("None", "null"),
+        ],
+    }
+
+
+def shapes_apart(browser, given, change=None):
+    """The models of which the page's twin and the package do not say the same."""
+    script = widgets_source.joined(NAME)
+    if change:
+        script = changed(script, *change)
+    page = browser.new_page()
+    got = page.evaluate(COUNTED, [script, given])
+    page.close()
+    wants = [shapes_of(*one) for one in given]
+    return [
+        (one, want, answer)
+        for one, want, answer in zip(given, wants, got, strict=True)
+        if want != answer
+    ]
+
+
+def random_models(count):
+    rngs = (random.Random(f"model {number}") for number in range(count))
+    return [[random_model(rng), rng.randint(1, 80)] for rng in rngs]
+
+
+def test_the_page_counts_models_as_the_package_does(browser):
+    given = random_models(5000)
+    wants = [shapes_of(*one) for one in given]
+    errors = [want["error"] for want in wants if "error" in want]
+    assert 0.2 < len(errors) / len(given) < 0.6
+    assert len({re.sub(r"=\S+|\d+", "", error) for error in errors}) > 30
+    assert sum(want.get("parameters") != want.get("active") for want in wants) > 500
+    given += [[dataclasses.asdict(model), 33] for model in MODELS.values()]
+    given = [
+        [{k: v for k, v in one.items() if v is not None}, seq] for one, seq in given
+    ]
+    assert shapes_apart(browser, given) == []
+
+
+SHAPE_MUTANTS = {
+    "all experts are used": (
+        "activeParameters",
+        "- $model.experts_per_token",
+        "- $model.experts",
+    ),
+    "no shared experts": ("parameterParts", "+ $model.shared_experts", "+ 0n"),
+    "experts in the first layers": ("moeLayers", "- $model.dense_layers", "- 0n"),
+    "every layer is global": ("globalLayers", "? 0n :", "? 1n :"),
+    "a cache of all heads": ("cacheBytes", "$model.kv_heads", "$model.heads"),
+    "no window": ("transformerReaches", "$seq < $model.window", "true"),
+    "values as wide as keys": ("transformerValues", "$model.v_head_dim ??", ""),
+    "two norms a layer": ("transformerNorms", "4n", "2n"),
+    "no sinks": ("transformerAttention", "$model.sinks", "false"),
+    "no class token": ("transformerEmbedding", "+ 2n", "+ 1n"),
+    "any number of experts": (
+        "transformerExperts",
+        "1n, $model.experts)",
+        "1n)",
+    ),
+    "every layer may be global": ("transformerWindow", "2n,", "1n,"),
+}
+
+
+@pytest.mark.parametrize("mutant", SHAPE_MUTANTS)
+def test_a_twin_that_counts_wrongly_is_noticed(browser, mutant):
+    assert shapes_apart(browser, random_models(800), SHAPE_MUTANTS[mutant])
+
+
 # The data that the page has.
 
 
@@ -217,8 +390,10 @@ def test_models_and_chips_come_from_python():
         for key, value in each.items():
             assert getattr(HARDWARE[name], key) == value
     assert set(values["spmdHardware"]) == set(HARDWARE)
-    names = ["spmdChoices", "spmdModels", "spmdHardware", "spmdMeasured"]
-    assert list(values) == names
+    names = ["Choices", "Models", "Families", "Hardware", "Measured"]
+    assert list(values) == [f"spmd{name}" for name in names]
+    listed = [name for names in values["spmdFamilies"].values() for name in names]
+    assert listed == list(values["spmdModels"])
     assert values["spmdChoices"]["recompute"] == RECOMPUTE
     optimizers = values["spmdChoices"]["optimizer"].items()
     assert {name: tuple(counts) for name, counts in optimizers} == OPTIMIZERS

@@ -31,7 +31,7 @@ def kept(setup: Setup) -> list[Line]:
     if setup.is_mlp:
         return [*_copies(setup), _stream(setup, "inputs of layers", 1), _relu(setup)]
     lines = [*_copies(setup), _norms(setup), _stream(setup, "inputs of matrices", 2)]
-    lines.append(_heads(setup))
+    lines += [*_head_norms(setup), _heads(setup)]
     if setup.attention == "flash":
         lines.append(_sums(setup))
     elif setup.recompute == "everything_saveable":
@@ -89,12 +89,31 @@ def _norms(setup: Setup) -> Line:
     They are computed in float32, whatever the type of the rest; of a row also two
     numbers are kept, and of a layer its scale.
     """
-    model = setup.model
+    model = setup.transformer
+    count = 4 if model.post_norms else 2
     row = 4 * (_NORM * model.d_model + 2)
-    size = model.layers * 2 * (setup.tokens * row // setup.stream + 4 * model.d_model)
+    each_norm = setup.tokens * row // setup.stream + 4 * model.d_model
+    size = model.layers * count * each_norm
     each = f"4 B × ({_NORM} × {model.d_model} + 2){over('model', setup.stream)}"
     inside = f"({setup.tokens} × {each} + 4 B × {model.d_model})"
-    return _line("norms", size, _layers(setup), "2", inside)
+    return _line("norms", size, _layers(setup), f"{count}", inside)
+
+
+def _head_norms(setup: Setup) -> list[Line]:
+    """What the norms of q and k keep, where there are any: the same for each head."""
+    model = setup.transformer
+    if not model.qk_norm:
+        return []
+    heads = model.heads + model.kv_heads
+    row = 4 * (_NORM * model.head_dim + 2)
+    cut = setup.tokens * heads * row // setup.split
+    size = model.layers * (cut + 2 * 4 * model.head_dim)
+    each = (
+        f"({model.heads} + {model.kv_heads}) × 4 B × ({_NORM} × {model.head_dim} + 2)"
+    )
+    inside = f"({setup.tokens} × {each}{over('model', setup.split)}"
+    inside += f" + 2 × 4 B × {model.head_dim})"
+    return [_line("norms of q and k", size, _layers(setup), inside)]
 
 
 def _heads(setup: Setup) -> Line:
@@ -163,8 +182,8 @@ def published(setup: Setup) -> list[Line]:
     ):
         raise NotUnderstood(
             "counting='megatron' is for a transformer with d_ff = 4 * d_model, without "
-            "gate or grouped queries, computed in 16 bits, as the paper has it; use "
-            "counting='jax'."
+            "gate, grouped queries or further norms, computed in 16 bits, as the paper "
+            "has it; use counting='jax'."
         )
     t, stream = setup.split, setup.stream
     tensor = setup.tokens * model.d_model
@@ -194,5 +213,5 @@ def _is_as_published(model: Transformer) -> bool:
         model.kv_heads == model.heads
         and model.d_ff == 4 * model.d_model
         and model.heads * model.head_dim == model.d_model
-        and not model.gated
+        and not (model.gated or model.qk_norm or model.post_norms)
     )

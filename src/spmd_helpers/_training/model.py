@@ -182,7 +182,7 @@ class Transformer:
         """How many layers have experts; 0 in a dense model."""
         if self.experts is None:
             return 0
-        return (self.layers - self.dense_layers) // self.moe_every
+        return max(0, self.layers - self.dense_layers) // self.moe_every
 
     @property
     def global_layers(self) -> int:
@@ -758,22 +758,21 @@ def _put_sizes(model: "Transformer | MLP", *keys: str) -> None:
 
 
 # What changes the memory of a step in a way that is not counted there.
-_NOT_COUNTED = (
-    *("experts", "kv_lora_rank", "patch_size"),
-    *("qkv_biases", "qk_norm", "post_norms", "sinks"),
-)
+_NOT_COUNTED = ("experts", "kv_lora_rank", "patch_size", "sinks")
 
 
 def check_counted(model: "Transformer | MLP") -> None:
     """Refuse a model whose step takes memory that training_memory does not count."""
-    for key in _NOT_COUNTED:
-        value = getattr(model, key, None)
-        if value:
-            raise NotUnderstood(
-                f"{model.name or 'a model'} with {key}={value!r}: training_memory does "
-                "not count what that takes; its parameters, cache and FLOPs are those "
-                "of the model itself, such as model.parameters."
-            )
+    key = next((one for one in _NOT_COUNTED if getattr(model, one, None)), None)
+    if key is None or isinstance(model, MLP):
+        return
+    name = model.name or "a model"
+    active, parameters = model.active_parameters, model.parameters
+    used = "" if active == parameters else f", of which a token uses {active:,}"
+    raise NotUnderstood(
+        f"{name} with {key}={getattr(model, key)!r}: training_memory does not count "
+        f"what that takes. The model has {parameters:,} parameters{used}."
+    )
 
 
 def check_recompute(value: object) -> None:

@@ -68,7 +68,7 @@ def _llama(
     **fields: Any,
 ) -> Transformer:
     """A decoder like Llama, and what it has besides."""
-    usual = {
+    usual: dict[str, Any] = {
         **{"gated": True, "tied": False, "biases": False},
         **{"positions": "rotary", "norm": "rms"},
     }

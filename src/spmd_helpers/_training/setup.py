@@ -289,15 +289,17 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     if not setup.zero:
         return
     cut = {"d_model": (model.d_model, setup.data)}
-    if (
-        isinstance(model, Transformer) and model.biases
-    ):  # the longer biases are cut by both axes
-        both = setup.data * split
+    # The longer biases are cut by both axes.
+    both = setup.data * split
+    if isinstance(model, Transformer) and (model.biases or model.qkv_biases):
         cut |= {
             "heads * head_dim": (model.heads * model.head_dim, both),
             "kv_heads * head_dim": (model.kv_heads * model.head_dim, both),
-            "d_ff": (model.d_ff, both),
         }
+    if isinstance(model, Transformer) and model.qk_norm:
+        cut["head_dim"] = (model.head_dim, setup.data)
+    if isinstance(model, Transformer) and model.biases:
+        cut["d_ff"] = (model.d_ff, both)
     for name, (size, devices) in cut.items():
         if size % devices:
             raise NotDivisible(

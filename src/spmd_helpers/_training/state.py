@@ -101,8 +101,9 @@ def numbers(setup: Setup) -> tuple[int, int]:
     matrices = (1 if model.tied else 2) * setup.rows * model.d_model
     layer = layer_weights(model)
     replicated = model.parts["positions"] + model.parts["norms"]
-    if model.biases:
+    if model.biases or model.qkv_biases:
         layer += (model.heads + 2 * model.kv_heads) * model.head_dim
+    if model.biases:
         layer += (2 if model.gated else 1) * model.d_ff
         replicated += model.layers * 2 * model.d_model
     return matrices + model.layers * layer, replicated

@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import typing
 from typing import Any
 
 from .._core.validate import as_integer
@@ -14,7 +15,7 @@ from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
 from .._training.model import MLP, OTHER_WORDS, RECOMPUTE, Transformer
-from .._training.models import MODELS
+from .._training.models import FAMILIES, MODELS
 from .._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from .._training.training_memory import training_memory
 
@@ -30,25 +31,23 @@ _COMPARED = (
     ("gpu-memory", "2 gpu: gpt3-xl fsdp full"),
     ("gpu-memory", "2 gpu: llama8 fsdp"),
 )
-# The fields of a Transformer that the page has controls for.
-_SHAPES = (
-    *("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim"),
-    *("gated", "tied", "biases", "positions", "norm"),
-)
 Row = dict[str, Any]  # a stored measurement, as JSON has it
 
 
 @functools.cache
 def data_script() -> str:
-    """Constants: `spmdChoices`, `spmdModels`, `spmdHardware` and `spmdMeasured`."""
+    """Constants of JavaScript: choices, models by family, chips, measurements."""
     values = {
         "spmdChoices": {
             "optimizer": OPTIMIZERS,
             "muDtype": WITH_MU_DTYPE,
             "recompute": RECOMPUTE,
             "recomputeMeant": OTHER_WORDS,
+            "transformerSizes": _fields(int, int | None),
+            "transformerSwitches": _fields(bool, bool | None),
         },
         "spmdModels": models(),
+        "spmdFamilies": FAMILIES,
         "spmdHardware": hardware(),
         "spmdMeasured": measured(),
     }
@@ -56,6 +55,12 @@ def data_script() -> str:
         f"const {name} = {json.dumps(value, ensure_ascii=False)};\n"
         for name, value in values.items()
     )
+
+
+def _fields(kind: object, or_none: object) -> list[str]:
+    """The fields of a Transformer of one type, or of that or None."""
+    types = typing.get_type_hints(Transformer)
+    return [key for key, type_ in types.items() if type_ in (kind, or_none)]
 
 
 def models() -> dict[str, dict[str, object]]:
@@ -185,7 +190,6 @@ def _shapes(model: MLP | Transformer, seq: int | None) -> dict[str, object]:
     del sizes["name"], sizes["source"]
     if isinstance(model, MLP):
         return {"model": "mlp", **sizes}
-    sizes = {key: sizes[key] for key in _SHAPES}
     return {"model": "custom", **sizes, "seq": seq or model.seq}
 
 

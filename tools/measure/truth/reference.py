@@ -51,15 +51,18 @@ def parameter_table(program):
     layer = {}
     for name, size in wide.items():
         layer[f"w_{name}"] = ((d, size), ("d", "m"))
-        if model.biases:
+        if model.biases or (model.qkv_biases and name in "qkv"):
             layer[f"b_{name}"] = ((size,), ("md",))
     for name, size in narrow.items():
         layer[f"w_{name}"] = ((size, d), ("m", "d"))
         if model.biases:
             layer[f"b_{name}"] = ((d,), ("d",))
-    for where in ("norm1", "norm2"):
+    for where in ("norm1", "norm2", *(("norm3", "norm4") if model.post_norms else ())):
         for part, (shape, cuts) in norm.items():
             layer[f"{where}_{part}"] = (shape, cuts)
+    for where in ("norm_q", "norm_k") if model.qk_norm else ():
+        for part in norm:
+            layer[f"{where}_{part}"] = ((model.head_dim,), ("d",))
     for name, (shape, cuts) in layer.items():
         table[f"layers/{name}"] = ((L, *shape), ("", *cuts))
     for part, entry in norm.items():
@@ -145,7 +148,7 @@ class Net:
 
     def linear(self, x, weights, name):
         y = x @ self.cast(weights, f"w_{name}")
-        if self.model.biases:
+        if f"b_{name}" in weights:
             y = y + self.cast(weights, f"b_{name}")
         return y
 
@@ -175,6 +178,8 @@ class Net:
         k = self.linear(x, weights, "k").reshape(b, s, m.kv_heads, m.head_dim)
         v = self.linear(x, weights, "v").reshape(b, s, m.kv_heads, m.head_dim)
         q, k, v = (self.constrain(t, cut) for t in (q, k, v))
+        if m.qk_norm:
+            q, k = self.norm(q, weights, "norm_q"), self.norm(k, weights, "norm_k")
         if m.positions == "rotary":
             q, k = self.rotate(q), self.rotate(k)
         core = {"plain": self.plain_attention, "flash": self.flash_attention}[
@@ -236,9 +241,15 @@ class Net:
             )
             return self.constrain(x + hidden @ self.cast(weights, "w2"), P("data"))
         y = self.constrain(self.norm(x, weights, "norm1"), self.stream)
-        x = self.constrain(x + self.attention(y, weights), self.stream)
+        y = self.attention(y, weights)
+        if self.model.post_norms:
+            y = self.norm(self.constrain(y, self.stream), weights, "norm3")
+        x = self.constrain(x + y, self.stream)
         y = self.constrain(self.norm(x, weights, "norm2"), self.stream)
-        return self.constrain(x + self.mlp(y, weights), self.stream)
+        y = self.mlp(y, weights)
+        if self.model.post_norms:
+            y = self.norm(self.constrain(y, self.stream), weights, "norm4")
+        return self.constrain(x + y, self.stream)
 
     def layers(self, x, params):
         def body(x, weights):

@@ -17,7 +17,7 @@ export function kept(made) {
     return [...keptCopies(made), keptStream(made, "inputs of layers", 1n), keptRelu(made)];
   }
   const lines = [...keptCopies(made), keptNorms(made)];
-  lines.push(keptStream(made, "inputs of matrices", 2n), keptHeads(made));
+  lines.push(keptStream(made, "inputs of matrices", 2n), ...keptHeadNorms(made), keptHeads(made));
   if (!made.scores) lines.push(keptSums(made));
   else if (made.recompute === "everything_saveable") lines.push(keptScores(made));
   return [...lines, keptHidden(made)];
@@ -64,9 +64,21 @@ function keptRelu(made) {
 function keptNorms(made) {
   const { model, tokens, stream } = made;
   const row = 4n * (keptNorm * model.d_model + 2n);
-  const bytes = model.layers * 2n * ((tokens * row) / stream + 4n * model.d_model);
+  const count = model.post_norms ? 4n : 2n;
+  const bytes = model.layers * count * ((tokens * row) / stream + 4n * model.d_model);
   const each = `4 B × (${keptNorm} × ${model.d_model} + 2)${over("model", stream)}`;
-  return keptLine(made, "norms", bytes, ["2", `(${tokens} × ${each} + 4 B × ${model.d_model})`]);
+  return keptLine(made, "norms", bytes, [count, `(${tokens} × ${each} + 4 B × ${model.d_model})`]);
+}
+
+/** What the norms of q and k keep, where there are any: the same for each head. */
+function keptHeadNorms(made) {
+  const { model, tokens, split } = made;
+  if (!model.qk_norm) return [];
+  const row = 4n * (keptNorm * model.head_dim + 2n);
+  const cut = (tokens * (model.heads + model.kv_heads) * row) / split;
+  const each = `(${model.heads} + ${model.kv_heads}) × 4 B × (${keptNorm} × ${model.head_dim} + 2)`;
+  const inside = `(${tokens} × ${each}${over("model", split)} + 2 × 4 B × ${model.head_dim})`;
+  return [keptLine(made, "norms of q and k", model.layers * (cut + 8n * model.head_dim), [inside])];
 }
 
 function keptHeads(made) {
@@ -111,7 +123,7 @@ export function published(made) {
     model.kv_heads === model.heads &&
     model.d_ff === 4n * model.d_model &&
     model.heads * model.head_dim === model.d_model &&
-    !model.gated;
+    !(model.gated || model.qk_norm || model.post_norms);
   if (!kind || made.computeBytes !== 2n) {
     refuse(
       "counting='megatron' is for a transformer with d_ff = 4 * d_model, without gate or grouped " +

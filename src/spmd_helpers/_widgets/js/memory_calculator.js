@@ -1,7 +1,9 @@
 import { changesThatFit } from "./memory_changes.js";
 import { countMemory, memoryCode, memoryDefaults } from "./memory_state.js";
 import { memoryView } from "./memory_view.js";
-import { parameterCount, recomputeChoices } from "./transformer.js";
+import {
+  activeParameters, cacheBytes, forwardFlops, parameterCount, recomputeChoices, withCommas,
+} from "./transformer.js";
 import { optimizerChoices } from "./training_setup.js";
 import { stepPhases } from "./training_state.js";
 import { attempt, bytesWords } from "./words.js";
@@ -10,6 +12,7 @@ import { attempt, bytesWords } from "./words.js";
 
 const MEMORY_PARTS = ["parameters", "optimizer", "gradients", "kept", "work", "batch"];
 const MEMORY_OWN = "Change it yourself";
+const MEMORY_SHAPE = "Experts, windows, latent attention, images";
 const MEMORY_DTYPES = ["float32", "bfloat16", "float16"];
 
 /** In each phase: the parts, and their shares of the bar in hundredths of a percent. */
@@ -75,6 +78,19 @@ function memorySources({ model, chip }) {
   return `${shapes}Memory of ${chip.name}: ${source}, ${date}.`;
 }
 
+/** What one token, or one image, takes of a transformer, whatever the mesh. */
+function memoryFacts({ model, how }) {
+  if (model.kind === "MLP") return "";
+  const seq = how.seq ?? model.seq;
+  const flops = forwardFlops(model, seq);
+  if (model.patch_size !== null) return `An image takes ${withCommas(flops)} FLOPs forward.`;
+  return (
+    `A token uses ${withCommas(activeParameters(model))} parameters and takes ${withCommas(flops / seq)} FLOPs ` +
+    `forward in a sequence of ${withCommas(seq)}; its keys and values take ${withCommas(cacheBytes(model, 1n, 2n))} B ` +
+    "in bfloat16."
+  );
+}
+
 export const memoryCalculator = {
   id: "memory-calculator",
   prefix: "mc",
@@ -128,6 +144,25 @@ export const memoryCalculator = {
         check("gated", "Gated feed-forward part"),
         check("tied", "Head uses the embedding again (tied)"),
         check("biases", "Biases"),
+        check("qkv_biases", "Biases of q, k, v alone (qkv_biases)", MEMORY_SHAPE),
+        check("qk_norm", "Norms of q and k (qk_norm)", MEMORY_SHAPE),
+        check("post_norms", "Norms after each part too (post_norms)", MEMORY_SHAPE),
+        check("sinks", "A number beside the scores (sinks)", MEMORY_SHAPE),
+        number("window", "Window of attention (window)", "empty: all tokens", MEMORY_SHAPE),
+        number("global_every", "Without it, every n-th layer (global_every)", "empty: none", MEMORY_SHAPE),
+        number("experts", "Experts of a layer (experts)", "empty: none", MEMORY_SHAPE),
+        number("experts_per_token", "Used by a token (experts_per_token)", "top-k", MEMORY_SHAPE),
+        number("shared_experts", "Used by all (shared_experts)", "empty: 0", MEMORY_SHAPE),
+        number("expert_d_ff", "Inner width of one (expert_d_ff)", "empty: d_ff", MEMORY_SHAPE),
+        number("dense_layers", "First layers without (dense_layers)", "empty: 0", MEMORY_SHAPE),
+        number("moe_every", "Of the rest, every n-th has (moe_every)", "empty: 1", MEMORY_SHAPE),
+        check("router_biases", "Biases of the router (router_biases)", MEMORY_SHAPE),
+        number("kv_lora_rank", "MLA: width of k and v (kv_lora_rank)", "empty: no MLA", MEMORY_SHAPE),
+        number("q_lora_rank", "MLA: width of q (q_lora_rank)", "empty: not compressed", MEMORY_SHAPE),
+        number("qk_nope_head_dim", "MLA: qk_nope_head_dim", "", MEMORY_SHAPE),
+        number("qk_rope_head_dim", "MLA: qk_rope_head_dim", "", MEMORY_SHAPE),
+        number("v_head_dim", "MLA: v_head_dim", "", MEMORY_SHAPE),
+        number("patch_size", "Side of a patch (patch_size)", "of images; empty: text", MEMORY_SHAPE),
       );
     }
     const attention = [
@@ -135,10 +170,11 @@ export const memoryCalculator = {
       select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
       check("sequence_parallel", "model cuts the sequence between the layers (sequence_parallel)", MEMORY_OWN),
     ];
-    const own = [["custom", "your own"], ["mlp", "your own MLP"]];
+    const own = [["custom", "your own", "Your own"], ["mlp", "your own MLP", "Your own"]];
+    const models = Object.entries(spmdFamilies).flatMap(([family, names]) => names.map((name) => [name, name, family]));
     const chips = Object.keys(spmdHardware).map((name) => [name, `${name}, ${spmdHardware[name].kind.toUpperCase()}`]);
     return [
-      select("model", "Model", [...same(Object.keys(spmdModels)), ...own]),
+      select("model", "Model", [...models, ...own]),
       select("chip", "Chip", chips),
       ...(isMlp || state.model === "custom" ? shapes : []),
       number("data", "Mesh axis data", "cuts the batch"),
@@ -189,6 +225,7 @@ export const memoryCalculator = {
         code: memoryCode(state, counted),
         what: found.what,
         parameters: `${parameterCount(model)}`,
+        facts: memoryFacts(counted),
         sources: memorySources(counted),
         params_bytes: text("params_bytes"),
         grads_bytes: text("grads_bytes"),

@@ -1,13 +1,12 @@
 import { trainingMemory } from "./training.js";
-import { makeMlp, makeTransformer } from "./transformer.js";
+import {
+  makeMlp, makeTransformer, transformerMayLack, transformerSizes, transformerSwitches,
+} from "./transformer.js";
 import { pyRepr } from "./python_words.js";
 import { closeName, joinWords, refuse } from "./words.js";
 
 // The calculator's state, a dict of texts, as the arguments of training_memory.
 
-const MEMORY_SIZES = ["layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "seq", "head_dim"];
-const MEMORY_MAY_LACK = ["kv_heads", "d_ff", "vocab", "seq", "head_dim"];
-const MEMORY_SWITCHES = ["gated", "tied", "biases"];
 const MEMORY_LONGEST = 200;
 const MEMORY_MOST = 1000000000n;
 
@@ -27,6 +26,25 @@ export const memoryDefaults = {
   biases: "yes",
   positions: "learned",
   norm: "layer",
+  qkv_biases: "no",
+  qk_norm: "no",
+  post_norms: "no",
+  sinks: "no",
+  window: "",
+  global_every: "",
+  experts: "",
+  experts_per_token: "",
+  shared_experts: "",
+  expert_d_ff: "",
+  dense_layers: "",
+  moe_every: "",
+  router_biases: "no",
+  q_lora_rank: "",
+  kv_lora_rank: "",
+  qk_nope_head_dim: "",
+  qk_rope_head_dim: "",
+  v_head_dim: "",
+  patch_size: "",
   chip: "h100",
   data: "8",
   model_axis: "1",
@@ -117,15 +135,15 @@ function memoryModel(text, whole, orNone, yes) {
   }
   if (name === "custom") {
     const fields = {};
-    for (const key of MEMORY_SIZES) {
-      fields[key] = MEMORY_MAY_LACK.includes(key) ? orNone(whole, key) : whole(key);
+    for (const key of transformerSizes) {
+      fields[key] = transformerMayLack.includes(key) ? orNone(whole, key) : whole(key);
     }
-    for (const key of MEMORY_SWITCHES) fields[key] = yes(key);
+    for (const key of transformerSwitches) fields[key] = yes(key);
     return makeTransformer({ ...fields, positions: text("positions"), norm: text("norm") });
   }
   if (!Object.hasOwn(spmdModels, name)) refuse(memoryUnknown("model", name, Object.keys(spmdModels)));
   const fields = { ...spmdModels[name] };
-  for (const key of MEMORY_SIZES) fields[key] = BigInt(fields[key]);
+  for (const key of transformerSizes) if (fields[key] !== null) fields[key] = BigInt(fields[key]);
   return makeTransformer(fields);
 }
 
@@ -141,6 +159,9 @@ function memoryUnknown(kind, name, names) {
 /** The chip of a state: its name, what a program can use of it, and may fill. */
 export function readMemoryChip(state) {
   const typed = memoryText(state, "margin").trim();
+  const wanted = memoryText(state, "chip");
+  const name = memoryChipName(wanted);
+  if (!name) refuse(memoryUnknown("chip", wanted, Object.keys(spmdHardware)));
   let margin = typed;
   if (/^[0-9]{1,9}$/.test(typed)) margin = BigInt(typed);
   else if (/^(?:[0-9]{1,9}\.[0-9]{0,9}|\.[0-9]{1,9})$/.test(typed)) margin = Number(typed);
@@ -150,9 +171,6 @@ export function readMemoryChip(state) {
         "such as 0.9.",
     );
   }
-  const wanted = memoryText(state, "chip");
-  const name = memoryChipName(wanted);
-  if (!name) refuse(memoryUnknown("chip", wanted, Object.keys(spmdHardware)));
   const chip = spmdHardware[name];
   const usable = Number(chip.program_bytes);
   return { name, margin, usable: BigInt(usable), allowed: BigInt(Math.floor(Number(margin) * usable)) };
@@ -184,7 +202,11 @@ export function memoryCode(state, { model, mesh, how, chip }) {
       .map(([key, value]) => `    ${key}=${written(value)},`);
   const own = () => {
     const { kind, name, ...fields } = model;
-    const usual = { gated: false, tied: true, biases: true, positions: "learned", norm: "layer" };
+    const usual = {
+      ...Object.fromEntries(transformerSwitches.map((key) => [key, false])),
+      ...{ tied: true, biases: true, positions: "learned", norm: "layer" },
+      ...{ shared_experts: 0n, dense_layers: 0n, moe_every: 1n },
+    };
     return [`spmd.${kind}(`, ...named(fields, kind === "MLP" ? {} : usual), ")"];
   };
   const [first, ...rest] = model.name ? [`spmd.MODELS[${written(model.name)}]`] : own();

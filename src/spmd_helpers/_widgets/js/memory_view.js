@@ -26,6 +26,7 @@ export function memoryView(answer, ui) {
     memoryLines(answer, ui),
     memoryPhases(answer, ui),
     memoryMeasured(ui),
+    answer.facts ? ui.h("p", { class: "spmd-w-hint" }, answer.facts) : "",
     ui.h("p", { class: "spmd-w-hint spmd-mc-sources" }, answer.sources),
   ];
 }

@@ -46,6 +46,13 @@ export function wordTable(caption, head, rows, numbers = []) {
   );
 }
 
+/** The options of a select: [value, words], or [value, words, the group it is under]. */
+function optionGroups(options, option) {
+  const groups = new Map();
+  for (const one of options) groups.set(one[2], [...(groups.get(one[2]) || []), option(one)]);
+  return [...groups].map(([label, under]) => (label ? h("optgroup", { label }, under) : under));
+}
+
 /** The state that a link holds, and how many of its settings were not understood. */
 export function readLink(widget, search) {
   const state = { ...widget.defaults };
@@ -171,7 +178,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     let input;
     if (control.kind === "select") {
       const option = ([v, words]) => h("option", { value: v, selected: v === value }, words);
-      input = h("select", { id: name, onchange: () => set(input.value) }, control.options.map(option));
+      input = h("select", { id: name, onchange: () => set(input.value) }, optionGroups(control.options, option));
     } else if (control.kind === "check") {
       const checked = value === "yes";
       const listen = () => set(input.checked ? "yes" : "no");

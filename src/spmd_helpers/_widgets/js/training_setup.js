@@ -1,5 +1,5 @@
 import { divisors, gcd, oneOf, pyRepr } from "./python_words.js";
-import { checkRecompute, wholeSize } from "./transformer.js";
+import { checkCounted, checkRecompute, wholeSize } from "./transformer.js";
 import { joinWords, meshWords, refuse } from "./words.js";
 
 // The arguments of a training step, checked, as numbers of one device: _training/setup.py.
@@ -8,6 +8,7 @@ import { joinWords, meshWords, refuse } from "./words.js";
 export const optimizerChoices = spmdChoices.optimizer;
 
 export function trainingSetup(model, mesh, how) {
+  checkCounted(model);
   setupMesh(mesh);
   setupWords(how);
   setupZero(how.zero);
@@ -138,14 +139,15 @@ function setupDivision(made, mesh) {
   }
   if (!made.zero) return;
   const cut = [["d_model", model.d_model, made.data]];
-  if (!isMlp && model.biases) {
-    const both = made.data * split;
+  const both = made.data * split; // the longer biases are cut by both axes
+  if (!isMlp && (model.biases || model.qkv_biases)) {
     cut.push(
       ["heads * head_dim", model.heads * model.head_dim, both],
       ["kv_heads * head_dim", model.kv_heads * model.head_dim, both],
-      ["d_ff", model.d_ff, both],
     );
   }
+  if (!isMlp && model.qk_norm) cut.push(["head_dim", model.head_dim, made.data]);
+  if (!isMlp && model.biases) cut.push(["d_ff", model.d_ff, both]);
   for (const [name, size, devices] of cut) {
     if (size % devices === 0n) continue;
     refuse(

@@ -63,8 +63,8 @@ function stateNumbers(made) {
   const parts = parameterParts(model);
   let layer = layerWeights(model);
   let whole = parts.positions + parts.norms;
+  if (model.biases || model.qkv_biases) layer += (model.heads + 2n * model.kv_heads) * model.head_dim;
   if (model.biases) {
-    layer += (model.heads + 2n * model.kv_heads) * model.head_dim;
     layer += (model.gated ? 2n : 1n) * model.d_ff;
     whole += model.layers * 2n * model.d_model;
   }
