@@ -108,11 +108,9 @@ def _head_norms(setup: Setup) -> list[Line]:
     row = 4 * (_NORM * model.head_dim + 2)
     cut = setup.tokens * heads * row // setup.split
     size = model.layers * (cut + 2 * 4 * model.head_dim)
-    each = (
-        f"({model.heads} + {model.kv_heads}) × 4 B × ({_NORM} × {model.head_dim} + 2)"
-    )
-    inside = f"({setup.tokens} × {each}{over('model', setup.split)}"
-    inside += f" + 2 × 4 B × {model.head_dim})"
+    rows = f"({model.heads} + {model.kv_heads}){over('model', setup.split)}"
+    each = f"4 B × ({_NORM} × {model.head_dim} + 2)"
+    inside = f"({setup.tokens} × {rows} × {each} + 2 × 4 B × {model.head_dim})"
     return [_line("norms of q and k", size, _layers(setup), inside)]
 
 

@@ -50,8 +50,10 @@ LLAMA = Transformer(
     name="8 Llama layers",
 )
 TINY = Transformer(2, 256, 4, vocab=1000, seq=256, name="tiny")
+# Attention was compiled without its window.
+MISTRAL = replace(MODELS["mistral-7b"], window=None)
 # The model of a program, by the first word of its name; else MODELS has it.
-OWN = {"mlp": STACK, "llama8": LLAMA, "tiny": TINY}
+OWN = {"mlp": STACK, "llama8": LLAMA, "tiny": TINY, "mistral-7b": MISTRAL}
 DEEP, WIDE = {"model": MLP(32, 2048, 8192)}, {"model": MLP(16, 3072, 12288)}
 V5E, POD = {"topology": "v5e:2x4"}, {"topology": "v5p:4x4x4"}
 REPLICATED, ZERO1, ZERO2 = ({"zero": zero} for zero in (0, 1, 2))

@@ -76,8 +76,9 @@ function keptHeadNorms(made) {
   if (!model.qk_norm) return [];
   const row = 4n * (keptNorm * model.head_dim + 2n);
   const cut = (tokens * (model.heads + model.kv_heads) * row) / split;
-  const each = `(${model.heads} + ${model.kv_heads}) × 4 B × (${keptNorm} × ${model.head_dim} + 2)`;
-  const inside = `(${tokens} × ${each}${over("model", split)} + 2 × 4 B × ${model.head_dim})`;
+  const rows = `(${model.heads} + ${model.kv_heads})${over("model", split)}`;
+  const each = `4 B × (${keptNorm} × ${model.head_dim} + 2)`;
+  const inside = `(${tokens} × ${rows} × ${each} + 2 × 4 B × ${model.head_dim})`;
   return [keptLine(made, "norms of q and k", model.layers * (cut + 8n * model.head_dim), [inside])];
 }
 
@@ -126,8 +127,8 @@ export function published(made) {
     !(model.gated || model.qk_norm || model.post_norms);
   if (!kind || made.computeBytes !== 2n) {
     refuse(
-      "counting='megatron' is for a transformer with d_ff = 4 * d_model, without gate or grouped " +
-        "queries, computed in 16 bits, as the paper has it; use counting='jax'.",
+      "counting='megatron' is for a transformer with d_ff = 4 * d_model, without gate, grouped " +
+        "queries or further norms, computed in 16 bits, as the paper has it; use counting='jax'.",
     );
   }
   const tensor = made.tokens * model.d_model;
