@@ -136,7 +136,7 @@ def test_an_unbroken_copy_is_right(broken_package):
 
 
 def right(module) -> bool:
-    more = {"call": 1, "step": 3, "fetch_every": 4, "copy": 2, "write": 9}
+    more = {"call": 1, "step": 3, "fetch_every": 4, "copy": 2, "write": 20}
     try:
         for case in ((7, {**more, "save_every": 3}), (6, {**more, "save_every": None})):
             for check in CHECKS:
