@@ -282,6 +282,7 @@ def test_the_runs_of_one_program_on_the_first_gpu():
     ("data", "words"),
     [
         (a_trace(host_CPU=[an_event("a")]), "path='here' is a trace without a GPU"),
+        (a_trace(device_TPU_0=[an_event("a")]), "path='here' is a trace of a TPU"),
         (
             a_trace(device_GPU_0=[an_event("a", "jit_other")]),
             "has no kernel of jit_step: it has those of jit_other",

@@ -139,8 +139,8 @@ def read_trace(
         A `StepTime` as `profile` gives it. How many steps there were is counted.
 
     Raises:
-        NotUnderstood: there is no trace, it has no GPU, or that program did not run
-            there, or what `step_time` raises.
+        NotUnderstood: there is no trace, it has no GPU, as that of a TPU, or that
+            program did not run there, or what `step_time` raises.
 
     Used in the chapter on real cards.
     """

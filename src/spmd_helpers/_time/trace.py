@@ -23,6 +23,7 @@ _KIND = re.compile(
     r"collective-permute|collective-broadcast)"
 )
 _DEVICE = re.compile(r"/device:GPU:(\d+)")
+_TPU = re.compile(r"/device:TPU:\d+")
 _SIZE = re.compile(r"\bsize:(\d+)")
 _GRAPH = re.compile(r"command_buffer")
 
@@ -97,6 +98,11 @@ def runs_of(data: Any, program: str, path: str) -> tuple[KernelRun, ...]:
         for plane in data.planes
         if (match := _DEVICE.fullmatch(plane.name))
     }
+    if not planes and any(_TPU.match(plane.name) for plane in data.planes):
+        raise NotUnderstood(
+            f"path={path!r} is a trace of a TPU, which read_trace does not read: XProf "
+            "shows it, and spmd.step_time predicts the step by line"
+        )
     if not planes:
         raise NotUnderstood(
             f"path={path!r} is a trace without a GPU: record one with "
