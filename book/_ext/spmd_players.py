@@ -76,12 +76,14 @@ class Player(Directive):
 def collective(kind: str):
     """A collective that a reader opens."""
     words = f"Play an {kind}" if kind[0] in "aeiou" else f"Play a {kind}"
-    return folded(player(kind), words)
+    return folded(player(kind), words, f"play-{kind}")
 
 
-def folded(figure, words: str):
-    """A figure that a reader opens."""
+def folded(figure, words: str, name: str = ""):
+    """A figure that a reader opens; a link to the name opens it, too."""
     shown = figure._repr_mimebundle_()["text/html"]
+    if name:
+        shown = f'<div id="{name}">\n{shown}</div>'
     html = f"<details><summary>{words}</summary>\n{shown}</details>"
     return nodes.raw("", html, format="html")
 

@@ -19,10 +19,12 @@ DEFAULTS = {
     "j": "40",
     "k": "24",
     "dtype": "float32",
+    "device": "5",
+    "step": "0",
 }
 AT = {
     "I": "rows of C",
-    "J": "J: parts of a sum",
+    "J": "J: partial sums",
     "K": "columns of C",
     "-": "nothing: all compute the same",
 }
@@ -78,12 +80,14 @@ def cases(seed: int, count: int) -> list[tuple[dict, dict]]:
         state |= dict(zip("ab", typed, strict=True))
         state["c"] = "" if wish is None else typed_spec(draw, wish)
         state["dtype"] = draw.choice(("float32", "bfloat16", "float16"))
+        state["device"] = str(draw.randrange(devices))
+        state["step"] = str(draw.randrange(5))
         given = (lengths, *specs[:2], mesh, wish)
         if draw.random() < 0.08:
             key, text, words = draw.choice(BAD)
             found.append((DEFAULTS | {key: text}, {"error": words}))
         elif max(lengths) <= 10**6:
-            found.append((state, expected(*given, state["dtype"])))
+            found.append((state, expected(*given, state)))
     return found
 
 
@@ -98,14 +102,14 @@ def typed_spec(draw: random.Random, entries) -> str:
     return words.replace("'", "") if draw.random() < 0.1 else words
 
 
-def expected(sizes, a, b, mesh, wish, dtype: str) -> dict:
+def expected(sizes, a, b, mesh, wish, state: dict) -> dict:
     """The answer, without its code."""
     try:
-        found = matmul(sizes, a, b, mesh=mesh, out=wish, dtype=dtype)
+        found = matmul(sizes, a, b, mesh=mesh, out=wish, dtype=state["dtype"])
     except (NotUnderstood, SpecError) as error:
         return {"error": str(error)}
     title, _, _ = found.sentence.partition(": ")
-    worked = {"whyNot": found.why_not} if found.why_not else _worked(found)
+    worked = {"whyNot": found.why_not} if found.why_not else _worked(found, state)
     return {
         "title": title,
         "sentence": found.sentence,
@@ -134,8 +138,12 @@ def expected(sizes, a, b, mesh, wish, dtype: str) -> dict:
     }
 
 
-def _worked(found: Matmul) -> dict:
+def _worked(found: Matmul, state: dict) -> dict:
+    stages = found.follow(int(state["device"]))
     return {
+        "device": int(state["device"]),
+        "step": min(int(state["step"]), len(stages) - 1),
+        "stages": [_stage(stage) for stage in stages],
         "c": _side("C", found.c),
         "block": list(found.block),
         "flopsPerDevice": str(found.flops_per_device),
@@ -150,6 +158,18 @@ def _worked(found: Matmul) -> dict:
             }
             for move in found.moves
         ],
+    }
+
+
+def _stage(stage) -> dict:
+    of = {name: getattr(stage, name) for name in "abc"}
+    return {
+        "heading": stage.heading,
+        "sentence": stage.sentence,
+        **{name: [list(part) for part in r or ()] for name, r in of.items()},
+        "sums": stage.sums,
+        "sources": list(stage.sources),
+        "same": list(stage.same),
     }
 
 
@@ -172,7 +192,7 @@ def _side(name: str, info: ShardingInfo) -> dict:
     return {
         "title": f"{name} [{size}]",
         "spec": spec_words(info.entries),
-        "each": f"{shard} a device, {bytes_words(info.bytes_per_device)}",
+        "each": f"{shard} per device, {bytes_words(info.bytes_per_device)}",
         "shape": list(info.shape),
         "mesh": [[axis, n] for axis, n in info.axes],
         "entries": [list(entry) for entry in info.entries],

@@ -287,6 +287,14 @@ SIZES = {"data": 4, "model": 2}
         ),
         (
             errors.NotDivisible,
+            (1, 10),
+            P("data"),
+            "sharding=P('data', None): dimension 0 of shape (1, 10) has 1 element, "
+            "which does not divide into 4 equal blocks over 'data' (4); make it 4, or "
+            "leave it whole with P(None, None).",
+        ),
+        (
+            errors.NotDivisible,
             (8, 7),
             P(None, ("data", "model")),
             "sharding=P(None, ('data', 'model')): dimension 1 of shape (8, 7) has 7 "

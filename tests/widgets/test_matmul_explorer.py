@@ -79,8 +79,8 @@ MUTANTS = {
     ),
     "an idle axis takes nothing": (
         "mmUseIdleAxis",
-        "$work.mesh[$large] <",
-        "$work.mesh[$large] >=",
+        "$work.mesh[$large] % $work.mesh[$small]",
+        "!($work.mesh[$large] % $work.mesh[$small])",
     ),
     "sums always stay in parts": (
         "mmFinish",
@@ -91,6 +91,18 @@ MUTANTS = {
     "an entry keeps its last axes": ("mmNatural", "$gone = $gone ||", "$gone ="),
     "two FLOPs are one": ("matmulFlops", "2n", "1n"),
     "a wish for anything is known": ("mmCheckWish", "$names.length < 2", "true"),
+    "regions always meet": ("sharedPart", "$first < $end", "true"),
+    "a slice is no stage": (
+        "mmAtMultiply",
+        '!== $before) mmNote($work, "slice");',
+        "!== $before) ;",
+    ),
+    "a gathered axis stays": ("mmDrop", "!$axes.includes($x)", "true"),
+    "all devices send": (
+        "groupOf",
+        "$axes.includes($axis) ? [",
+        "true ? [",
+    ),
     "the order of J is free": ("mmSameOrder", "$left.join() === $right.join()", "true"),
 }
 
@@ -132,12 +144,13 @@ def test_the_code_shows_the_same(browser):
 
 def test_the_first_picture_and_the_presets(browser):
     presets = {
-        "Case 1": [],
-        "Case 2": ["all-reduce"],
-        "Case 3": ["all-gather"],
-        "Case 4": ["all-gather"],
-        "A misplaced weight": ["all-gather"],
-        "An idle axis": ["collective-permute", "all-gather"],
+        "Nothing moves (case 1)": [],
+        "All-reduce (case 2)": ["all-reduce"],
+        "All-gather (case 3)": ["all-gather"],
+        "All-gather, one axis twice (case 4)": ["all-gather"],
+        "Reduce-scatter": ["reduce-scatter"],
+        "Misplaced weight: all-gather": ["all-gather"],
+        "Idle axis: redundant work": ["collective-permute", "all-gather"],
     }
     with shown(browser) as page:
         for name, kinds in presets.items():
@@ -147,12 +160,12 @@ def test_the_first_picture_and_the_presets(browser):
                 assert kind in said
             assert page.locator(".spmd-mm-steps li").count() == 4
         notes = page.locator(".spmd-mm-notes").inner_text()
-        assert "Claim 9: nothing cuts the product along data, so 25 %" in notes
-        page.get_by_label("A misplaced weight").check()
+        assert "Claim 9: the product is not sharded over data, so 25 %" in notes
+        page.get_by_label("Misplaced weight").check()
         assert "Claim 8" in page.locator(".spmd-mm-notes").inner_text()
         page.get_by_role("button", name="Reset").click()
         assert "all-reduce of C over model" in page.locator(".spmd-w-said").inner_text()
-        assert page.locator("table.spmd-w-grid").count() == 3
+        assert page.locator(".spmd-mm-product table.spmd-w-grid").count() == 3
 
 
 def menu(page, key):
@@ -185,14 +198,16 @@ def test_the_menu_of_c_has_what_is_covered(browser):
 
 
 def test_what_is_not_covered_is_one_paragraph(browser):
-    query = "?mm.a=P(None,'model')&mm.b=P('data',None)"
+    query = "?mm.mesh=x=2,y=2,z=2&mm.a=P(None,'x')&mm.b=P('y',None)"
     with shown(browser, query) as page:
         assert page.locator(".spmd-mm-steps li").count() == 1
+        assert page.locator(".spmd-mm-bar").count() == 0
         words = page.locator(".spmd-mm-uncovered").inner_text()
         assert words == (
-            "This page's rule does not cover it: one axis cuts J of A only, and "
-            "another one J of B only. Copy the code below; spmd.xray shows what the "
-            "compiler does."
+            "This page's rule does not cover it: of three axes or more it knows those "
+            "that shard rows of A or columns of B, and beside them one that shards J "
+            "of both, or two dimensions of which one is J. Copy the code below; "
+            "spmd.xray shows what the compiler does."
         )
         assert page.get_by_role("button", name="Copy code").is_enabled()
         assert "not worked out" not in page.inner_text("figure")
@@ -201,12 +216,16 @@ def test_what_is_not_covered_is_one_paragraph(browser):
 
 def test_what_is_named_is_linked(browser):
     with shown(browser) as page:
-        page.get_by_label("A misplaced weight").check()
+        page.get_by_label("Misplaced weight").check()
         links = "all => all.map(a => [a.textContent, a.getAttribute('href')])"
         links = page.locator("figure a").evaluate_all(links)
     assert ["Claim 8", "claims.html#claim-8"] in links
     for words, address in links:
         page, _, anchor = address.partition("#")
+        if not page:  # a player further down
+            held = (ROOT / "book" / "matmul_explorer.md").read_text("utf8")
+            assert f"{{player}} {anchor.removeprefix('play-')}\n" in held
+            continue
         kind = ".ipynb" if page.startswith("../notebooks/") else ".md"
         held = ROOT / "book" / page.replace(".html", kind)
         assert held.exists(), words
@@ -242,7 +261,7 @@ def test_bad_input_gets_a_sentence_and_the_picture_stays(browser):
             before = field.input_value()
             field.fill(text)
             assert words in page.locator(".spmd-w-error").inner_text()
-            assert page.locator("table.spmd-w-grid").count() == 3
+            assert page.locator(".spmd-mm-product table.spmd-w-grid").count() == 3
             assert "spmd-w-refused" in page.locator("figure").get_attribute("class")
             field.fill(before)
             assert page.locator(".spmd-w-error").is_hidden()
@@ -340,7 +359,7 @@ def test_everyone_can_read_it(browser, scheme, width):
                 " #9ca4af; --pst-color-surface: #1f242b; --pst-color-background:"
                 " #14181e; --pst-color-primary: #3fb1c5 }"
             )
-        for name in ("Case 2", "An idle axis"):
+        for name in ("All-reduce (case 2)", "Idle axis: redundant work"):
             page.get_by_label(name, exact=True).check()
             assert axe_faults(page) == []
             wide = page.evaluate("document.documentElement.scrollWidth")

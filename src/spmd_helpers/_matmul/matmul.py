@@ -1,4 +1,4 @@
-"""A product of two cut matrices: what moves, what is repeated, and where C lies."""
+"""A product of two sharded matrices: what moves, what is repeated, how C is sharded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ from .._errors import NotUnderstood, SpecError
 from .._shardings.from_jax import read_mesh
 from .._shardings.sharding import ShardingInfo, as_tuples, spec_words
 from . import words
-from .rule import Entries, Move, plan
+from .follow import DeviceStage, Follow
+from .rule import Entries, Move, Stage, plan
 
 if TYPE_CHECKING:
     from jax.sharding import PartitionSpec
@@ -27,7 +28,7 @@ class Explicit:
 
     Attributes:
         type: the result's type as `jax.typeof` prints it; None if JAX refuses.
-        entries: how that result is cut; None if JAX refuses.
+        entries: how that result is sharded; None if JAX refuses.
         error: the class of JAX's error, or None.
         code: the rule of `explain` for that error, or None.
         sentence: all of it in words.
@@ -42,16 +43,16 @@ class Explicit:
 
 @dataclass(frozen=True, repr=False)
 class Matmul:
-    """What a product of two cut matrices needs. What `why_not` leaves open is None.
+    """What a product of two sharded matrices needs. What `why_not` leaves open is None.
 
     Attributes:
         a: the ShardingInfo of A, [I, J].
         b: the ShardingInfo of B, [J, K].
         c: the ShardingInfo of the result, [I, K].
-        cases: mesh axis → the case of chapter 4, or 0 where the axis cuts nothing; of
+        cases: mesh axis → the case of chapter 4, or 0 where the axis shards nothing; of
             axes with more than one device.
-        kinds: mesh axis → what it cuts, in words.
-        cuts: mesh axis → the dimension of the product that it cuts at the multiply:
+        kinds: mesh axis → what it shards, in words.
+        cuts: mesh axis → the dimension of the product that it shards at the multiply:
             'I', 'J', 'K', or '-' where all its devices compute the same.
         moves: every exchange, in order; see `Move`.
         block: the sizes (I, J, K) of what one device multiplies.
@@ -63,6 +64,8 @@ class Matmul:
         pitfalls: claims 8 and 9 of the book where they apply, in words.
         steps: before, communicate, multiply, reduce: what happens, in words; '' where
             that is left open.
+        stages: how A, B and C are sharded before, after each move, and at the multiply;
+            see `Stage`. `follow` says it of one device.
         sentence: the answer in one sentence.
         why_not: why the rule does not cover this, or None.
     """
@@ -82,8 +85,49 @@ class Matmul:
     choice: str
     pitfalls: tuple[str, ...]
     steps: tuple[str, ...]
+    stages: tuple[Stage, ...] | None
     sentence: str
     why_not: str | None
+
+    def follow(self, device: int) -> tuple[DeviceStage, ...]:
+        """What one device has of A, B and C before, after each move and at the end.
+
+        >>> mesh = {"data": 4, "model": 2}
+        >>> product = matmul((48, 40, 24), ("data", "model"), ("model",), mesh=mesh)
+        >>> for stage in product.follow(5):
+        ...     print(stage.heading, stage.c, stage.sums)
+        Before None 1
+        Multiply ((24, 36), (0, 24)) 2
+        All-reduce of C over model ((24, 36), (0, 24)) 1
+        >>> print(product.follow(5)[2].sentence)
+        Device 5 gets the sum over 2 devices: C[24:36, 0:24], complete.
+
+        Args:
+            device: its position in the mesh, the last axis fastest.
+
+        Returns:
+            A `DeviceStage` for each of `stages`.
+
+        Raises:
+            NotUnderstood: there is no such device, or the rule does not cover the
+                product.
+        """
+        count = self.a.device_count
+        if self.stages is None or self.moves is None or self.idle_axes is None:
+            raise NotUnderstood(
+                f"follow: the rule does not cover this product: {self.why_not}. "
+                "spmd.xray compiles it and shows what happens."
+            )
+        if as_integer(device, 0) is None or device >= count:
+            raise NotUnderstood(
+                f"device={device!r} is none of the {count} devices; give a position "
+                f"from 0 to {count - 1}."
+            )
+        (i, j), k = self.a.shape, self.b.shape[1]
+        mesh = self.a.mesh_shape
+        return Follow(
+            (i, j, k), mesh, self.stages, self.moves, self.idle_axes, device
+        ).run()
 
     def __repr__(self) -> str:
         names = ("before", "communicate", "multiply", "reduce")
@@ -108,7 +152,7 @@ def matmul(
     out: "Spec | None" = None,
     dtype: str = "float32",
 ) -> Matmul:
-    """What a product of two cut matrices moves and repeats, without compiling it.
+    """What a product of two sharded matrices moves and repeats, without compiling it.
 
     >>> product = matmul(
     ...     (48, 40, 24), ("data", "model"), ("model",), mesh={"data": 4, "model": 2}
@@ -132,13 +176,14 @@ def matmul(
 
     Returns:
         A `Matmul`, for a product under `jit` and nothing around it. It covers one mesh
-        axis of more than one device with or without `out`; two of them in nearly all
-        ways; and more where at most one of them moves anything. What it does not cover
-        has a `why_not`. It is what the compilers of JAX 0.10 and 0.12 do for CPU, where
-        they move 16-bit numbers as float32, and write a reduce-scatter as an all-reduce
-        and a slice: twice the bytes each. For TPU they may make two
-        gathers one, and at the default precision float32 moves as bfloat16. `xray`
-        counts no product where one device has a single element of J.
+        axis of more than one device with or without `out`; every pair of specs over two
+        of them, unless shards would have to be padded, and some `out`; and more where
+        at most one of them moves anything. What it does not cover has a `why_not`. It
+        is what the compilers of JAX 0.10 and 0.12 do for CPU, where they move 16-bit
+        numbers as float32, and write a reduce-scatter as an all-reduce and a slice:
+        twice the bytes each. For TPU they may make two gathers one, and at the default
+        precision float32 moves as bfloat16. `xray` counts no product where one device
+        has a single element of J.
 
     Raises:
         NotUnderstood: `sizes`, a spec or the mesh is not one.
@@ -186,6 +231,7 @@ def matmul(
         choice=words.say_choice(steps, info_a, info_b, wish),
         pitfalls=words.say_pitfalls(steps, info_a.mesh_shape),
         steps=words.say_steps(info_a, info_b, info_c, steps),
+        stages=steps.stages if known else None,
         sentence=words.say_result(title, steps, info_c),
         why_not=steps.why_not,
     )
@@ -243,17 +289,18 @@ def _explicit(
             f"In Explicit mode {wish_words} makes it {result_type}.",
         )
     better = spec_words(natural) if natural is not None else "P(...)"
-    ask = f"say how C is to lie: jnp.matmul(a, b, out_sharding={better})"
+    ask = f"state the sharding of C: jnp.matmul(a, b, out_sharding={better})"
     if left and right:
         return _refused(
             "contraction-is-ambiguous",
-            f"J is cut over {join_words(left)} in A and over {join_words(right)} in B, "
-            f"and the parts can be added up in more than one way; {ask}",
+            f"J is sharded over {join_words(left)} in A and over {join_words(right)} "
+            f"in B, and the partial sums can be reduced in more than one way; {ask}",
         )
     if twice := [axis for axis in rows if axis in columns]:
         return _refused(
             "axis-twice-in-result",
-            f"rows and columns of C would both be cut over {join_words(twice)}; {ask}",
+            f"rows and columns of C would both be sharded over {join_words(twice)}; "
+            f"{ask}",
         )
     info = ShardingInfo(
         shape, a.dtype, mesh_shape=a.mesh_shape, entries=(rows, columns)
@@ -270,6 +317,4 @@ def _explicit(
 
 def _refused(code: str, why: str) -> Explicit:
     error = "ShardingTypeError"
-    return Explicit(
-        None, None, error, code, f"Explicit mode refuses it, {error}: {why}."
-    )
+    return Explicit(None, None, error, code, f"Explicit mode raises {error}: {why}.")

@@ -1,4 +1,4 @@
-"""A product of two cut matrices in words: the steps, the price, the pitfalls."""
+"""A product of two sharded matrices in words: the steps, the price, the pitfalls."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,12 +34,12 @@ def say_result(title: str, plan: Plan, c: ShardingInfo | None) -> str:
         return f"{title}: the rule does not cover it."
     moved = [f"{m.kind} of {m.of} over {join_words(m.axes)}" for m in plan.moves]
     idle = [axis for axis, dim in plan.cuts.items() if dim == "-"]
-    waste = "no work is repeated"
+    waste = "no redundant work"
     if idle:
         times = math.prod(c.mesh_shape[axis] for axis in idle)
-        waste = f"all work is done {times} times, along {join_words(idle)}"
+        waste = f"redundancy {times}: devices along {join_words(idle)} do the same work"
     what = ", then ".join(moved) or "nothing moves"
-    return f"{title}: {what}; C lies as {spec_words(c.entries)}; {waste}."
+    return f"{title}: {what}; C is sharded as {spec_words(c.entries)}; {waste}."
 
 
 def say_steps(
@@ -62,7 +62,9 @@ def _communicate(plan: Plan) -> str:
     if plan.swapped:
         small, large = plan.swapped
         words.insert(
-            0, f"Along {large} nothing is cut, so blocks go there from {small} first."
+            0,
+            f"{plan.moves[0].of} is not sharded over {large}, so its shards move there "
+            f"from {small} first.",
         )
     sliced = [of for of in "AB" if _slices(plan, of)]
     if not words:
@@ -71,7 +73,7 @@ def _communicate(plan: Plan) -> str:
             words.append("Each device has what it multiplies.")
     if sliced:
         slices = f"its slices of {' and of '.join(sliced)}"
-        words.append(f"Each device takes {slices} from what it holds, for nothing.")
+        words.append(f"Each device takes {slices} from what it has, without exchange.")
     return " ".join(words)
 
 
@@ -102,19 +104,19 @@ def _multiply(plan: Plan, block: tuple[int, int, int], c: ShardingInfo) -> str:
         f"2 · {i} · {j} · {k} = {2 * i * j * k} FLOPs."
     )
     if not idle:
-        return f"{words} No work is repeated: redundancy 1."
+        return f"{words} No work is redundant: redundancy 1."
     times = math.prod(c.mesh_shape[axis] for axis in idle)
     return (
-        f"{words} Nothing cuts the product along {join_words(idle)}, so {times} "
+        f"{words} The product is not sharded over {join_words(idle)}, so {times} "
         f"devices compute the same: redundancy {times}."
     )
 
 
 def _reduce(plan: Plan, c: ShardingInfo) -> str:
     words = [say_move(move) for move in plan.moves if move.of == "C"]
-    words = words or ["There is nothing to add up."]
-    each = f"{_times(c.shard_shape)} a device, {bytes_words(c.bytes_per_device)}"
-    return " ".join([*words, f"C lies as {spec_words(c.entries)}: {each}."])
+    words = words or ["There is nothing to reduce."]
+    each = f"{_times(c.shard_shape)} per device, {bytes_words(c.bytes_per_device)}"
+    return " ".join([*words, f"C is sharded as {spec_words(c.entries)}: {each}."])
 
 
 def say_choice(
@@ -131,20 +133,29 @@ def say_choice(
     }
     if crossed := [axis for axis, kind in free.items() if kind == "IK"]:
         return (
-            f"Along {join_words(crossed)} only one of A and B can stay cut. The "
+            f"Along {join_words(crossed)} only one of A and B can stay sharded. The "
             f"compiler gathers the smaller, A of {bytes_words(a.total_bytes)} or B of "
             f"{bytes_words(b.total_bytes)}, and B if they are equal."
         )
     sided = [axis for axis, kind in free.items() if kind in ONE_SIDED]
     if not sided:
         return ""
+    if len({kinds[axis] for axis in sided}) > 1:
+        return (
+            "A and B are sharded along J over different axes. If these axes are "
+            "equally long, the compiler moves the shards of the smaller operand to the "
+            "other axis, of A if they are equal; otherwise it gathers both."
+        )
+    if plan.swapped:
+        return ""
     of, other = ("A", "B") if kinds[sided[0]] == "J-" else ("B", "A")
     along = join_words(sided)
     ways = (
         f"Two ways: gather {of} along {along} and repeat the product there, or take "
-        f"slices of {other} and add up C."
+        f"slices of {other} and reduce C."
     )
-    beside = [x for x, kind in kinds.items() if kind in ("--", "JJ", "IJ", "JK")]
+    opposite = "JK" if of == "A" else "IJ"
+    beside = [x for x, kind in kinds.items() if kind in ("--", "JJ", opposite)]
     if beside:
         return f"{ways} Beside {join_words(beside)} the compiler gathers."
     gathered, added = _prices(plan, a, b, of, sided)
@@ -177,19 +188,19 @@ def say_pitfalls(plan: Plan, mesh: Mapping[str, int]) -> tuple[str, ...]:
     pitfalls = []
     moved = {move.of for move in plan.moves}
     for axis in (x for x, kind in plan.kinds.items() if kind in ("IJ", "-J")):
-        price = "B has to move" if "B" in moved else "C has to be added up"
+        price = "B has to move" if "B" in moved else "C has to be reduced"
         price = "something has to move" if plan.why_not else price
         pitfalls.append(
-            f"Claim 8: {axis} cuts J of B and not of A. No number comes out wrong, and "
+            f"Claim 8: {axis} shards J of B and not of A. The numbers are right, and "
             f"{price}. On purpose, to save memory, it is called FSDP."
         )
     idle = [] if plan.why_not else [x for x, dim in plan.cuts.items() if dim == "-"]
     if idle:
         share = f"{100 / math.prod(mesh[axis] for axis in idle):.1f}".removesuffix(".0")
         pitfalls.append(
-            f"Claim 9: nothing cuts the product along {join_words(idle)}, so {share} % "
-            f"of the machine does useful work. Give {join_words(idle)} something to "
-            "cut."
+            f"Claim 9: the product is not sharded over {join_words(idle)}, so {share} "
+            f"% of the devices' work is useful. Shard a dimension over "
+            f"{join_words(idle)}."
         )
     return tuple(pitfalls)
 

@@ -339,9 +339,10 @@ def _check_division(
         less = size // blocks * blocks
         sizes = f"{less} or {less + blocks}" if less else f"{blocks}"
         uncut = tuple(() if d == dim else e for d, e in enumerate(entries))
+        do = "does" if size == 1 else "do"
         raise NotDivisible(
             f"sharding={spec_words(entries)}: dimension {dim} of shape {shape} has "
-            f"{count_words(size, 'element')}, which do not divide into {blocks} equal "
-            f"blocks over {axes}; make it {sizes}, or leave it whole with "
+            f"{count_words(size, 'element')}, which {do} not divide into {blocks} "
+            f"equal blocks over {axes}; make it {sizes}, or leave it whole with "
             f"{spec_words(uncut)}."
         )

@@ -110,3 +110,46 @@ export function gridPanels(edges, each) {
     return each(front);
   });
 }
+
+/**
+ * The mesh as tables of buttons, each of which sets `state[key]` to its device. `look(device)`
+ * is {kind, sign, words, pressed}: a class, a mark, a word below the number. `caption` ends the
+ * table's caption.
+ */
+export function deviceGrid(answer, ui, key, caption, look) {
+  const { h } = ui;
+  const rank = answer.mesh.length;
+  const edges = answer.mesh.map(([axis, size]) => ({ axes: [axis], count: size }));
+  const [rows, columns] = rank > 1 ? edges.slice(-2) : [null, edges[0]];
+  let panels = 0;
+  const panel = (front) => {
+    const first = panels++ * DRAWN_LINES * 2;
+    const cell = (row, column) => {
+      const index = rank > 1 ? [...front, row, column] : [column];
+      const device = index.reduce((n, i, axis) => n * answer.mesh[axis][1] + i, 0);
+      const { kind, sign, words, pressed } = look(device);
+      const button = h(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": `${pressed}`,
+          class: `spmd-w-device ${kind}`.trim(),
+          onclick: () => ui.change({ [key]: `${device}` }),
+        },
+        h("span", { class: "spmd-w-mark", "aria-hidden": "true" }, sign),
+        h("span", { class: "spmd-w-long" }, "device "),
+        `${device}`,
+        h("small", {}, words),
+      );
+      button.dataset.key = `device-${device}`;
+      button.dataset.row = first + row;
+      button.dataset.column = column;
+      return [{}, button];
+    };
+    const where = front.map((n, axis) => `${answer.mesh[axis][0]} ${n}`);
+    return gridTable(answer, ui, `${["The mesh", ...where].join(", ")}${caption}`, rows, columns, cell);
+  };
+  const box = ui.scrolling("The mesh of devices", gridPanels(edges, panel));
+  box.removeAttribute("tabindex"); // its buttons can be reached
+  return box;
+}

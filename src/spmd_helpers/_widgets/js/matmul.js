@@ -36,6 +36,9 @@ export function matmulPlan(mesh, a, b, sizes, itemBytes, wish) {
   const inUse = (entries) => entries.map((entry) => entry.filter((axis) => axis in used));
   const work = { mesh: used, a: inUse(a), b: inUse(b), sizes, itemBytes, kinds: mmTable(), cuts: mmTable(), moves: [], lost: new Set() };
   work.names = mesh.map(([axis]) => axis).filter((axis) => axis in used);
+  work.now = { A: work.a.map((entry) => [...entry]), B: work.b.map((entry) => [...entry]) };
+  [work.summed, work.stages] = [[], []];
+  mmNote(work, "before");
   for (const x of work.names) work.kinds[x] = mmLetter(x, work.a, "IJ") + mmLetter(x, work.b, "JK");
   let natural = null;
   try {
@@ -57,7 +60,8 @@ export function matmulPlan(mesh, a, b, sizes, itemBytes, wish) {
     return { kinds: work.kinds, natural, whyNot: error.message };
   }
   const block = ["I", "J", "K"].map((dim) => sizes[dim] / Number(mmParts(work, dim)));
-  return { kinds: work.kinds, natural, cuts: work.cuts, moves: work.moves, block, swapped: work.swapped };
+  const { kinds, cuts, moves, swapped, stages } = work;
+  return { kinds, natural, cuts, moves, block, swapped, stages };
 }
 
 const mmAxes = (work, ...kinds) => work.names.filter((x) => kinds.includes(work.kinds[x]));
@@ -87,29 +91,23 @@ function mmNatural(work) {
 }
 
 function mmCheckNatural(work, target) {
-  const crossed = mmAxes(work, ...MM_CROSSED);
   if (work.names.length > 2) {
     const moved = work.names.filter((x) => !["I-", "-K"].includes(work.kinds[x]));
     if (moved.length > 1 || mmAxes(work, "--", "IK", ...MM_ONE_SIDED).length) {
       mmOutside(
-        "of three axes or more it knows those that cut rows of A or columns of B, and beside " +
-          "them one that cuts J of both, or two places of which one is J",
+        "of three axes or more it knows those that shard rows of A or columns of B, and beside " +
+          "them one that shards J of both, or two dimensions of which one is J",
       );
     }
   }
-  if (mmAxes(work, "J-").length && mmAxes(work, "-J").length) {
-    mmOutside("one axis cuts J of A only, and another one J of B only");
-  }
-  for (const x of mmAxes(work, ...MM_ONE_SIDED)) {
-    const clash = mmAxes(work, "IK", work.kinds[x] === "J-" ? "IJ" : "JK");
-    if (clash.length) mmOutside(`${x} cuts J of one operand only, and ${clash[0]} has two places`);
-  }
-  const idle = mmAxes(work, "--");
-  if (!idle.length || !crossed.length || work.lost.size) return;
-  const [small, large] = [work.mesh[crossed[0]], work.mesh[idle[0]]];
-  const dim = work.kinds[crossed[0]].includes("J") ? "J" : target[crossed[0]] === "I" ? "K" : "I";
-  if (large > small && (large % small || work.sizes[dim] % large)) {
-    mmOutside(`blocks along ${crossed[0]} (${small}) would go to the idle axis ${idle[0]} (${large}), and don't fit there`);
+  const [small, large] = mmTakenOver(work, target);
+  if (!small || work.mesh[large] % work.mesh[small]) return;
+  const dim = work.kinds[small].includes("J") ? "J" : target[small] === "I" ? "K" : "I";
+  if (work.sizes[dim] % work.mesh[large]) {
+    mmOutside(
+      `shards along ${small} (${work.mesh[small]}) would move to the axis ${large} ` +
+        `(${work.mesh[large]}), and would be padded there`,
+    );
   }
 }
 
@@ -118,7 +116,8 @@ function mmCheckWish(work, target, natural) {
   if (names.length < 2) return;
   const whole = natural && names.every((x) => target[x] === "-");
   const idleBeside = mmAxes(work, "--").length && mmAxes(work, ...MM_CROSSED).length;
-  if (names.length === 2 && whole && !idleBeside && !mmAxes(work, "IK").length) return;
+  const bothJ = [["J-", "IJ"], ["-J", "JK"]].some((pair) => pair.every((kind) => mmAxes(work, kind).length));
+  if (names.length === 2 && whole && !idleBeside && !bothJ && !mmAxes(work, "IK").length) return;
   if (names.length === 2) {
     for (const [x, y] of [names, [...names].reverse()]) {
       const beside = { I: mmBesideRows, K: mmBesideColumns }[target[x]] || {};
@@ -129,19 +128,21 @@ function mmCheckWish(work, target, natural) {
     }
   }
   mmOutside(
-    "of wishes for C, where more than one axis is in use, it knows a few: C is whole, or one axis " +
-      "stays, and along the other one C is added up into parts, or is gathered, or is cut along its " +
-      "other dimension",
+    "of shardings asked for C, where more than one axis is in use, it knows a few: C is replicated, " +
+      "or one axis stays, and along the other one C is reduce-scattered, or gathered, or sharded along " +
+      "its other dimension",
   );
 }
 
 function mmRun(work, target) {
   mmPlace(work, target);
   mmUseIdleAxis(work, target);
+  mmUseOtherAxis(work);
   mmSameOrder(work);
   const done = work.swapped && work.moves[0].of;
   if (done !== "A") mmBring(work, "A", work.a, "IJ");
   if (done !== "B") mmBring(work, "B", work.b, "JK");
+  mmAtMultiply(work);
   mmFinish(work, target);
 }
 
@@ -163,24 +164,48 @@ function mmPlace(work, target) {
 
 /** Gather what is cut, or take slices of the other and add up: the smaller. */
 function mmGathersOneSided(work, x) {
-  if (mmAxes(work, "--", "JJ", "IJ", "JK").length) return true;
+  const opposite = work.kinds[x] === "J-" ? ["-J", "JK"] : ["J-", "IJ"];
+  if (mmAxes(work, "--", "JJ", ...opposite).length) return true;
   return mmLocal(work, work.kinds[x] === "J-" ? "IJ" : "JK") <= mmLocal(work, "IK");
 }
 
-/** An idle axis that is no smaller takes the blocks of one that must move. */
+/** An axis with two places, and one that doesn't cut the operand that moves. */
+function mmTakenOver(work, target) {
+  const crossed = mmAxes(work, ...MM_CROSSED);
+  if (work.asked || work.lost.size || crossed.length !== 1) return [];
+  const free = mmAxes(work, "--", target[crossed[0]] === "I" ? "J-" : "-J");
+  return free.length === 1 ? [crossed[0], free[0]] : [];
+}
+
+/** An axis that is a multiple takes the blocks of one that must move. */
 function mmUseIdleAxis(work, target) {
-  const [idle, crossed] = [mmAxes(work, "--"), mmAxes(work, ...MM_CROSSED)];
-  if (work.asked || work.lost.size || idle.length !== 1 || crossed.length !== 1) return;
-  const [small, large] = [crossed[0], idle[0]];
-  if (work.mesh[large] < work.mesh[small]) return;
+  const [small, large] = mmTakenOver(work, target);
+  if (!small || work.mesh[large] % work.mesh[small]) return;
   const [of, dims] = target[small] === "I" ? ["B", "JK"] : ["A", "IJ"];
   const whole = mmProduct([...dims].map((dim) => work.sizes[dim]));
   const part = whole / BigInt(work.mesh[large]);
   work.swapped = [small, large];
+  mmReplace(work, of, small, large);
   mmMove(work, "collective-permute", of, [small, large], part, part);
-  if (work.kinds[small] === "IK" || whole <= mmLocal(work, "IK")) {
+  const isIdle = work.kinds[large] === "--";
+  work.cuts[large] = "-";
+  if (work.kinds[small] === "IK" || (isIdle && whole <= mmLocal(work, "IK"))) {
+    mmDrop(work, of, [large]);
     mmMove(work, "all-gather", of, [large], part, whole);
   } else work.cuts[large] = "J";
+}
+
+/** J of A over one axis, J of B over an equal one: the smaller operand moves. */
+function mmUseOtherAxis(work) {
+  const [[left], [right]] = [mmAxes(work, "J-"), mmAxes(work, "-J")];
+  if (!left || !right || work.mesh[left] !== work.mesh[right]) return;
+  const isB = mmLocal(work, "JK") < mmLocal(work, "IJ");
+  const [of, dims, from, to] = isB ? ["B", "JK", right, left] : ["A", "IJ", left, right];
+  work.swapped = [from, to];
+  work.cuts[to] = "J";
+  const part = mmLocal(work, dims);
+  mmReplace(work, of, from, to);
+  mmMove(work, "collective-permute", of, [from, to], part, part);
 }
 
 /** Slices of J that are multiplied must be the same ones in A and in B. */
@@ -189,6 +214,8 @@ function mmSameOrder(work) {
   const right = work.b[0].filter((x) => work.cuts[x] === "J");
   if (left.join() === right.join() || [...left].sort().join() !== [...right].sort().join()) return;
   const [ofA, ofB] = [mmLocal(work, "IJ"), mmLocal(work, "JK")];
+  if (ofA < ofB) work.now.A[1] = right;
+  else work.now.B[0] = left;
   if (ofA < ofB) mmMove(work, "collective-permute", "A", left, ofA, ofA);
   else mmMove(work, "collective-permute", "B", left, ofB, ofB);
 }
@@ -201,25 +228,48 @@ function mmBring(work, of, entries, dims) {
   const all = () => held[dims[0]] * held[dims[1]];
   for (const x of work.names) {
     const [from, to, size] = [mmLetter(x, entries, dims), wanted(x), BigInt(work.mesh[x])];
-    if (from === "-" && to !== "-") held[to] /= size;
-    else if (from !== "-" && to !== "-" && from !== to && !(work.lost.has(x) && !work.asked)) {
+    const slicedLast = MM_ONE_SIDED.includes(work.kinds[x]) && mmAxes(work, ...MM_CROSSED).length;
+    if (from === "-" && to !== "-" && !slicedLast) {
+      held[to] /= size;
+      mmSlice(work, of, dims.indexOf(to), x);
+    } else if (from !== "-" && to !== "-" && from !== to && !(work.lost.has(x) && !work.asked)) {
+      mmDrop(work, of, [x]);
+      work.now[of][dims.indexOf(to)].push(x);
       mmMove(work, "all-to-all", of, [x], all(), all());
       held[from] *= size;
       held[to] /= size;
     }
   }
-  for (const i of [1, 0]) {
+  const isLast = mmAxes(work, ...MM_ONE_SIDED).length && entries[0].some((x) => work.kinds[x] === "IK");
+  for (const i of isLast ? [0, 1] : [1, 0]) {
     const entry = entries[i];
     const gone = entry.filter((x) => wanted(x) !== dims[i] && (wanted(x) === "-" || work.lost.has(x)));
     if (!gone.length) continue;
     const [part, times] = [all(), mmDevices(work, gone)];
     const kept = entry.filter((x) => !gone.includes(x));
     if (kept.join() !== entry.slice(0, entry.length - gone.length).join()) {
+      work.now[of][i] = [...kept, ...gone];
       mmMove(work, "collective-permute", of, entry, part, part);
     }
+    mmDrop(work, of, gone);
     mmMove(work, "all-gather", of, gone, part, part * times);
     held[dims[i]] *= times;
   }
+}
+
+/** Each operand is sharded as the product is; each device computes its part. */
+function mmAtMultiply(work) {
+  const { A: left, B: right } = work.now;
+  const before = JSON.stringify([left, right]);
+  for (const [dim, places] of [["I", [left[0]]], ["J", [left[1], right[0]]], ["K", [right[1]]]]) {
+    const longest = [...places.reduce((one, two) => (two.length > one.length ? two : one))];
+    const more = work.names.filter((x) => work.cuts[x] === dim && !longest.includes(x));
+    for (const place of places) place.splice(0, place.length, ...longest, ...more);
+  }
+  if (JSON.stringify([left, right]) !== before) mmNote(work, "slice");
+  work.now.C = [[...left[0]], [...right[1]]];
+  work.summed = [...left[1]];
+  mmNote(work, "multiply");
 }
 
 /** What happens to C: sums are added up, what is wanted whole is gathered. */
@@ -228,18 +278,50 @@ function mmFinish(work, target) {
   const summed = work.names.filter((x) => work.cuts[x] === "J");
   for (const x of summed.filter((axis) => target[axis] !== "-")) {
     const part = held.I * held.K;
+    work.now.C["IK".indexOf(target[x])].push(x);
+    work.summed = work.summed.filter((axis) => axis !== x);
     mmMove(work, "reduce-scatter", "C", [x], part, part / BigInt(work.mesh[x]));
     held[target[x]] /= BigInt(work.mesh[x]);
   }
   const added = summed.filter((x) => target[x] === "-");
-  if (added.length) mmMove(work, "all-reduce", "C", added, held.I * held.K, held.I * held.K);
+  if (added.length) {
+    work.summed = [];
+    mmMove(work, "all-reduce", "C", added, held.I * held.K, held.I * held.K);
+  }
   for (const dim of ["K", "I"]) {
     const gone = work.names.filter((x) => work.cuts[x] === dim && target[x] === "-");
     if (!gone.length) continue;
     const [part, times] = [held.I * held.K, mmDevices(work, gone)];
+    mmDrop(work, "C", gone);
     mmMove(work, "all-gather", "C", gone, part, part * times);
     held[dim] *= times;
   }
+}
+
+/** Devices take slices over one more axis, of J in the other operand's order. */
+function mmSlice(work, of, dim, axis) {
+  const entry = work.now[of][dim];
+  entry.push(axis);
+  const other = { A1: work.now.B[0], B0: work.now.A[1] }[`${of}${dim}`];
+  if (other && entry.every((x) => other.includes(x))) entry.sort((x, y) => other.indexOf(x) - other.indexOf(y));
+  if (work.stages.at(-1).at === "slice") work.stages.pop();
+  mmNote(work, "slice");
+}
+
+/** An operand is sharded over one axis where it was over another. */
+function mmReplace(work, of, from, to) {
+  work.now[of] = work.now[of].map((entry) => entry.map((x) => (x === from ? to : x)));
+}
+
+/** An operand is no longer sharded over these axes. */
+function mmDrop(work, of, axes) {
+  work.now[of] = work.now[of].map((entry) => entry.filter((x) => !axes.includes(x)));
+}
+
+/** How A, B and C are sharded now, as Stage. */
+function mmNote(work, at, move = null) {
+  const entries = (of) => work.now[of]?.map((entry) => [...entry]) ?? null;
+  work.stages.push({ at, move, a: entries("A"), b: entries("B"), c: entries("C"), summed: [...work.summed] });
 }
 
 /** top / bottom as a whole number, a half rounded to even. */
@@ -257,4 +339,5 @@ function mmMove(work, kind, of, axes, putItems, gotItems) {
   if (kind === "collective-permute") sent = put;
   const ordered = work.names.filter((x) => axes.includes(x));
   work.moves.push({ kind, of, axes: ordered, put, got, sent });
+  mmNote(work, of, work.moves.length - 1);
 }

@@ -1,17 +1,19 @@
 import { gridTable } from "./grid.js";
 import { ITEM_BYTES, blocksOf, holdersOf, ownersOf, shardingOf } from "./sharding.js";
 import { matmulPlan } from "./matmul.js";
+import { matmulFollow, sharedPart } from "./matmul_follow.js";
 import {
   MATMUL_KINDS, matmulChoice, matmulExplicit, matmulFlops, matmulPitfalls, matmulResult, matmulSteps, matmulTitle,
 } from "./matmul_words.js";
 import { parseMesh, parseSpec } from "./typed.js";
+import { matmulAllSteps, matmulMoves } from "./matmul_moves.js";
 import { attempt, bytesWords, countWords, deviceList, joinWords, refuse, specWords, tupleWords } from "./words.js";
 
-// Two specs → what moves, where the result lies, what is repeated. Matrices only.
+// Two specs → what moves, how the result is sharded, what is repeated. Matrices only.
 
 const MM_LISTED = 64; // blocks in the answer
 const MM_STEPS = ["Before", "Communicate", "Multiply", "Reduce"];
-const MM_AT = { I: "rows of C", J: "J: parts of a sum", K: "columns of C", "-": "nothing: all compute the same" };
+const MM_AT = { I: "rows of C", J: "J: partial sums", K: "columns of C", "-": "nothing: all compute the same" };
 const MM_DTYPES = ["float32", "bfloat16", "float16"];
 
 function mmSize(text, name) {
@@ -52,7 +54,7 @@ function mmSide(name, lay) {
   return {
     title: `${name} [${shape.join(", ")}]`,
     spec: specWords(entries),
-    each: `${shard.join(" × ")} a device, ${bytesWords(lay.bytesPerDevice)}`,
+    each: `${shard.join(" × ")} per device, ${bytesWords(lay.bytesPerDevice)}`,
     ...{ shape, mesh, entries, grid, shard, devices, replicas },
     bytesPerDevice: `${lay.bytesPerDevice}`,
     blocks: blocksOf(lay),
@@ -147,7 +149,7 @@ export const matmulExplorer = {
   caption:
     "C = A · B under jit, on Auto axes: A is [I, J], B is [J, K]; J is summed over. Matrices " +
     "only, and nothing around the product: more dimensions, or a program, are for spmd.xray. A cell " +
-    "names the devices that hold the block. (On CPU the compiler moves 16-bit numbers as float32, " +
+    "names the devices that have the shard. (On CPU the compiler moves 16-bit numbers as float32, " +
     "and writes a reduce-scatter as an all-reduce and a slice: twice the bytes each.)",
   defaults: {
     mesh: "data=4, model=2",
@@ -158,15 +160,20 @@ export const matmulExplorer = {
     j: "40",
     k: "24",
     dtype: "float32",
+    device: "5",
+    step: "0",
   },
+  beside: { device: mmNews, step: mmNews },
+  brief: mmBrief,
   presets: [
-    { name: "Case 1", state: { a: "P('data', None)", b: "P(None, 'model')" } },
-    { name: "Case 2", state: {} },
-    { name: "Case 3", state: { b: "P(None, 'model')" } },
-    { name: "Case 4", state: { a: "P('data', None)", b: "P(None, 'data')" } },
-    { name: "A misplaced weight", state: { a: "P('data', None)", b: "P('data', None)" } },
+    { name: "Nothing moves (case 1)", state: { a: "P('data', None)", b: "P(None, 'model')" } },
+    { name: "All-reduce (case 2)", state: {} },
+    { name: "All-gather (case 3)", state: { b: "P(None, 'model')" } },
+    { name: "All-gather, one axis twice (case 4)", state: { a: "P('data', None)", b: "P(None, 'data')" } },
+    { name: "Reduce-scatter", state: { c: "P('data', 'model')" } },
+    { name: "Misplaced weight: all-gather", state: { a: "P('data', None)", b: "P('data', None)" } },
     {
-      name: "An idle axis",
+      name: "Idle axis: redundant work",
       state: { a: "P('model', None)", b: "P(None, 'model')", i: "192", j: "320", k: "256" },
     },
   ],
@@ -183,9 +190,9 @@ export const matmulExplorer = {
     });
     return [
       { key: "mesh", label: "Mesh", kind: "text", hint: "a name and a size for each axis" },
-      { key: "a", label: "A is cut by", kind: "select", options: mmChoices(state, "a", []) },
-      { key: "b", label: "B is cut by", kind: "select", options: mmChoices(state, "b", []) },
-      { key: "c", label: "C is asked to be", kind: "select", options: mmChoices(state, "c", [["", "as it follows"]]) },
+      { key: "a", label: "Sharding of A", kind: "select", options: mmChoices(state, "a", []) },
+      { key: "b", label: "Sharding of B", kind: "select", options: mmChoices(state, "b", []) },
+      { key: "c", label: "Sharding asked of C", kind: "select", options: mmChoices(state, "c", [["", "left to the compiler"]]) },
       { key: "i", label: "I, rows of A", kind: "number", group },
       { key: "j", label: "J, summed over", kind: "number", group },
       { key: "k", label: "K, columns of B", kind: "number", group },
@@ -202,9 +209,14 @@ export const matmulExplorer = {
       const { mesh, a, b, c, wish, plan, itemBytes } = read;
       const idle = plan.whyNot ? [] : Object.keys(plan.cuts).filter((x) => plan.cuts[x] === "-");
       const title = matmulTitle(a, b, wish);
+      const device = mmNumber(state.device, a.devices, 0);
+      const stages = plan.whyNot ? [] : matmulFollow(plan, mesh, { I: a.shape[0], J: a.shape[1], K: b.shape[1] }, device);
       const worked = plan.whyNot
         ? { whyNot: plan.whyNot }
         : {
+            device,
+            step: Math.min(mmNumber(state.step, 1e6, 0), stages.length - 1),
+            stages,
             c: mmSide("C", c),
             block: plan.block,
             flopsPerDevice: `${matmulFlops(plan.block)}`,
@@ -241,28 +253,18 @@ export const matmulExplorer = {
 
   view(answer, ui) {
     const { h } = ui;
-    const signed = (sign, name, side) =>
-      h(
-        "div",
-        { class: "spmd-mm-factor" },
-        h("span", { class: "spmd-mm-sign", "aria-hidden": "true" }, sign),
-        mmPicture(name, side, ui),
-      );
     const note = (title, words) => (words ? h("li", {}, title && h("strong", {}, title), words) : null);
     return [
-      h(
-        "div",
-        { class: "spmd-mm-product" },
-        mmPicture("A", answer.a, ui),
-        signed("·", "B", answer.b),
-        answer.c ? signed("=", "C", answer.c) : null,
-      ),
+      ...(answer.whyNot ? [h("p", { class: "spmd-mm-uncovered" }, mmUncovered(answer.whyNot))] : matmulMoves(answer, ui)),
+      mmMatrices(answer, ui),
+      answer.whyNot ? null : matmulAllSteps(answer, ui),
       h(
         "ol",
         { class: "spmd-mm-steps" },
-        answer.steps.map((words, i) => (words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), mmLinked(words, ui)) : null)),
+        answer.steps.map((words, i) =>
+          words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), mmLinked(words, ui), mmPlayers(answer, i, ui)) : null,
+        ),
       ),
-      answer.whyNot ? h("p", { class: "spmd-mm-uncovered" }, mmUncovered(answer.whyNot)) : null,
       h(
         "ul",
         { class: "spmd-mm-notes" },
@@ -275,6 +277,51 @@ export const matmulExplorer = {
     ].filter(Boolean);
   },
 };
+
+/** A number as typed, or what it is taken for. */
+function mmNumber(text, end, otherwise) {
+  return /^\d{1,6}$/.test(text.trim()) && Number(text) < end ? Number(text) : otherwise;
+}
+
+/** What is said when only the device or the step has changed. */
+function mmNews(answer) {
+  if (!answer.stages) return answer.sentence;
+  const { heading, sentence } = answer.stages[answer.step];
+  return `${heading}. ${sentence}`;
+}
+
+/** The result in a few words. */
+function mmBrief(answer) {
+  if (answer.whyNot) return "Not covered: ask spmd.xray.";
+  const kinds = answer.moves.map((move) => `${move.kind} of ${move.of}`);
+  return `${kinds.join(", ") || "Nothing moves"} · redundancy ${answer.redundancy}`;
+}
+
+/** Links to the players of a step's collectives, where the page has them. */
+function mmPlayers(answer, step, ui) {
+  if (!ui.linkable || answer.whyNot) return null;
+  const moves = answer.moves.filter((move) => (step === 1 && move.of !== "C") || (step === 3 && move.of === "C"));
+  return [...new Set(moves.map((move) => move.kind))].map((kind) => [" ", ui.h("a", { href: `#play-${kind}` }, `Play ${kind}`), "."]);
+}
+
+/** A · B = C. */
+function mmMatrices(answer, ui) {
+  const { h } = ui;
+  const signed = (sign, name, side) =>
+    h(
+      "div",
+      { class: "spmd-mm-factor" },
+      h("span", { class: "spmd-mm-sign", "aria-hidden": "true" }, sign),
+      mmPicture(answer, name, side, ui),
+    );
+  return h(
+    "div",
+    { class: "spmd-mm-product" },
+    mmPicture(answer, "A", answer.a, ui),
+    signed("·", "B", answer.b),
+    answer.c ? signed("=", "C", answer.c) : null,
+  );
+}
 
 const mmUncovered = (why) =>
   `This page's rule does not cover it: ${why}. Copy the code below; spmd.xray shows what the compiler does.`;
@@ -290,8 +337,8 @@ function mmLinked(words, ui) {
   });
 }
 
-/** A matrix as a picture: each block and the devices that hold it. */
-function mmPicture(name, side, ui) {
+/** A matrix as a picture: each shard and the devices that have it, and what the followed one has now. */
+function mmPicture(answer, name, side, ui) {
   const [rows, columns] = side.entries.map((axes, dim) => ({
     axes,
     count: side.grid[dim],
@@ -299,12 +346,38 @@ function mmPicture(name, side, ui) {
   }));
   const cell = (row, column) => {
     const devices = holdersOf([row, column], side);
-    const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "copy", "copies")) : null;
+    const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "replica")) : null;
     const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
-    return [{ class: "spmd-w-cell" }, what, deviceList(devices), copies];
+    const block = [row, column].map((n, dim) => [n * side.shard[dim], (n + 1) * side.shard[dim]]);
+    const fills = answer.stages ? mmFills(answer, name, block, ui) : null;
+    return [{ class: "spmd-w-cell" }, fills, ui.h("span", { class: "spmd-mm-who" }, what, deviceList(devices), copies)];
   };
   const caption = [ui.h("strong", {}, side.title), ui.h("br"), side.spec, ui.h("br"), side.each];
-  return ui.scrolling(`The blocks of ${name}`, gridTable(side, ui, caption, rows, columns, cell));
+  return ui.scrolling(`The shards of ${name}`, gridTable(side, ui, caption, rows, columns, cell));
+}
+
+/** What the followed device has of a block: its own part, what came in, a sum or a part of one. */
+function mmFills(answer, name, block, ui) {
+  const key = name.toLowerCase();
+  const [now, before, first] = [answer.step, Math.max(0, answer.step - 1), 0].map((n) => answer.stages[n]);
+  const part = now[key].length ? sharedPart(now[key], block) : null;
+  if (!part) return null;
+  const fill = (region, kind) => {
+    const [[top, bottom], [left, right]] = region.map(([from, end], dim) => {
+      const [low, high] = block[dim];
+      return [(from - low) / (high - low), (high - end) / (high - low)].map((n) => `${(100 * n).toFixed(2)}%`);
+    });
+    return ui.h("span", { class: `spmd-mm-fill spmd-mm-${kind}`, style: `inset: ${top} ${right} ${bottom} ${left}`, "aria-hidden": "true" });
+  };
+  const isNew = JSON.stringify(before[key]) !== JSON.stringify(now[key]) || before.sums !== now.sums;
+  const fresh = isNew && answer.step > 0 ? " spmd-mm-new" : "";
+  if (name === "C") {
+    const kind = now.sums > 1 ? "partial" : "own";
+    return [fill(part, kind + fresh), now.same.length ? fill(part, "again") : null];
+  }
+  const own = sharedPart(part, first[key]);
+  const isAll = own && JSON.stringify(own) === JSON.stringify(part);
+  return [isAll ? null : fill(part, `came${fresh}`), own ? fill(own, "own") : null];
 }
 
 /** The hue of an axis as a style: that of its strips. */
@@ -320,7 +393,7 @@ function mmAxisTable(answer, ui) {
     number ? ui.link(`case ${number}`, MM_CHAPTER) : "none",
     ...(at ? [at] : []),
   ]);
-  const head = ["mesh axis", "cuts", "which is", ...(answer.whyNot ? [] : ["at the multiply it cuts"])];
+  const head = ["mesh axis", "shards", "which is", ...(answer.whyNot ? [] : ["at the multiply it shards"])];
   return ui.wordTable("Axis by axis", head, rows);
 }
 

@@ -29,9 +29,9 @@ export function matmulResult(title, plan, c) {
   if (!c) return `${title}: the rule does not cover it.`;
   const moved = plan.moves.map((m) => `${m.kind} of ${m.of} over ${joinWords(m.axes)}`);
   const idle = mmIdle(plan);
-  let waste = "no work is repeated";
-  if (idle.length) waste = `all work is done ${mmTimes(c.mesh, idle)} times, along ${joinWords(idle)}`;
-  return `${title}: ${moved.join(", then ") || "nothing moves"}; C lies as ${specWords(c.entries)}; ${waste}.`;
+  let waste = "no redundant work";
+  if (idle.length) waste = `redundancy ${mmTimes(c.mesh, idle)}: devices along ${joinWords(idle)} do the same work`;
+  return `${title}: ${moved.join(", then ") || "nothing moves"}; C is sharded as ${specWords(c.entries)}; ${waste}.`;
 }
 
 /** Before, communicate, multiply, reduce: a sentence or two each. */
@@ -46,7 +46,7 @@ function mmCommunicate(plan) {
   const words = plan.moves.filter((m) => m.of !== "C").map(matmulMove);
   if (plan.swapped) {
     const [small, large] = plan.swapped;
-    words.unshift(`Along ${large} nothing is cut, so blocks go there from ${small} first.`);
+    words.unshift(`${plan.moves[0].of} is not sharded over ${large}, so its shards move there from ${small} first.`);
   }
   const sliced = ["A", "B"].filter((of) => mmSlices(plan, of));
   if (!words.length) {
@@ -55,7 +55,7 @@ function mmCommunicate(plan) {
   }
   if (sliced.length) {
     const slices = `its slices of ${sliced.join(" and of ")}`;
-    words.push(`Each device takes ${slices} from what it holds, for nothing.`);
+    words.push(`Each device takes ${slices} from what it has, without exchange.`);
   }
   return words.join(" ");
 }
@@ -83,19 +83,19 @@ function mmMultiply(plan, c) {
     `Each device multiplies ${i} × ${j} by ${j} × ${k}: ` +
     `2 · ${i} · ${j} · ${k} = ${matmulFlops(plan.block)} FLOPs.`;
   const idle = mmIdle(plan);
-  if (!idle.length) return `${words} No work is repeated: redundancy 1.`;
+  if (!idle.length) return `${words} No work is redundant: redundancy 1.`;
   const times = mmTimes(c.mesh, idle);
   return (
-    `${words} Nothing cuts the product along ${joinWords(idle)}, so ${times} devices compute ` +
+    `${words} The product is not sharded over ${joinWords(idle)}, so ${times} devices compute ` +
     `the same: redundancy ${times}.`
   );
 }
 
 function mmReduce(plan, c) {
   const words = plan.moves.filter((m) => m.of === "C").map(matmulMove);
-  if (!words.length) words.push("There is nothing to add up.");
-  const each = `${c.shard.join(" × ")} a device, ${bytesWords(c.bytesPerDevice)}`;
-  return [...words, `C lies as ${specWords(c.entries)}: ${each}.`].join(" ");
+  if (!words.length) words.push("There is nothing to reduce.");
+  const each = `${c.shard.join(" × ")} per device, ${bytesWords(c.bytesPerDevice)}`;
+  return [...words, `C is sharded as ${specWords(c.entries)}: ${each}.`].join(" ");
 }
 
 /** Where the compiler could do otherwise: both prices, and which it takes. */
@@ -105,17 +105,25 @@ export function matmulChoice(plan, a, b, wish, itemBytes) {
   const crossed = free.filter(([, kind]) => kind === "IK").map(([x]) => x);
   if (crossed.length) {
     return (
-      `Along ${joinWords(crossed)} only one of A and B can stay cut. The compiler gathers the ` +
+      `Along ${joinWords(crossed)} only one of A and B can stay sharded. The compiler gathers the ` +
       `smaller, A of ${bytesWords(a.totalBytes)} or B of ${bytesWords(b.totalBytes)}, and B if they are equal.`
     );
   }
   const sided = free.filter(([, kind]) => kind === "J-" || kind === "-J").map(([x]) => x);
   if (!sided.length) return "";
+  if (new Set(sided.map((x) => plan.kinds[x])).size > 1) {
+    return (
+      "A and B are sharded along J over different axes. If these axes are equally long, the compiler " +
+      "moves the shards of the smaller operand to the other axis, of A if they are equal; otherwise it gathers both."
+    );
+  }
+  if (plan.swapped) return "";
   const [of, other] = plan.kinds[sided[0]] === "J-" ? ["A", "B"] : ["B", "A"];
   const ways =
     `Two ways: gather ${of} along ${joinWords(sided)} and repeat the product there, or take ` +
-    `slices of ${other} and add up C.`;
-  const beside = Object.keys(plan.kinds).filter((x) => ["--", "JJ", "IJ", "JK"].includes(plan.kinds[x]));
+    `slices of ${other} and reduce C.`;
+  const opposite = of === "A" ? "JK" : "IJ";
+  const beside = Object.keys(plan.kinds).filter((x) => ["--", "JJ", opposite].includes(plan.kinds[x]));
   if (beside.length) return `${ways} Beside ${joinWords(beside)} the compiler gathers.`;
   const parts = (dim) =>
     a.mesh.reduce((n, [x, size]) => (plan.cuts[x] === dim && !sided.includes(x) ? n * size : n), 1);
@@ -134,10 +142,10 @@ export function matmulPitfalls(plan, mesh) {
   const said = [];
   for (const [x, kind] of Object.entries(plan.kinds)) {
     if (kind !== "IJ" && kind !== "-J") continue;
-    let price = moved.includes("B") ? "B has to move" : "C has to be added up";
+    let price = moved.includes("B") ? "B has to move" : "C has to be reduced";
     if (plan.whyNot) price = "something has to move";
     said.push(
-      `Claim 8: ${x} cuts J of B and not of A. No number comes out wrong, and ${price}. ` +
+      `Claim 8: ${x} shards J of B and not of A. The numbers are right, and ${price}. ` +
         "On purpose, to save memory, it is called FSDP.",
     );
   }
@@ -145,8 +153,8 @@ export function matmulPitfalls(plan, mesh) {
   if (idle.length) {
     const share = fixedWords(100n, BigInt(mmTimes(mesh, idle)), 1n, true);
     said.push(
-      `Claim 9: nothing cuts the product along ${joinWords(idle)}, so ${share} % of the machine ` +
-        `does useful work. Give ${joinWords(idle)} something to cut.`,
+      `Claim 9: the product is not sharded over ${joinWords(idle)}, so ${share} % of the devices' ` +
+        `work is useful. Shard a dimension over ${joinWords(idle)}.`,
     );
   }
   return said;
@@ -172,20 +180,20 @@ export function matmulExplicit(a, b, wish, natural, dtype) {
     return { type, error: "", sentence: `In Explicit mode out_sharding=${specWords(wish.entries)} makes it ${type}.` };
   }
   const better = natural ? specWords(natural) : "P(...)";
-  const ask = `say how C is to lie: jnp.matmul(a, b, out_sharding=${better})`;
+  const ask = `state the sharding of C: jnp.matmul(a, b, out_sharding=${better})`;
   const refused = (why) => ({
     type: "",
     error: "ShardingTypeError",
-    sentence: `Explicit mode refuses it, ShardingTypeError: ${why}; ${ask}.`,
+    sentence: `Explicit mode raises ShardingTypeError: ${why}; ${ask}.`,
   });
   if (left.length && right.length) {
     return refused(
-      `J is cut over ${joinWords(left)} in A and over ${joinWords(right)} in B, and the parts ` +
-        "can be added up in more than one way",
+      `J is sharded over ${joinWords(left)} in A and over ${joinWords(right)} in B, and the partial ` +
+        "sums can be reduced in more than one way",
     );
   }
   const twice = rows.filter((x) => columns.includes(x));
-  if (twice.length) return refused(`rows and columns of C would both be cut over ${joinWords(twice)}`);
+  if (twice.length) return refused(`rows and columns of C would both be sharded over ${joinWords(twice)}`);
   const type = mmType(dtype, shape, [rows, columns]);
   return { type, error: "", sentence: `In Explicit mode its type is ${type}.` };
 }

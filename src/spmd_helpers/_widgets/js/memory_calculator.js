@@ -96,6 +96,7 @@ export const memoryCalculator = {
   prefix: "mc",
   title: "Memory calculator",
   defaults: memoryDefaults,
+  brief: (answer) => `${answer.fits ? "✓" : "✕"} ${answer.verdict}`,
   presets: [
     { name: "Data parallel", state: {} },
     { name: "FSDP", state: { zero: "3" } },

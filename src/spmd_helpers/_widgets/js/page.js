@@ -100,6 +100,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   const linked = linkable ? readLink(widget, location.search) : { unknown: 0 };
   let now = { ...widget.defaults, ...(state || linked.state) };
   let timers = [];
+  const brief = h("p", { class: "spmd-w-brief", "aria-hidden": "true" }); // what stays in sight on a phone
   const said = h("p", { class: "spmd-w-said" });
   const wrong = h("p", { class: "spmd-w-error" });
   const picture = h("div", { class: "spmd-w-picture" });
@@ -152,7 +153,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   };
   // A link to another page of the book; in a notebook its words.
   const link = (words, href) => (linkable ? h("a", { href }, words) : words);
-  const ui = { h, id, change, link, scrolling, wordTable };
+  const ui = { h, id, change, link, scrolling, wordTable, picture, linkable };
 
   const isPreset = (preset) =>
     Object.entries({ ...widget.defaults, ...preset.state }).every(([k, v]) => k in beside || now[k] === v);
@@ -249,6 +250,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     wrong.hidden = !answer.error;
     root.classList.toggle("spmd-w-refused", Boolean(answer.error));
     copyCode.disabled = Boolean(answer.error);
+    brief.textContent = answer.error ? `✕ ${answer.error}` : unbroken(widget.brief(answer));
     if (!answer.error) {
       said.textContent = unbroken(answer.sentence);
       code.textContent = answer.code;
@@ -278,6 +280,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   root.replaceChildren(
     h("fieldset", { class: "spmd-w-presets" }, legend, presets),
     controls,
+    brief,
     wrong,
     said,
     picture,

@@ -147,7 +147,7 @@ function checkDivision(shape, sizes, entries) {
     const whole = entries.map((e, d) => (d === dim ? [] : e));
     refuse(
       `sharding=${specWords(entries)}: dimension ${dim} of shape ${tupleWords(shape)} has ` +
-        `${countWords(size, "element")}, which do not divide into ${blocks} equal blocks ` +
+        `${countWords(size, "element")}, which ${size === 1 ? "does" : "do"} not divide into ${blocks} equal blocks ` +
         `over ${axes}; make it ${better}, or leave it whole with ${specWords(whole)}.`,
     );
   });

@@ -1,4 +1,4 @@
-import { DRAWN_LINES, gridPanels, gridTable } from "./grid.js";
+import { deviceGrid, gridPanels, gridTable } from "./grid.js";
 import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, ownersOf, saySharding, shardingOf, sliceWords } from "./sharding.js";
 import { roving } from "./page.js";
 import { parseMesh, parseShape, parseSpec } from "./typed.js";
@@ -85,6 +85,8 @@ export const shardingExplorer = {
     device: "5",
   },
   beside: { device: (answer) => answer.chosen.sentence },
+  brief: ({ shard, bytesPerDevice, replicas }) =>
+    `${tupleWords(shard)} per device, ${bytesWords(bytesPerDevice)}; ${countWords(replicas, "copy", "copies")} of each`,
   presets: [
     { name: "Two axes", state: {} },
     { name: "Data parallel", state: { spec: "P('data', None)" } },
@@ -216,43 +218,13 @@ function seArray(answer, ui) {
 }
 
 function seMesh(answer, ui) {
-  const rank = answer.mesh.length;
-  const edges = answer.mesh.map(([axis, size]) => ({ axes: [axis], count: size }));
-  const [rows, columns] = rank > 1 ? edges.slice(-2) : [null, edges[0]];
   const holders = new Set(answer.chosen.holders);
-  let panels = 0;
-  const panel = (front) => {
-    const first = panels++ * DRAWN_LINES * 2;
-    const cell = (row, column) => {
-      const index = rank > 1 ? [...front, row, column] : [column];
-      const device = index.reduce((n, i, axis) => n * answer.mesh[axis][1] + i, 0);
-      const block = blockOf(device, answer);
-      const mine = device === answer.chosen.device;
-      const shares = holders.has(device);
-      const button = ui.h(
-        "button",
-        {
-          type: "button",
-          "aria-pressed": `${mine}`,
-          class: shares ? "spmd-w-device spmd-w-mine" : "spmd-w-device",
-          onclick: () => ui.change({ device: `${device}` }),
-        },
-        seMark(ui, shares),
-        ui.h("span", { class: "spmd-w-long" }, "device "),
-        `${device}`,
-        ui.h("small", {}, `[${sliceWords(block, answer)}]`),
-      );
-      button.dataset.key = `device-${device}`;
-      button.dataset.row = first + row;
-      button.dataset.column = column;
-      return [{}, button];
-    };
-    const where = front.map((n, axis) => `${answer.mesh[axis][0]} ${n}`);
-    return gridTable(answer, ui, `${["The mesh", ...where].join(", ")}: each device and the block that it holds`, rows, columns, cell);
-  };
-  const tables = gridPanels(edges, panel);
-  const box = ui.scrolling("The mesh of devices", tables);
-  box.removeAttribute("tabindex"); // its buttons can be reached
+  const box = deviceGrid(answer, ui, "device", ": each device and the block that it holds", (device) => ({
+    kind: holders.has(device) ? "spmd-w-mine" : "",
+    sign: holders.has(device) ? "▸" : "",
+    words: `[${sliceWords(blockOf(device, answer), answer)}]`,
+    pressed: device === answer.chosen.device,
+  }));
   return roving(box, box.querySelector('[aria-pressed="true"]'));
 }
 
