@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import spmd_helpers as spmd
+from spmd_helpers._widgets import source
 from tests.matmul.matmul_oracle import BAD, DEFAULTS, cases
 from tests.matmul.test_matmul import in_use
 
@@ -292,6 +293,107 @@ def test_by_keyboard_only(browser):
         page.wait_for_timeout(500)
         status = page.locator("[role=status]").inner_text()
         assert status == page.locator(".spmd-w-said").inner_text().replace("\xa0", " ")
+
+
+def colored(page, name):
+    """The devices whose shards of a matrix are lit, by what is said of the light."""
+    return (
+        page.locator(".spmd-mm-product table")
+        .nth("ABC".index(name))
+        .evaluate(
+            """table => [...table.querySelectorAll('.spmd-w-cell')].flatMap(cell => [
+          ...cell.querySelectorAll('.spmd-mm-fill')].map(fill => [
+            cell.querySelector('.spmd-mm-who').innerText.split('\\n')[0],
+            fill.className.match(/spmd-mm-(own|came|partial|again)/)[1]]))"""
+        )
+    )
+
+
+def test_a_device_is_followed(browser):
+    with shown(browser, "?mm.a=P('data',None)&mm.b=P('data',None)") as page:
+        words = page.locator(".spmd-mm-sentence")
+        assert words.inner_text() == (
+            "Before. Device 5 has A[24:36, 0:40] and B[20:30, 0:24]."
+        )
+        assert colored(page, "A") == colored(page, "B") == [["4, 5", "own"]]
+        assert colored(page, "C") == []
+        page.locator("[data-key=device-2]").click()
+        assert colored(page, "A") == [["2, 3", "own"]]
+        page.get_by_role("button", name="Step").click()
+        assert "All-gather of B over data" in words.inner_text()
+        assert colored(page, "B") == [
+            ["0, 1", "came"],
+            ["2, 3", "own"],
+            ["4, 5", "came"],
+            ["6, 7", "came"],
+        ]
+        sends = page.locator(".spmd-mm-source").all_inner_texts()
+        assert [text.split()[1] for text in sends] == ["0", "4", "6"]
+        page.get_by_role("button", name="Step").click()
+        assert colored(page, "C") == [["2, 3", "own"], ["2, 3", "again"]]
+        assert page.get_by_role("button", name="Step").is_disabled()
+        assert page.locator(".spmd-mm-bar").inner_text().endswith("2 of 2")
+        assert page.locator(".spmd-mm-all li").count() == 3
+        page.wait_for_timeout(500)
+        assert page.locator("[role=status]").inner_text() == words.inner_text()
+        page.get_by_label("All-reduce (case 2)").check()
+        assert page.locator(".spmd-mm-bar").inner_text().endswith("0 of 2")
+        page.get_by_role("button", name="Step").click()
+        assert colored(page, "C") == [["4, 5", "partial"]]
+        page.get_by_role("button", name="Step").click()
+        assert colored(page, "C") == [["4, 5", "own"]]
+
+
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_it_plays_to_the_end(browser, motion):
+    with shown(browser, "?mm.c=P(None,None)", reduced_motion=motion) as page:
+        bar = page.locator(".spmd-mm-bar")
+        play = bar.locator("button").first
+        page.clock.install(time=0)
+        page.clock.pause_at(1)
+        play.click()
+        for at in (1, 2, 3):
+            assert bar.inner_text().endswith(f"{at} of 3")
+            assert (play.inner_text() == "❚❚ Pause") == (at < 3)
+            page.clock.run_for(1700)
+        assert play.inner_text() == "↺ Again"
+        assert page.evaluate("document.activeElement.dataset.key") == "mm-play"
+        assert page.locator(".spmd-mm-flying").count() == 0 or motion != "reduce"
+        play.press("Home")
+        assert bar.inner_text().endswith("0 of 3")
+        for key, at in [("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)]:
+            page.keyboard.press(key)
+            assert bar.inner_text().endswith(f"{at} of 3")
+        page.keyboard.press("End")
+        assert bar.inner_text().endswith("3 of 3")
+        play.click()  # again, from the beginning
+        assert bar.inner_text().endswith("0 of 3")
+        page.clock.run_for(1700)
+        assert bar.inner_text().endswith("1 of 3")
+        play.click()
+        assert play.inner_text() == "▶ Play"
+        page.clock.run_for(5000)
+        assert bar.inner_text().endswith("1 of 3")
+
+
+@pytest.mark.parametrize("name", list(source.WIDGETS))
+def test_on_a_phone_a_line_of_the_result_stays_in_sight(browser, name):
+    with contextlib.closing(browser.new_context()) as context:
+        place = type("Any", (widget_harness.Opened,), {"name": name})(context, "", 390)
+        page, brief = place.page, place.page.locator(".spmd-w-brief")
+        for key in page.locator("[data-key]:visible").all()[:3]:
+            key.scroll_into_view_if_needed()
+            box = brief.bounding_box()
+            assert box["y"] + box["height"] <= 901
+            assert box["y"] >= 0
+        before = brief.inner_text()
+        assert before
+        assert brief.evaluate("e => e.scrollWidth <= e.clientWidth")
+        page.locator("input[type=radio]").last.check()
+        assert brief.inner_text() != before
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert brief.is_hidden()
+        assert place.errors == []
 
 
 def test_a_link_holds_the_state(browser):

@@ -109,9 +109,9 @@ def test_with_the_keyboard_alone(context):
         seen.append(page.evaluate(f"{words}(document.activeElement)"))
         if seen[-1] == "Copy code":
             break
-    keys = ["model", "chip", "data", "model_axis", "batch", "zero", "recompute"]
-    assert seen[:7] == keys
-    assert seen[7] == "Change it yourself"
+    keys = ["model", "chip", "data", "model_axis", "batch", "seq", "zero", "recompute"]
+    assert seen[:8] == keys
+    assert seen[8] == "Change it yourself"
     assert any(stop.startswith("zero=2: ") for stop in seen)
     assert seen[-3:] == ["Reset", "Copy link", "Copy code"]
     while page.evaluate("document.activeElement.dataset.key") != "batch":
@@ -125,6 +125,7 @@ def test_with_the_keyboard_alone(context):
     for _ in range(2):
         press("Backspace")
     page.keyboard.type("16")
+    press("Tab")
     press("Tab")
     page.keyboard.type("3")
     want = expected(DEFAULTS | {"batch": "16", "zero": "3"})

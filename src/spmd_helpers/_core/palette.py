@@ -26,6 +26,11 @@ DARK_PAGES = (
 )
 
 
+def shard_variables() -> str:
+    """The shards' colors as CSS variables, the same light and dark."""
+    return " ".join(f"--shard-{i}: {color};" for i, (color, _) in enumerate(SHARDS))
+
+
 def axis_variables(colors: tuple[str, ...]) -> str:
     """The axes' colors as CSS variables."""
     return " ".join(f"--axis-{i}: {color};" for i, color in enumerate(colors))

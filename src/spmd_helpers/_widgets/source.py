@@ -9,7 +9,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from .._core.palette import DARK, DARK_PAGES, LIGHT, axis_variables
+from .._core.palette import DARK, DARK_PAGES, LIGHT, axis_variables, shard_variables
 from .data import data_script
 
 FOLDER = Path(__file__).resolve().with_name("js")
@@ -95,7 +95,8 @@ if (root) mount(root, {WIDGETS[name]}, {{ linkable: true }});
 def palette_css() -> str:
     """The axes' colors as variables, light and dark, of drawings and widgets alike."""
     dark = ", ".join(DARK_PAGES)
-    return f":root {{ {axis_variables(LIGHT)} }}\n{dark} {{ {axis_variables(DARK)} }}\n"
+    light = f"{axis_variables(LIGHT)} {shard_variables()}"
+    return f":root {{ {light} }}\n{dark} {{ {axis_variables(DARK)} }}\n"
 
 
 def style() -> str:

@@ -93,7 +93,7 @@ class ShardingExplorer(_Widget):
 
 
 class MatmulExplorer(_Widget):
-    """Try two specs: what their product moves, repeats, and how its result lies.
+    """Try two specs: what their product moves and repeats, played for one device.
 
     Works in Jupyter, in Colab and, without Python, on the book's own page. All is
     computed in the browser, by the rule of `matmul`.
@@ -114,8 +114,8 @@ class MatmulExplorer(_Widget):
 
     Attributes:
         state: a dict of strings with the keys 'mesh', 'i', 'j', 'k', 'a', 'b', 'c' and
-            'dtype', as the controls show them; what is not there has its default. Set
-            it to set the controls.
+            'dtype', as the controls show them, 'device', the one that is followed, and
+            'step'; what is not there has its default. Set it to set the controls.
 
     Raises:
         NotUnderstood, SpecError: as `matmul` does.

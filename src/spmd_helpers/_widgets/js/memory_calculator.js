@@ -167,7 +167,6 @@ export const memoryCalculator = {
       );
     }
     const attention = [
-      number("seq", "Tokens of a sequence (seq)", "empty: the model's own", MEMORY_OWN),
       select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
       check("sequence_parallel", "model cuts the sequence between the layers (sequence_parallel)", MEMORY_OWN),
     ];
@@ -181,6 +180,7 @@ export const memoryCalculator = {
       number("data", "Mesh axis data", "cuts the batch"),
       number("model_axis", "Mesh axis model", "cuts heads, d_ff, vocabulary"),
       number("batch", isMlp ? "Rows a step (batch)" : "Sequences a step (batch)", "over all devices"),
+      ...(isMlp ? [] : [number("seq", "Tokens of a sequence (seq)", "empty: the model's own")]),
       select(
         "zero",
         "data also cuts (zero)",

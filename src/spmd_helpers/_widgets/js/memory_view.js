@@ -84,6 +84,7 @@ function memoryPicture(answer, ui) {
     { class: "spmd-mc-picture", "aria-hidden": "true" },
     h("div", { class: "spmd-mc-room", style: edge }, room),
     answer.bars.map(bar),
+    memoryLegend(answer, h),
   );
 }
 
@@ -103,9 +104,17 @@ function memoryRest(h, parts) {
       "span",
       { class: share < 14 ? "" : "spmd-mc-rest-middle" },
       memorySwatch(h, part),
-      `${MEMORY_WORDS[part]} ${words}`,
+      h("span", { class: "spmd-mc-name" }, `${MEMORY_WORDS[part]} `),
+      words,
     );
   return h("div", { class: kind }, thin.map(label));
+}
+
+/** What the patterns stand for, once, where there is no room beside the bars. */
+function memoryLegend(answer, h) {
+  const there = Object.keys(MEMORY_WORDS).filter((part) => answer.bars.some(({ parts }) => parts.some((one) => one.part === part)));
+  const item = (part) => h("span", {}, memorySwatch(h, part), MEMORY_WORDS[part]);
+  return h("div", { class: "spmd-mc-legend" }, there.map(item));
 }
 
 function memorySwatch(h, part) {
