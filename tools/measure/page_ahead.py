@@ -118,8 +118,8 @@ def _again(said: dict[str, dict], again: list[dict], traced: list[dict]) -> str:
         f"of them {shares[0]:.0%} to {shares[-1]:.0%} of the exposed seconds are "
         f"predicted. The totals are off by {median(off):.1%} in the median and "
         f"{off[-1]:.1%} at most: more than before, because the two errors no longer "
-        "cancel. *Before* is the prediction of the section above, of the same "
-        "programs.\n\n"
+        f"cancel. {_order(now, traced)} *Before* is the prediction of the section "
+        "above, of the same programs.\n\n"
         f"{as_table(table)}\n"
         "What remains is in the kernels: on the cards of these rows products ran at up "
         "to 750 TFLOP/s, on those that the sustained rate is from at "
@@ -144,7 +144,8 @@ def _order(said: dict[str, dict], traced: list[dict]) -> str:
                 wrong += (guess[0] < guess[1]) != (took[0] < took[1])
     if not wrong:
         return "Of any two layouts of one model the faster is predicted to be faster."
-    return f"{wrong} pairs of layouts of one model are ranked wrongly."
+    pairs = "pair of layouts of one model is" if wrong == 1 else "pairs are"
+    return f"{wrong} {pairs} ranked wrongly."
 
 
 def _exposed(traced: list[dict]) -> str:
