@@ -8,9 +8,6 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 ROOT = Path(__file__).parents[2]
 CHAPTERS = sorted((ROOT / "solutions").glob("*.ipynb"))
-# The one chapter that may have no exercises: it was split off chapter 14, which kept
-# them all, and its own are not written yet. Once it has some, it has to have five.
-WITHOUT_EXERCISES = "15_real_cards"
 
 
 def read(folder: str, chapter: str):

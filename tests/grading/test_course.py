@@ -690,7 +690,7 @@ def test_every_chapter_is_a_source_that_nbgrader_takes(tools):
     book = tools.read_book()
     files = course_files(tools.sources(book, []))
     sources = [name for name in files if name.startswith("source/")]
-    assert len(sources) == len(book.masters) - 1  # chapter 15 has no exercises
+    assert len(sources) == len(book.masters)
     for name in sources:
         notebook = nbformat.reads(files[name], as_version=4)
         MetadataValidator().validate_nb(notebook)
@@ -698,7 +698,7 @@ def test_every_chapter_is_a_source_that_nbgrader_takes(tools):
 
 
 def test_a_chapter_that_is_not_there(tools):
-    for number in ("15", "99"):
+    for number in ("17", "99"):
         words = f"no chapter {number} with exercises; write two digits: 01"
         with pytest.raises(tools.BookError, match=words):
             tools.sources(tools.read_book(), [number])

@@ -36,9 +36,10 @@ def test_rows_are_those_of_the_files(kind):
     texts = [file.read_text("utf8") for file in files if file.exists()]
     stored = [row for text in texts for row in json.loads(text)]
     loaded = spmd.load_measured(kind)
-    for row in loaded:  # of a trace the files beside
+    for row in loaded:  # of a trace and a program the files beside
         if "trace" in row:
             assert Path(row.pop("path")).is_file()
+        if "trace" in row or "text" in row:
             assert row.pop("hlo").startswith("HloModule")
     assert loaded == stored
 

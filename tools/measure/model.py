@@ -2,7 +2,6 @@
 
 As there: learned positions, RMSNorm, no biases, a GELU, a head of its own. Left out is
 dropout, and Adam has neither bias correction nor weight decay, as in gpu.py.
-A `Setting` says all that a row can change.
 """
 
 import dataclasses
@@ -37,7 +36,7 @@ POLICIES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One training step: its shapes, its strategy, and how it is written."""
+    """One training step, all that a row can change: shapes, strategy, how written."""
 
     layers: int = 6
     d_model: int = 4096
@@ -47,6 +46,7 @@ class Setting:
     seq: int = 2048
     batch: int = 2  # sequences, on all devices together
     strategy: str = "replicated"
+    model_axis: int = 2  # devices along `model`, of the strategy over both axes
     compute: str = "float32"  # of the products; parameters and Adam are float32
     attention: str = "plain"  # "xla", "cudnn", "cudnn mapped"
     donate: bool = False
@@ -72,10 +72,10 @@ def is_explicit(s: Setting) -> bool:
 
 
 def mesh_of(s: Setting, devices):
-    """Two axes, as everywhere in the book: one of them has all devices, or both two."""
+    """Two axes, as everywhere in the book: one has all devices, or both have some."""
     count = len(devices)
     shape = (1, count) if s.strategy == "tensor parallel" else (count, 1)
-    shape = (count // 2, 2) if s.strategy == BOTH else shape
+    shape = (count // s.model_axis, s.model_axis) if s.strategy == BOTH else shape
     kind = AxisType.Explicit if is_explicit(s) else AxisType.Auto
     return jax.make_mesh(
         shape, ("data", "model"), axis_types=(kind,) * 2, devices=devices

@@ -27,6 +27,7 @@ _FILES = {
     "gpu-ahead": ("ahead_gpu.json",),
     "gpu-again": ("again_gpu.json",),
     "gpu-traced": ("traced_gpu.json",),
+    "gpu-programs": ("programs_gpu.json",),
     "gpu-absent": ("absent_gpu.json", "absent_gpu_here.json"),
 }
 
@@ -58,12 +59,22 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
             same step made faster, one change at a time; "gpu-predicted", what
             `step_time` says of each of these rows, beside its time; "gpu-ahead", what
+<<<<<<< HEAD
             it said of steps before a card ran them, "gpu-again", what it says of them
             today, and "gpu-traced", those steps run and traced: of some, `path` and
             `hlo` are the trace and the program, for `read_trace`;
             "gpu-absent", steps of many kinds compiled for GPUs: with the
             `how` of "card" beside the cards and run, "hidden" by the same JAX without
             them, "here" without them by other versions, and "pool" how much of a card's
+=======
+            it said of steps before a card ran them, and "gpu-traced", those steps run
+            and traced: of some, `path` and `hlo` are the trace and the program, for
+            `read_trace`; "gpu-programs", scheduled programs that were compiled for
+            GPUs elsewhere, each with its text as `hlo`, for `step_time`;
+            "gpu-absent", steps of many kinds compiled for GPUs: with the `how` of
+            "card" beside the cards and run, "hidden" by the same JAX without them,
+            "here" without them by other versions, and "pool" how much of a card's
+>>>>>>> a21666b (Chapters 14 and 15 stand on step_time and stored schedules; chapter 15 has exercises)
             memory programs get.
 
     Returns:
@@ -82,9 +93,15 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
         if "trace" in row:
             stem = row["trace"]
             row["path"] = str(_FOLDER / f"{stem}.runs.json.gz")
-            packed = (_FOLDER / f"{stem}.hlo.gz").read_bytes()
-            row["hlo"] = gzip.decompress(packed).decode()
+            row["hlo"] = _text(stem)
+        elif "text" in row:
+            row["hlo"] = _text(row["text"])
     return rows
+
+
+def _text(stem: str) -> str:
+    packed = (_FOLDER / f"{stem}.hlo.gz").read_bytes()
+    return gzip.decompress(packed).decode()
 
 
 @functools.cache
