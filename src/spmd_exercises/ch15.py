@@ -29,8 +29,8 @@ from ._setting import (
 _FLOPS, _CARDS, _PEAK = 6e14, 4, 989e12  # of exercise 15.1
 _VERDICTS = ("faster", "slower", "tie")
 _DEVICES = 4  # of exercise 15.5
-_LONGER = 2.0  # a layer's product, than its gather
-_AT_ONCE = 4  # layers, with the copies that a loop makes of what it carries
+_LONGER = 2.0  # a layer's products, than its gather
+_AT_ONCE = 5  # layers, with the copies that a loop makes of what it carries
 _KINDS: Mapping[
     str, Callable[[int], float]
 ] = {  # primitive: bytes that a device sends, over those of its operand
@@ -154,7 +154,7 @@ def check_15_5(ahead: Callable[..., Any]) -> None:
     report = spmd.xray(mapped, h, stack)
     layer = width * width * 4
     sent = layer * (_DEVICES - 1) / _DEVICES  # of one layer's gather
-    flops = 2 * rows * width * width  # of one layer's product
+    flops = 4 * rows * width * width  # of one layer's two products
     _require_cost(report, layers, sent, flops)
     exposed = _unhidden(jax.make_jaxpr(mapped)(h, stack), sent, flops)
     if exposed > 1.001:
@@ -337,9 +337,9 @@ def _require_values(
         jax.device_put(x, h.sharding), jax.device_put(w, stack.sharding)
     )
     for layer in w:
-        x = np.tanh(x @ layer)
+        x = x + np.tanh(x @ layer) @ layer.T
     with next_thought(
-        f"({layers} layers of {width} × {width}.) Is each layer's product with that"
+        f"({layers} layers of {width} × {width}.) Are each layer's products with that"
         " layer's own weights, and is the last layer there?"
     ):
         spmd.assert_close({"h": got}, {"h": x}, rtol=1e-4)
@@ -398,7 +398,7 @@ def _unhidden(closed: Any, sent: float, flops: float) -> float:
 
     As if a collective and a product could run at the same time whenever neither needs
     the other's result, within one iteration of a loop, each in the order in which they
-    are written. `sent` and `flops` are those of one layer, and a layer's product takes
+    are written. `sent` and `flops` are those of one layer, and a layer's products take
     _LONGER times as long as its gather.
     """
     graph = _Graph()

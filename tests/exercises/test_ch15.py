@@ -32,14 +32,23 @@ def given():
         "log": {row["name"]: row for row in spmd.load_measured("gpu-log")},
         "traced": traced,
         "read": read,
+        "gather": gather,
+        "apply": apply,
         "serial": serial,
     }
 
 
+def gather(shard):
+    return lax.all_gather(shard, "data", tiled=True)
+
+
+def apply(h, w):
+    return h + jnp.tanh(h @ w) @ w.T
+
+
 def serial(h, stack):
     def layer(h, shard):
-        w = lax.all_gather(shard, "data", tiled=True)
-        return jnp.tanh(h @ w), None
+        return apply(h, gather(shard)), None
 
     return lax.scan(layer, h, stack)[0]
 
@@ -52,10 +61,7 @@ class Yes:
 """
 VERDICT = "def verdict(old, new):\n"
 EXPOSED = "def exposed(kernels, collectives):\n"
-AHEAD = "def ahead(h, stack):\n"
-GATHER = """    def gather(shard):
-        return lax.all_gather(shard, 'data', tiled=True)
-"""
+AHEAD = "def ahead(h, stack, unroll=1):\n"
 CANDIDATES = "def candidates(rows, limit_bytes, error):\n"
 PER_FLOP = """    def per_flop(row, end):
         return row[end] / row["model_flops"]
@@ -67,29 +73,29 @@ FIT = """    fit = [r for r in rows if r["peak_bytes"] <= limit_bytes]
 # Answers to 15.5 whose collectives the GPU's own schedule hides, and does not hide.
 HIDDEN = {
     "scan": AHEAD
-    + GATHER
     + "    def layer(carry, shard):\n"
     + "        h, w = carry\n"
-    + "        return (jnp.tanh(h @ w), gather(shard)), None\n"
-    + "    (h, w), _ = lax.scan(layer, (h, gather(stack[0])), stack[1:])\n"
-    + "    return jnp.tanh(h @ w)",
-    "jitted": "@jax.jit\n"
+    + "        return (apply(h, w), gather(shard)), None\n"
+    + "    (h, w), _ = lax.scan(\n"
+    + "        layer, (h, gather(stack[0])), stack[1:], unroll=unroll)\n"
+    + "    return apply(h, w)",
+    "jitted": "@partial(jax.jit, static_argnames='unroll')\n"
     + AHEAD
-    + GATHER
     + "    def one(carry, i):\n"
     + "        h, w = carry\n"
-    + "        h = jnp.tanh(jnp.einsum('bd,df->bf', h, w))\n"
+    + "        inner = jnp.tanh(jnp.einsum('bd,df->bf', h, w))\n"
+    + "        h += jnp.einsum('bf,df->bd', inner, w)\n"
     + "        return (h, gather(stack[i])), None\n"
     + "    numbers = jnp.arange(1, len(stack))\n"
-    + "    (h, w), _ = lax.scan(one, (h, gather(stack[0])), numbers)\n"
-    + "    return jnp.tanh(h @ w)",
+    + "    (h, w), _ = lax.scan(\n"
+    + "        one, (h, gather(stack[0])), numbers, unroll=unroll)\n"
+    + "    return apply(h, w)",
 }
 WAITING = {
     "serial": "ahead = serial",
     "two at a time": AHEAD
-    + GATHER
     + "    def layer(h, shard):\n"
-    + "        return jnp.tanh(h @ gather(shard)), None\n"
+    + "        return apply(h, gather(shard)), None\n"
     + "    return lax.scan(layer, h, stack, unroll=2)[0]",
 }
 
@@ -306,87 +312,79 @@ ANSWERS = {
         right=[
             *HIDDEN.values(),
             # The columns of the next weight, in two halves.
-            AHEAD + GATHER + "    def layer(carry, shard):\n"
-            "        h, left, right = carry\n"
-            "        h = jnp.tanh(jnp.concatenate([h @ left, h @ right], axis=1))\n"
-            "        return (h, *map(gather, jnp.split(shard, 2, axis=1))), None\n"
-            "    first = map(gather, jnp.split(stack[0], 2, axis=1))\n"
-            "    (h, left, right), _ = lax.scan(layer, (h, *first), stack[1:])\n"
-            "    return jnp.tanh(jnp.concatenate([h @ left, h @ right], axis=1))",
+            AHEAD + "    def halves(shard):\n"
+            "        return tuple(map(gather, jnp.split(shard, 2, axis=1)))\n"
+            "    def layer(carry, shard):\n"
+            "        h, ws = carry\n"
+            "        h = apply(h, jnp.concatenate(ws, axis=1))\n"
+            "        return (h, halves(shard)), None\n"
+            "    (h, ws), _ = lax.scan(layer, (h, halves(stack[0])), stack[1:])\n"
+            "    return apply(h, jnp.concatenate(ws, axis=1))",
         ],
         wrong=[
             (WAITING["serial"], "collectives of 6 of 6 layers have no product"),
             (WAITING["two at a time"], "collectives of 3 of 6 layers have no product"),
             (  # the compiler gathers many of them before the first product
-                AHEAD
-                + GATHER
-                + "    w = gather(stack[0])\n"
-                + "    for i in range(1, stack.shape[0]):\n"
-                + "        following = gather(stack[i])\n"
-                + "        h, w = jnp.tanh(h @ w), following\n"
-                + "    return jnp.tanh(h @ w)",
-                "needs memory for 6.5 layers beside the shards, and two are enough",
+                AHEAD + "    w = gather(stack[0])\n"
+                "    for i in range(1, stack.shape[0]):\n"
+                "        following = gather(stack[i])\n"
+                "        h, w = apply(h, w), following\n"
+                "    return apply(h, w)",
+                "layers beside the shards, and two are enough",
             ),
             (  # the same by a scan
-                AHEAD + GATHER + "    def layer(h, shard):\n"
-                "        return jnp.tanh(h @ gather(shard)), None\n"
+                AHEAD + "    def layer(h, shard):\n"
+                "        return apply(h, gather(shard)), None\n"
                 "    return lax.scan(layer, h, stack, unroll=True)[0]",
-                "needs memory for",
+                "layers beside the shards, and two are enough",
             ),
             (  # all layers at once
                 AHEAD + "    w = lax.all_gather(stack, 'data', axis=1, tiled=True)\n"
-                "    return lax.scan(\n"
-                "        lambda h, w: (jnp.tanh(h @ w), None), h, w)[0]",
+                "    return lax.scan(lambda h, w: (apply(h, w), None), h, w)[0]",
                 "has the weights of several layers",
             ),
             (  # all layers first, one at a time
-                AHEAD + GATHER + "    w = lax.map(gather, stack)\n"
-                "    return lax.scan(\n"
-                "        lambda h, w: (jnp.tanh(h @ w), None), h, w)[0]",
+                AHEAD + "    w = lax.map(gather, stack)\n"
+                "    return lax.scan(lambda h, w: (apply(h, w), None), h, w)[0]",
                 "collectives of 6 of 6 layers have no product",
             ),
             (  # the first layer is gathered again at the end
-                AHEAD + GATHER + "    def layer(carry, shard):\n"
+                AHEAD + "    def layer(carry, shard):\n"
                 "        h, w = carry\n"
-                "        return (jnp.tanh(h @ w), gather(shard)), None\n"
+                "        return (apply(h, w), gather(shard)), None\n"
                 "    rolled = jnp.roll(stack, -1, axis=0)\n"
-                "    (h, _), _ = lax.scan(layer, (h, gather(stack[0])), rolled)\n"
-                "    return h",
+                "    return lax.scan(layer, (h, gather(stack[0])), rolled)[0][0]",
                 "to gather each layer once it has to send",
             ),
             (  # the last layer is forgotten
-                AHEAD + GATHER + "    def layer(carry, shard):\n"
+                AHEAD + "    def layer(carry, shard):\n"
                 "        h, w = carry\n"
-                "        return (jnp.tanh(h @ w), gather(shard)), None\n"
-                "    (h, _), _ = lax.scan(\n"
-                "        layer, (h, gather(stack[0])), stack[1:])\n"
-                "    return h",
+                "        return (apply(h, w), gather(shard)), None\n"
+                "    return lax.scan(\n"
+                "        layer, (h, gather(stack[0])), stack[1:])[0][0]",
                 "is the last layer there?",
             ),
-            (  # an order of another kind: the gather waits for the product
-                AHEAD + GATHER + "    def layer(carry, shard):\n"
+            (  # the gather waits for the products
+                AHEAD + "    def layer(carry, shard):\n"
                 "        h, w = carry\n"
-                "        h = jnp.tanh(h @ w)\n"
-                "        h, shard = lax.optimization_barrier((h, shard))\n"
+                "        h, shard = lax.optimization_barrier((apply(h, w), shard))\n"
                 "        return (h, gather(shard)), None\n"
-                "    (h, w), _ = lax.scan(\n"
-                "        layer, (h, gather(stack[0])), stack[1:])\n"
-                "    return jnp.tanh(h @ w)",
+                "    (h, w), _ = lax.scan(layer, (h, gather(stack[0])), stack[1:])\n"
+                "    return apply(h, w)",
                 "collectives of 6 of 6 layers have no product",
             ),
             (  # a product that nothing needs, to hide behind
-                AHEAD + GATHER + "    def layer(h, shard):\n"
+                AHEAD + "    def layer(h, shard):\n"
                 "        idle = h @ jnp.ones((h.shape[1],) * 2)\n"
-                "        return jnp.tanh(h @ gather(shard)) + 0 * idle.min(), None\n"
+                "        return apply(h, gather(shard)) + 0 * idle.min(), None\n"
                 "    return lax.scan(layer, h, stack)[0]",
                 "is a product repeated, or is there one that no layer needs?",
             ),
-            (  # half of a weight hides behind the other half's product
-                AHEAD + GATHER + "    def layer(h, shard):\n"
+            (  # half of a weight hides behind the products of the other half
+                AHEAD + "    def layer(h, shard):\n"
                 "        left, right = jnp.split(shard, 2, axis=1)\n"
-                "        h = jnp.concatenate(\n"
-                "            [h @ gather(left), h @ gather(right)], axis=1)\n"
-                "        return jnp.tanh(h), None\n"
+                "        a, b = gather(left), gather(right)\n"
+                "        return apply(h, a) + apply(h, b) - h, None\n"
                 "    return lax.scan(layer, h, stack)[0]",
                 "collectives of 3 of 6 layers have no product to run beside",
             ),
@@ -398,31 +396,29 @@ ANSWERS = {
                 "        return every.reshape(-1, shard.shape[1])\n"
                 "    def layer(carry, shard):\n"
                 "        h, w = carry\n"
-                "        return (jnp.tanh(h @ w), gather(shard)), None\n"
-                "    (h, w), _ = lax.scan(\n"
-                "        layer, (h, gather(stack[0])), stack[1:])\n"
-                "    return jnp.tanh(h @ w)",
+                "        return (apply(h, w), gather(shard)), None\n"
+                "    (h, w), _ = lax.scan(layer, (h, gather(stack[0])), stack[1:])\n"
+                "    return apply(h, w)",
                 "or sent another way?",
             ),
             (  # half precision
-                AHEAD + GATHER + "    def layer(carry, shard):\n"
+                AHEAD + "    def layer(carry, shard):\n"
                 "        h, w = carry\n"
-                "        return (jnp.tanh(h @ w), gather(shard)), None\n"
+                "        return (apply(h, w), gather(shard)), None\n"
                 "    stack = stack.astype(jnp.bfloat16).astype(jnp.float32)\n"
-                "    (h, w), _ = lax.scan(\n"
-                "        layer, (h, gather(stack[0])), stack[1:])\n"
-                "    return jnp.tanh(h @ w)",
+                "    (h, w), _ = lax.scan(layer, (h, gather(stack[0])), stack[1:])\n"
+                "    return apply(h, w)",
                 "own weights",
             ),
             (  # a loop whose trips no program says
-                AHEAD + GATHER + "    def one(carry):\n"
+                AHEAD + "    def one(carry):\n"
                 "        i, h, w = carry\n"
                 "        shard = lax.dynamic_index_in_dim(stack, i, keepdims=False)\n"
-                "        return i + 1, jnp.tanh(h @ w), gather(shard)\n"
+                "        return i + 1, apply(h, w), gather(shard)\n"
                 "    end = jnp.int32(len(stack) + 0 * h[0, 0])\n"
                 "    i, h, w = lax.while_loop(\n"
                 "        lambda c: c[0] < end, one, (1, h, gather(stack[0])))\n"
-                "    return jnp.tanh(h @ w)",
+                "    return apply(h, w)",
                 "use lax.scan, lax.fori_loop or a Python loop|is a product repeated",
             ),
             (AHEAD + "    return h", "own weights"),
@@ -497,18 +493,21 @@ def test_a_gather_that_the_check_takes_for_hidden_is_hidden(name):
     answers = {**HIDDEN, **WAITING, "book": cells("15")["15.5"].solution}
     names = given()
     run(answers[name], names, name)
+    f = names["ahead"]
+    if name not in WAITING:  # the scheduler starts a gather early among several layers
+        f = partial(f, unroll=4)
     mesh = spmd.gpu_mesh("h200:4", data=4)
     specs = P("data"), P(None, "data")
     mapped = jax.shard_map(
-        names["ahead"], mesh=mesh, in_specs=specs, out_specs=P("data"), check_vma=False
+        f, mesh=mesh, in_specs=specs, out_specs=P("data"), check_vma=False
     )
     h, stack = (
         jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=NamedSharding(mesh, spec))
-        for shape, spec in zip(((8192, 8192), (6, 8192, 8192)), specs, strict=True)
+        for shape, spec in zip(((8192, 8192), (9, 8192, 8192)), specs, strict=True)
     )
     step = spmd.step_time(spmd.xray(mapped, h, stack))
     sent, waits = step.lanes["nvlink"], step.exposed_s
     if name in WAITING:
         assert waits > 0.45 * sent
     else:
-        assert waits < 1.01 * sent / 6
+        assert waits < 0.2 * sent

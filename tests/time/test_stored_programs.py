@@ -24,7 +24,7 @@ def functions(text: str) -> dict[str, str]:
     ("file", "chapter", "names"),
     [
         ("mlp.py", "14", ["make_loss"]),
-        ("gathered.py", "15", ["serial", "ahead"]),
+        ("gathered.py", "15", ["gather", "apply", "serial", "ahead"]),
     ],
 )
 def test_the_compiled_functions_are_those_of_the_chapter(file, chapter, names):
@@ -52,13 +52,13 @@ def test_each_is_a_schedule_that_has_a_total(name):
         assert own[name.split()[0]] in places
 
 
-def test_one_layer_ahead_hides_what_was_exposed():
-    before, after = (
+def test_one_layer_ahead_is_hidden_among_several_layers():
+    before, alone, after = (
         spmd.step_time(PROGRAMS[f"layers {name}"]["hlo"], "h200")
-        for name in ("serial", "ahead")
+        for name in ("serial", "ahead", "ahead, unroll 4")
     )
-    assert before.exposed_s == pytest.approx(before.lanes["nvlink"])
-    assert after.exposed_s < 0.05 * after.lanes["nvlink"]
-    assert after.lanes["nvlink"] == pytest.approx(before.lanes["nvlink"])
+    assert before.exposed_s > 0.9 * before.lanes["nvlink"]
+    assert alone.exposed_s > 0.9 * alone.lanes["nvlink"]
+    assert after.exposed_s < 0.1 * after.lanes["nvlink"]
     assert after.total_s < before.total_s
     assert not after.is_tie(before)

@@ -8,6 +8,7 @@ that the chapters need no GPU and no compiler for one. Nothing is run.
 
 import argparse
 import gzip
+import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -78,8 +79,10 @@ def rows() -> dict[str, Callable[[], tuple[dict, spmd.XRay]]]:
     for name in ("fsdp plain", "fsdp", "tensor parallel"):
         s = traced(4)[name]
         every[f"transformer {name}"] = partial(of_transformer, s, "h200:4", 4)
-    for f in (gathered.serial, gathered.ahead):
-        every[f"layers {f.__name__}"] = partial(of_layers, f)
+    every["layers serial"] = partial(of_layers, gathered.serial)
+    every["layers ahead"] = partial(of_layers, gathered.ahead)
+    four = partial(gathered.ahead, unroll=4)
+    every["layers ahead, unroll 4"] = partial(of_layers, four)
     return every
 
 
@@ -89,7 +92,7 @@ def compiled_row(name: str, compile_it: Callable[[], tuple[dict, spmd.XRay]]) ->
     text = report.hlo.replace(f"{ROOT}/", "")
     if name.startswith("gpt3"):
         text = reduced(text)
-    stem = "program_" + name.replace(" × ", "_").replace(" ", "_")
+    stem = "program_" + re.sub(r"\W+", "_", name)
     (BOOKS / f"{stem}.hlo.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     return {
         "name": name,

@@ -59,23 +59,14 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             "gpu-transformer", a transformer's step in several shardings; "gpu-log", the
             same step made faster, one change at a time; "gpu-predicted", what
             `step_time` says of each of these rows, beside its time; "gpu-ahead", what
-<<<<<<< HEAD
             it said of steps before a card ran them, "gpu-again", what it says of them
             today, and "gpu-traced", those steps run and traced: of some, `path` and
-            `hlo` are the trace and the program, for `read_trace`;
-            "gpu-absent", steps of many kinds compiled for GPUs: with the
-            `how` of "card" beside the cards and run, "hidden" by the same JAX without
-            them, "here" without them by other versions, and "pool" how much of a card's
-=======
-            it said of steps before a card ran them, and "gpu-traced", those steps run
-            and traced: of some, `path` and `hlo` are the trace and the program, for
-            `read_trace`; "gpu-programs", scheduled programs that were compiled for
-            GPUs elsewhere, each with its text as `hlo`, for `step_time`;
-            "gpu-absent", steps of many kinds compiled for GPUs: with the `how` of
-            "card" beside the cards and run, "hidden" by the same JAX without them,
-            "here" without them by other versions, and "pool" how much of a card's
->>>>>>> a21666b (Chapters 14 and 15 stand on step_time and stored schedules; chapter 15 has exercises)
-            memory programs get.
+            `hlo` are the trace and the program, for `read_trace`; "gpu-programs",
+            scheduled programs that were compiled for GPUs elsewhere, each with its
+            text as `hlo`, for `step_time`; "gpu-absent", steps of many kinds compiled
+            for GPUs: with the `how` of "card" beside the cards and run, "hidden" by
+            the same JAX without them, "here" without them by other versions, and
+            "pool" how much of a card's memory programs get.
 
     Returns:
         A list of new dicts, yours to change; empty if nothing was measured yet.
