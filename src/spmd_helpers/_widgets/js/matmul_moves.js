@@ -11,7 +11,7 @@ export function matmulMoves(answer, ui) {
   const { h } = ui;
   const { heading, sentence, same } = answer.stages[answer.step];
   return [
-    h("p", { class: "spmd-mm-follow" }, "Press a device to follow it, then play: its shards light up, others come in."),
+    h("div", { class: "spmd-mm-follow" }, "Press a device to follow it, then play: its shards light up, others come in."),
     h("div", { class: "spmd-mm-stage" }, answer.mesh.length ? mmMesh(answer, ui) : null, [
       h(
         "div",
