@@ -37,19 +37,25 @@ _IN_AREA = 14.0  # px: an area this high has its name in it
 _NEAR = 3.0  # px around the line of the limit, without a name
 _UNIT = 1024
 _RULES = """
-.spmd-play .spmd-memory-area { stroke: currentColor; stroke-opacity: 0.55; \
+.spmd-memory-area.spmd-memory-area { stroke: currentColor; stroke-opacity: 0.55; \
 stroke-width: 0.75; }
-.spmd-play .spmd-memory-other { fill: currentColor; fill-opacity: 0.22; }
-.spmd-play .spmd-memory-reserved { stroke: currentColor; stroke-opacity: 0.4; \
+.spmd-memory-other.spmd-memory-other { fill: currentColor; fill-opacity: 0.22; }
+.spmd-memory-reserved.spmd-memory-reserved { stroke: currentColor; \
+stroke-opacity: 0.4; \
 stroke-width: 0.75; }
-.spmd-play .spmd-memory-grid { fill: none; stroke: currentColor; stroke-opacity: 0.16; }
-.spmd-play .spmd-memory-under { fill: none; stroke: var(--paper); stroke-width: 4; }
-.spmd-play .spmd-memory-limit { fill: none; stroke: currentColor; stroke-width: 1.75; \
+.spmd-memory-grid.spmd-memory-grid { fill: none; stroke: currentColor; \
+stroke-opacity: 0.16; }
+.spmd-memory-under.spmd-memory-under { fill: none; stroke: var(--paper); \
+stroke-width: 4; }
+.spmd-memory-limit.spmd-memory-limit { fill: none; stroke: currentColor; \
+stroke-width: 1.75; \
 stroke-dasharray: 6 4; }
-.spmd-play .spmd-memory-in { font-size: 11px; font-weight: 600; text-anchor: start; }
-.spmd-play .spmd-memory-word { font-size: 11px; text-anchor: start; }
-.spmd-play .spmd-memory-tick { font-size: 10.5px; text-anchor: end; }
-.spmd-play .spmd-memory-line { font-size: 11px; font-weight: 600; text-anchor: end; \
+.spmd-memory-in.spmd-memory-in { font-size: 11px; font-weight: 600; \
+text-anchor: start; }
+.spmd-memory-word.spmd-memory-word { font-size: 11px; text-anchor: start; }
+.spmd-memory-tick.spmd-memory-tick { font-size: 10.5px; text-anchor: end; }
+.spmd-memory-line.spmd-memory-line { font-size: 11px; font-weight: 600; \
+text-anchor: end; \
 paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 """
 

@@ -17,15 +17,18 @@ _LINE = _LABEL + _CELL + _GAP + _AFTER + _BETWEEN
 _EDGE = 4.0  # px; of a boundary inside a head
 _LETTER = 6.2  # px
 _RULES = """
-.spmd-play .spmd-heads-side { font-size: 11.5px; text-anchor: start; }
-.spmd-play .spmd-heads-small { font-size: 10px; text-anchor: start; }
-.spmd-play .spmd-heads-name { font-size: 10.5px; }
-.spmd-play .spmd-heads-ticks { fill: none; stroke: var(--paper); stroke-width: 0.9; }
-.spmd-play .spmd-heads-box { fill: none; stroke: currentColor; stroke-width: 1.25; }
-.spmd-play .spmd-heads-part { fill: none; stroke: currentColor; stroke-width: 1.25; \
+.spmd-heads-side.spmd-heads-side { font-size: 11.5px; text-anchor: start; }
+.spmd-heads-small.spmd-heads-small { font-size: 10px; text-anchor: start; }
+.spmd-heads-name.spmd-heads-name { font-size: 10.5px; }
+.spmd-heads-ticks.spmd-heads-ticks { fill: none; stroke: var(--paper); \
+stroke-width: 0.9; }
+.spmd-heads-box.spmd-heads-box { fill: none; stroke: currentColor; stroke-width: 1.25; }
+.spmd-heads-part.spmd-heads-part { fill: none; stroke: currentColor; \
+stroke-width: 1.25; \
 stroke-dasharray: 4 3; }
-.spmd-play .spmd-heads-edge { fill: currentColor; }
-.spmd-play .spmd-heads-room { fill: none; stroke: currentColor; stroke-opacity: 0.35; }
+.spmd-heads-edge.spmd-heads-edge { fill: currentColor; }
+.spmd-heads-room.spmd-heads-room { fill: none; stroke: currentColor; \
+stroke-opacity: 0.35; }
 """
 
 

@@ -18,10 +18,10 @@ _SCORE, _SCORE_HIGH = 32.0, 24.0
 _ASIDE = 5  # devices: the matrix of fewer is beside them
 _NAMES, _APART, _COUNTER, _BAR = 30.0, 20.0, 36.0, 7.0
 _RULES = """
-.spmd-play .spmd-ring-way { fill: none; stroke: currentColor; stroke-opacity: 0.5; \
+.spmd-ring-way.spmd-ring-way { fill: none; stroke: currentColor; stroke-opacity: 0.5; \
 stroke-width: 1.5; }
-.spmd-play .spmd-ring-score { stroke: currentColor; stroke-opacity: 0.6; }
-.spmd-play .spmd-ring-axis { font-size: 10.5px; }
+.spmd-ring-score.spmd-ring-score { stroke: currentColor; stroke-opacity: 0.6; }
+.spmd-ring-axis.spmd-ring-axis { font-size: 10.5px; }
 """
 
 

@@ -21,9 +21,10 @@ _LEAST, _MOST = 13.0, 39.0  # px; heights of rows, in proportion to bytes
 _SMALL = 0.01  # of the largest row: what is smaller is not drawn
 _COUNTER, _BAR = 34.0, 7.0
 _RULES = """
-.spmd-play .spmd-tree-row { font-size: 11px; text-anchor: end; }
-.spmd-play .spmd-tree-size { font-size: 10.5px; font-variant-numeric: tabular-nums; }
-.spmd-play .spmd-tree-cell { stroke: currentColor; stroke-opacity: 0.6; \
+.spmd-tree-row.spmd-tree-row { font-size: 11px; text-anchor: end; }
+.spmd-tree-size.spmd-tree-size { font-size: 10.5px; \
+font-variant-numeric: tabular-nums; }
+.spmd-tree-cell.spmd-tree-cell { stroke: currentColor; stroke-opacity: 0.6; \
 stroke-width: 0.75; }
 """
 
