@@ -11,8 +11,9 @@ import typing
 from spmd_helpers._core.words import bytes_words
 from spmd_helpers._errors import NotUnderstood, SpecError
 from spmd_helpers._hardware.chips import HARDWARE, chip
-from spmd_helpers._training.model import MLP, RECOMPUTE, Transformer
+from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.recompute import RECOMPUTE
 from spmd_helpers._training.report import when
 from spmd_helpers._training.state import PHASES
 from spmd_helpers._training.training_memory import training_memory

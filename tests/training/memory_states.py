@@ -6,9 +6,10 @@ import random
 
 from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._training.model import RECOMPUTE, check_counted
+from spmd_helpers._training.model import check_counted
 from spmd_helpers._training.models import MODELS
-from spmd_helpers._training.setup import OPTIMIZERS
+from spmd_helpers._training.recompute import RECOMPUTE, WITH_NAMES
+from spmd_helpers._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from spmd_helpers._widgets.data import measured
 
 from .memory_oracle import DEFAULTS, expected, read
@@ -23,7 +24,8 @@ BAD = (
     "999999999", "ful", "megatrn", "ada", "flsh", "selectiv", "lama-3-8b", "gpt3",
     "h10", "TPU v5", "V5P", "tpu-v5e", "float", "float33", "int4", "bool", "key<fry>",
     "float8_e4m3fn", "f32", "bfloat16, float32, int8", "rotery", "yes", "maybe", "0.9",
-    "1", "1.", ".5", "2", "0.00001", "0.0", "00.90", "constructor", "__proto__",
+    "1", "1.", ".5", "2", "0.00001", "0.0", "00.90", "ring", "int8",
+    *WITH_NAMES, "constructor", "__proto__",
 )  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -59,21 +61,26 @@ def random_state(rng):
         "model_axis": str(split),
         "batch": str(data * rng.choice([1, 1, 2, 3, 8, 50, 1000])),
         "zero": str(zero),
-        "recompute": rng.choice(list(RECOMPUTE)),
+        "recompute": rng.choice([one for one in RECOMPUTE if one not in WITH_NAMES]),
         "attention": rng.choice(["plain", "flash"]),
         "sequence_parallel": rng.choice(["yes", "no"]),
         "param_dtype": rng.choice(DTYPES),
         "compute_dtype": rng.choice(DTYPES),
         "grad_dtype": rng.choice(["", "", *DTYPES, "bfloat16, float32"]),
         "optimizer": rng.choice(list(OPTIMIZERS)),
-        "moment_dtype": rng.choice(["", "", *DTYPES]),
+        "moment_dtype": rng.choice(["", "", *DTYPES, "int8"]),
         "mu_dtype": rng.choice([*[""] * 12, *DTYPES]),
         "master_weights": rng.choice(["yes", "no"]),
         "chip": by_name(rng, HARDWARE),
         "margin": rng.choice(["0.9", "0.9", "1", "0.5", "0.95", ".87", "1.0"]),
     }
+    if state["optimizer"] in ("adafactor", "muon") and rng.random() < 0.9:
+        state["moment_dtype"] = ""
+    if state["optimizer"] not in WITH_MU_DTYPE and rng.random() < 0.7:
+        state["mu_dtype"] = ""
     if not getattr(model, "gated", True) and rng.random() < 0.3:
         state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
+        state["recompute"] = rng.choice([*list(RECOMPUTE)[:2], *list(RECOMPUTE)[-1:]])
     if rng.random() < 0.2:
         for _ in range(rng.randint(1, 2)):
             state[rng.choice(list(state))] = rng.choice(BAD)

@@ -16,6 +16,7 @@ import re
 import jax
 import numpy as np
 import optax
+import optax.contrib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +26,9 @@ from spmd_helpers._errors import NotDivisible, NotUnderstood, UnknownAxis
 from spmd_helpers._hardware.chips import HARDWARE
 from spmd_helpers._training import activations, transients, transients_gpu
 from spmd_helpers._training import state as training_state
-from spmd_helpers._training.model import MLP, RECOMPUTE, Transformer
+from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.recompute import RECOMPUTE
 from spmd_helpers._training.setup import OPTIMIZERS, WITH_MU_DTYPE, Setup
 from spmd_helpers._training.state import PHASES
 from spmd_helpers._training.training_memory import training_memory
@@ -36,10 +38,18 @@ from tools.measure.truth import programs, reference
 GIB = 2**30
 GPT3 = MODELS["gpt3-175b"]
 SMALL = Transformer(4, 64, 4, vocab=100, seq=32)
+# Wide enough that adafactor keeps means of rows and columns; two dimensions are equal.
+WIDE = Transformer(3, 160, 4, vocab=300, seq=200)
+LLAMA = {"gated": True, "tied": False, "biases": False, "norm": "rms"}
+GROUPED = Transformer(2, 64, 4, kv_heads=2, vocab=100, seq=32, **LLAMA)
+
+
+# Nothing recomputed, and the scores written: what there is most of to count.
+PLAIN = {"recompute": "everything_saveable", "attention": "plain"}
 
 
 def count(model=SMALL, **how):
-    return training_memory(model, **{"mesh": {"data": 2}, "batch": 8, **how})
+    return training_memory(model, **{"mesh": {"data": 2}, "batch": 8, **PLAIN, **how})
 
 
 def test_mutants_start_from_a_right_answer():
@@ -187,12 +197,20 @@ def test_bytes_for_each_parameter(name):
     how, expected = CONVENTIONS[name]
     found = count(MLP(3, 16, 64), mesh={}, **how)
     parts = found.params_bytes, found.grads_bytes, found.optimizer_bytes
-    steps = 4 if OPTIMIZERS[how.get("optimizer", "adam")][1] else 0
+    steps = OPTIMIZERS[how.get("optimizer", "adam")][1]
     assert parts[2] - steps == expected[2] * 6144
     assert parts[:2] == (expected[0] * 6144, expected[1] * 6144)
 
 
+def stacked_matrices(params):
+    """What muon has to be told of arrays whose first dimension is the layers."""
+    numbers = optax.contrib.MuonDimensionNumbers(1, 2)
+    return jax.tree.map(lambda w: numbers if w.ndim == 3 else None, params)
+
+
 OPTAX = {
+    "adafactor": optax.adafactor(1e-3),
+    "muon": optax.contrib.muon(1e-3, muon_weight_dimension_numbers=stacked_matrices),
     "adam": optax.adam(1e-3),
     "adamw": optax.adamw(1e-3),
     "lion": optax.lion(1e-3),
@@ -204,11 +222,14 @@ OPTAX = {
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optax_keeps_as_much(name, dtype):
-    params = {"w": jax.ShapeDtypeStruct((3, 2, 16, 64), dtype)}
-    state = jax.tree.leaves(jax.eval_shape(OPTAX[name].init, params))
-    kept = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
-    found = count(MLP(3, 16, 64), mesh={}, optimizer=name, param_dtype=dtype)
-    assert found.optimizer_bytes == kept
+    for model in (MLP(3, 16, 64), MLP(3, 160, 640), SMALL, WIDE, GROUPED):
+        program = programs.Program("", model, 8, param_dtype=dtype)
+        mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), reference.AXES)
+        params = reference.state_shapes(program, mesh)["params"]
+        state = jax.tree.leaves(jax.eval_shape(OPTAX[name].init, params))
+        kept = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
+        found = count(model, mesh={}, optimizer=name, param_dtype=dtype)
+        assert found.optimizer_bytes == kept, model
 
 
 @pytest.mark.parametrize("mu_dtype", ["bfloat16", "float32", "float16"])
@@ -265,6 +286,7 @@ def stacked_bytes(program):
     outer = [v.aval for v in forward.outvars]
     pairs = zip(outer, inner, strict=True)
     stacked = [a for a, v in pairs if a.shape != v.aval.shape]
+    stacked = [a for a in stacked if "<host>" not in a.str_short()]
     return sum(math.prod(a.shape) * a.dtype.itemsize for a in stacked)
 
 
@@ -309,24 +331,35 @@ def small_models(draw):
 
 def check_kept(model, **way):
     program = programs.Program("", model, **way)
-    found = training_memory(model, mesh={}, **way)
+    found = training_memory(model, mesh={}, **PLAIN | way)
     assert kept_bytes(found, model) == stacked_bytes(program)
 
 
 F32, BF16 = "float32", "bfloat16"
+# Names for the policies that take some: of these one is never used by a derivative.
+NAMED = {
+    "save_only_these_names": {"names_which_can_be_saved": ("up", "down")},
+    "save_and_offload_only_these_names": {
+        "names_which_can_be_saved": ("down",),
+        "names_which_can_be_offloaded": ("up",),
+    },
+}
 
 
 @pytest.mark.parametrize("recompute", list(RECOMPUTE))
 @pytest.mark.parametrize("types", [(F32, BF16), (BF16, BF16), (F32, F32), (BF16, F32)])
 def test_what_is_kept_is_what_the_scan_stacks(recompute, types):
     how = dict(zip(("param_dtype", "compute_dtype"), types, strict=True)) | {
-        "recompute": recompute
+        "recompute": recompute,
+        **NAMED.get(recompute, {}),
     }
     check_kept(MLP(3, 24, 60), batch=5, **how)
 
     @options(2)
     @given(small_models(), st.integers(1, 3), st.sampled_from(["plain", "flash"]))
     def check(model, batch, attention):
+        if recompute == "dots_saveable":  # the stand-in for a kernel has products
+            attention = "plain"
         check_kept(model, batch=batch, attention=attention, **how)
 
     check()
@@ -414,6 +447,7 @@ def calls(draw):
     }
     way |= {"compute_dtype": draw(st.sampled_from(["float32", "bfloat16"]))}
     way |= {"recompute": draw(st.sampled_from(list(RECOMPUTE)))}
+    way |= NAMED.get(way["recompute"], {})
     way |= {"chip": draw(st.sampled_from([None, "v5e", "a100-40gb", "h100", "b200"]))}
     if isinstance(model, Transformer):
         way |= {"attention": draw(st.sampled_from(["plain", "flash"]))}
@@ -502,16 +536,20 @@ def test_twice_the_batch_keeps_twice_as_much(case):
 @given(calls())
 def test_more_recompute_keeps_less(case):
     model, way = case
-    kept = {
-        mode: sum(
-            one.bytes
-            for one in training_memory(model, **{**way, "recompute": mode}).lines
-            if one.when == activations.KEPT
-        )
-        for mode in RECOMPUTE
-    }
-    kept = [kept[name] for name in RECOMPUTE]
-    assert kept[0] >= kept[1] > kept[2]
+    way = {k: v for k, v in way.items() if not k.startswith("names_")}
+
+    def kept(mode):
+        how = {**way, "recompute": mode, **NAMED.get(mode, {})}
+        found = training_memory(model, **how)
+        return sum(one.bytes for one in found.lines if one.source == activations._JAX)
+
+    everything, nothing = kept("everything_saveable"), kept("nothing_saveable")
+    assert everything >= kept("selective") > nothing
+    assert everything > kept("dots_saveable")
+    assert kept("dots_saveable") >= kept("dots_with_no_batch_dims_saveable") > nothing
+    assert kept("offload_dot_with_no_batch_dims") == nothing
+    assert kept("save_only_these_names") > nothing
+    assert kept("save_and_offload_only_these_names") == nothing
 
 
 def test_axes_cut_what_they_say():
@@ -566,11 +604,13 @@ STATE_MUTANTS = {
     ),
     "no axis cuts anything": (
         "_sharded",
-        lambda made, each, cut: (f"{each} B", each * sum(_NUMBERS(made))),
+        lambda made, each, stage: (f"{each} B", each * sum(_NUMBERS(made))),
     ),
     "data cuts at every stage": (
         "_sharded",
-        lambda made, each, cut: _SHARDED(made, each, True),
+        lambda made, each, stage: _SHARDED(
+            dataclasses.replace(made, zero=3), each, stage
+        ),
     ),
 }
 _SHARDED, _WEIGHTS = training_state._sharded, training_state.layer_weights
@@ -766,14 +806,118 @@ WRONG = {
         r"mesh=8 is not a dict of axis sizes; give one such as \{'data': 4, 'model'",
     ),
     "another axis": (
-        {"mesh": {"fsdp": 8}},
+        {"mesh": {"dp": 8}},
         UnknownAxis,
-        r"has an axis 'fsdp'; here a mesh has 'data' .* give \{'data': 8\}\.",
+        r"has an axis 'dp'; here a mesh has 'data' .* give \{'data': 8\}\.",
     ),
     "another axis beside data": (
         {"mesh": {"data": 2, "tensor": 4}},
         UnknownAxis,
         r"an axis 'tensor'.* give \{'data': 2, 'model': 4\}\.",
+    ),
+    "sequences sharded by another name": (
+        {"mesh": {"fsdp": 2, "cp": 4}},
+        UnknownAxis,
+        r"an axis 'cp'.*'context' \(shards the tokens of a sequence\): give "
+        r"\{'fsdp': 2, 'context': 4\}\.",
+    ),
+    "a batch that does not divide over both": (
+        {"mesh": {"data": 2, "fsdp": 2}, "batch": 6},
+        NotDivisible,
+        r"batch=6 does not divide over the 4 devices of data and fsdp; .* 4 or 8\.",
+    ),
+    "a context of an MLP": (
+        {"model": MLP(2, 8, 8), "mesh": {"context": 2}},
+        NotUnderstood,
+        r"an MLP has no sequences that context could shard; leave context out\.",
+    ),
+    "a ring of nothing": (
+        {"attention": "ring"},
+        NotUnderstood,
+        r"attention='ring' sends keys and values around the axis context, which this "
+        r"mesh has not; give mesh a 'context', or attention='flash'\.",
+    ),
+    "tokens that do not divide over context": (
+        {"mesh": {"context": 3}},
+        NotDivisible,
+        r"seq=32 does not divide over the 3 devices of context; give another seq\.",
+    ),
+    "tokens that do not divide over both": (
+        {"mesh": {"context": 2, "model": 4}, "seq": 12, "sequence_parallel": True},
+        NotDivisible,
+        r"seq=12 does not divide over the 8 devices of context and model; give",
+    ),
+    "a width that fsdp does not divide": (
+        {"mesh": {"fsdp": 3}, "batch": 3},
+        NotDivisible,
+        r"^fsdp shards d_model=64 over 3 devices \(data=1 × fsdp=3 × model=1\), which "
+        r"does not divide; make fsdp or data smaller\.$",
+    ),
+    "parameters of whole numbers": (
+        {"param_dtype": "int8"},
+        NotUnderstood,
+        r"param_dtype='int8' is no type of floating-point numbers, which training",
+    ),
+    "moments of four bits": (
+        {"moment_dtype": "int4"},
+        NotUnderstood,
+        r"moment_dtype='int4' is not counted; give a type of floating-point numbers, "
+        r"such as 'bfloat16', or 'int8', whose scales are counted too\.",
+    ),
+    "moments of adafactor": (
+        {"moment_dtype": "float32", "optimizer": "adafactor"},
+        NotUnderstood,
+        r"moment_dtype='float32': optax's adafactor keeps its numbers in the type of",
+    ),
+    "moments of muon": (
+        {"moment_dtype": "int8", "optimizer": "muon"},
+        NotUnderstood,
+        r"moment_dtype='int8' is not counted for optimizer='muon'; give",
+    ),
+    "a policy without its names": (
+        {"recompute": "save_only_these_names"},
+        NotUnderstood,
+        r"^recompute='save_only_these_names' has no name; give "
+        r"names_which_can_be_saved some of 'query', 'key', 'value', 'context', 'out', "
+        r"'up' and 'down', or recompute='nothing_saveable'\.$",
+    ),
+    "names without their policy": (
+        {"names_which_can_be_saved": ("up",)},
+        NotUnderstood,
+        r"names_which_can_be_saved=\('up',\) is for recompute='save_only_these_names' "
+        r"or 'save_and_offload_only_these_names', and recompute='everything_saveable'",
+    ),
+    "a name to offload where none are": (
+        {
+            "recompute": "save_only_these_names",
+            "names_which_can_be_offloaded": ("up",),
+        },
+        NotUnderstood,
+        r"is for recompute='save_and_offload_only_these_names', and recompute='save_on",
+    ),
+    "a name that the model has not": (
+        {"recompute": "save_only_these_names", "names_which_can_be_saved": ("gate",)},
+        NotUnderstood,
+        r"names_which_can_be_saved=\('gate',\): this model has no result 'gate'; give",
+    ),
+    "a name twice": (
+        {
+            "recompute": "save_and_offload_only_these_names",
+            "names_which_can_be_saved": ("up",),
+            "names_which_can_be_offloaded": ("up",),
+        },
+        NotUnderstood,
+        r"give 'up' and 'up'; give each name once\.",
+    ),
+    "one text for names": (
+        {"recompute": "save_only_these_names", "names_which_can_be_saved": "up"},
+        NotUnderstood,
+        r"names_which_can_be_saved='up' is no tuple of names; give one such as",
+    ),
+    "published formulas with another policy": (
+        {"recompute": "dots_saveable", "counting": "megatron"},
+        NotUnderstood,
+        r"counting='megatron' has no recompute='dots_saveable'; give",
     ),
     "an axis of no devices": (
         {"mesh": {"data": 0}},
@@ -802,9 +946,12 @@ WRONG = {
         r"1, 2 and 4\.",
     ),
     "keys that do not divide": (
-        {"model": dataclasses.replace(SMALL, kv_heads=2), "mesh": {"model": 4}},
+        {
+            "model": dataclasses.replace(SMALL, heads=12, kv_heads=6, head_dim=4),
+            "mesh": {"model": 4},
+        },
         NotDivisible,
-        r"kv_heads=2 does not divide over the 4 devices of model; make model one of "
+        r"kv_heads=6 does not divide over the 4 devices of model; make model one of "
         r"1 and 2\.",
     ),
     "d_ff that does not divide": (
@@ -861,7 +1008,7 @@ WRONG = {
         {"optimizer": "Adam"},
         NotUnderstood,
         r"optimizer='Adam' is not known\. Did you mean 'adam'\? Give 'adam', 'adamw', "
-        r"'lion', 'momentum' or 'sgd'\.",
+        r"'lion', 'momentum', 'sgd', 'adafactor' or 'muon'\.",
     ),
     "a policy mistyped": (
         {"recompute": "nothing_savable"},
@@ -870,11 +1017,17 @@ WRONG = {
         r"'nothing_saveable'\? Give 'everything_saveable' \(recompute nothing\), ",
     ),
     "a policy of JAX that is not counted": (
-        {"recompute": "dots_saveable"},
+        {"recompute": "save_from_both_policies"},
         NotUnderstood,
-        r"^recompute='dots_saveable' is not counted here\. Give 'everything_saveable' "
-        r"\(recompute nothing\), 'selective' \(recompute the scores of attention\) or "
-        r"'nothing_saveable' \(recompute every layer\)\.$",
+        r"^recompute='save_from_both_policies' is not counted here\. Give "
+        r"'everything_saveable' \(recompute nothing\), .* or 'nothing_saveable' "
+        r"\(recompute every layer\)\.$",
+    ),
+    "a policy by its older name": (
+        {"recompute": "checkpoint_dots"},
+        NotUnderstood,
+        r"^recompute='checkpoint_dots' is not counted here\. Did you mean "
+        r"'dots_saveable'\?",
     ),
     "a policy itself": (
         {"recompute": jax.checkpoint_policies.nothing_saveable},

@@ -15,8 +15,9 @@ import pytest
 import spmd_helpers as spmd
 from spmd_helpers._core.words import bytes_words
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._training.model import RECOMPUTE, Transformer
+from spmd_helpers._training.model import Transformer
 from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.recompute import RECOMPUTE
 from spmd_helpers._training.setup import OPTIMIZERS
 from spmd_helpers._widgets import data
 from spmd_helpers._widgets import source as widgets_source
@@ -70,9 +71,9 @@ MUTANTS = {
         ">= $phases[$peak]",
     ),
     "a step of 8 bytes": (
-        "stateLines",
-        "optimizer.bytes += 4n",
-        "optimizer.bytes += 8n",
+        "stateOptimizer",
+        "bytes: BigInt(more)",
+        "bytes: BigInt(2 * more)",
     ),
     "any batch divides": ("setupBatch", "if ($batch % $mesh.data)", "if (false)"),
     "no learned positions": ("setupBatch", "> $model.seq", ">= $model.seq"),
@@ -93,7 +94,7 @@ MUTANTS = {
         "$low = $middle",
     ),
     "a first moment like the second": (
-        "stateLines",
+        "stateOptimizer",
         "$made.muBytes",
         "$made.momentBytes",
     ),

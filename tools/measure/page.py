@@ -14,6 +14,7 @@ from spmd_helpers._hardware.measured import _FILES, load_measured
 from tools.measure.kernel_roofline import EXCHANGES
 from tools.measure.page_absent import absent_section
 from tools.measure.page_ahead import ahead_section
+from tools.measure.page_axes import axes_section
 from tools.measure.page_counted import counted_section
 from tools.measure.page_log import log_section
 from tools.measure.page_products import products_section, xla_section
@@ -85,6 +86,7 @@ def hardware_page(folder: Path | None = None) -> str:
         ),
         (_memory, [r for r in rows("gpu-memory") if r.get("allocator_peak_bytes")]),
         (counted_section, rows("gpu-compiled")),
+        (axes_section, rows("memory-axes")),
         (absent_section, rows("gpu-absent")),
     ]
     head = HEAD if folder is None else OWN_HEAD

@@ -9,8 +9,8 @@ and dropout.
 
 from .._errors import NotUnderstood
 from .model import Transformer
-from .setup import Setup
-from .state import Line, layer_weights, over
+from .setup import Setup, over
+from .state import Line, device_weights
 
 KEPT = ("forward", "loss", "backward")
 _JAX = "print_saved_residuals of jax 0.10.2"
@@ -26,13 +26,13 @@ _NORM, _HIDDEN = 3, 6
 
 def kept(setup: Setup) -> list[Line]:
     """The lines of what is kept, for all layers, on one device."""
-    if setup.recompute == "nothing_saveable":
-        return [_stream(setup, "inputs of layers", 1)]
+    if setup.checkpointed:
+        return [_stream(setup, "inputs of layers", 1), *_results(setup)]
     if setup.is_mlp:
         return [*_copies(setup), _stream(setup, "inputs of layers", 1), _relu(setup)]
     lines = [*_copies(setup), _norms(setup), _stream(setup, "inputs of matrices", 2)]
     lines += [*_head_norms(setup), _heads(setup)]
-    if setup.attention == "flash":
+    if not setup.scores:
         lines.append(_sums(setup))
     elif setup.recompute == "everything_saveable":
         lines.append(_scores(setup))
@@ -56,14 +56,16 @@ def _copies(setup: Setup) -> list[Line]:
 
 def converted(setup: Setup) -> tuple[str, int]:
     """The formula, and the bytes, of all layers' weights in that type."""
-    data = setup.data if setup.zero >= 3 else 1
-    weights = layer_weights(setup.model)
-    each = f"{setup.compute_bytes} B × {weights}"
+    weights, replicated = device_weights(setup)
+    each = f"{weights}{over('model', setup.split)}"
+    if replicated:
+        each = f"({each} + {replicated})"
     formula = (
-        f"{_layers(setup)} × {each}{over('model', setup.split)}{over('data', data)}"
+        f"{_layers(setup)} × {setup.compute_bytes} B × {each}{setup.over_shards(3)}"
     )
-    size = setup.model.layers * setup.compute_bytes * weights
-    return formula, size // (setup.split * data)
+    size = setup.model.layers * setup.compute_bytes
+    size *= weights + replicated * setup.split
+    return formula, size // (setup.split * setup.shards(3))
 
 
 def _stream(setup: Setup, name: str, count: int) -> Line:
@@ -73,6 +75,43 @@ def _stream(setup: Setup, name: str, count: int) -> Line:
     each = f"{c} B × {model.d_model}{over('model', setup.stream)}"
     times = [f"{count}"] if count > 1 else []
     return _line(name, size, _layers(setup), *times, _tokens(setup), each)
+
+
+def _results(setup: Setup) -> list[Line]:
+    """The results of products that a policy of jax.checkpoint saves, each by its name.
+
+    The scores are in float32, as the product gives them.
+    """
+    lines, c = [], setup.compute_bytes
+    for name in setup.saved:
+        each, wide, factor, cut = c, *result(setup, name)
+        if name == "scores":
+            each = 4
+        size = setup.model.layers * setup.tokens * each * wide // cut
+        formula = f"{each} B × {factor}{over('model', cut)}"
+        lines.append(
+            _line(f"saved: {name}", size, _layers(setup), _tokens(setup), formula)
+        )
+    return lines
+
+
+def result(setup: Setup, name: str) -> tuple[int, str, int]:
+    """How wide a product's result is for a token, in words too, and what cuts it."""
+    model, split = setup.model, setup.split
+    if name in ("up", "gate"):
+        return model.d_ff, f"{model.d_ff}", split
+    if name in ("out", "down"):
+        return model.d_model, f"{model.d_model}", setup.stream
+    one = setup.transformer
+    if name == "scores":
+        return one.heads * setup.seq, f"{one.heads} × {setup.seq}", split
+    if name in ("key", "value"):
+        return (
+            one.kv_heads * one.head_dim,
+            f"{one.kv_heads} × {one.head_dim}",
+            setup.keys_split,
+        )
+    return one.heads * one.head_dim, f"{one.heads} × {one.head_dim}", split
 
 
 def _relu(setup: Setup) -> Line:
@@ -104,25 +143,41 @@ def _head_norms(setup: Setup) -> list[Line]:
     model = setup.transformer
     if not model.qk_norm:
         return []
-    heads = model.heads + model.kv_heads
+    keys = model.kv_heads * (setup.split // setup.keys_split)
     row = 4 * (_NORM * model.head_dim + 2)
-    cut = setup.tokens * heads * row // setup.split
+    cut = setup.tokens * (model.heads + keys) * row // setup.split
     size = model.layers * (cut + 2 * 4 * model.head_dim)
-    rows = f"({model.heads} + {model.kv_heads}){over('model', setup.split)}"
+    rows = f"({model.heads} + {keys}){over('model', setup.split)}"
     each = f"4 B × ({_NORM} × {model.head_dim} + 2)"
     inside = f"({setup.tokens} × {rows} × {each} + 2 × 4 B × {model.head_dim})"
     return [_line("norms of q and k", size, _layers(setup), inside)]
 
 
 def _heads(setup: Setup) -> Line:
+    """Queries and their result on each device's tokens, keys and values as used.
+
+    Where context shards the tokens, keys and values are those of the whole sequence,
+    unless they go around a ring.
+    """
     model, c = setup.transformer, setup.compute_bytes
-    wide = 2 * (model.heads + model.kv_heads) * model.head_dim
-    size = model.layers * setup.tokens * c * wide // setup.split
-    each = (
-        f"{c} B × 2 × ({model.heads} + {model.kv_heads}) × {model.head_dim}"
-        f"{over('model', setup.split)}"
-    )
     name = "queries, keys, values, their result"
+    times = setup.keys_tokens // setup.tokens
+    if times == 1 and setup.keys_split == setup.split:
+        wide = 2 * (model.heads + model.kv_heads) * model.head_dim
+        size = model.layers * setup.tokens * c * wide // setup.split
+        each = (
+            f"{c} B × 2 × ({model.heads} + {model.kv_heads}) × {model.head_dim}"
+            f"{over('model', setup.split)}"
+        )
+        return _line(name, size, _layers(setup), _tokens(setup), each)
+    wide = model.heads * setup.keys_split + times * model.kv_heads * setup.split
+    size = model.layers * setup.tokens * c * 2 * wide * model.head_dim
+    size //= setup.split * setup.keys_split
+    keys = f"{times} × {model.kv_heads}" if times > 1 else f"{model.kv_heads}"
+    each = (
+        f"{c} B × 2 × ({model.heads}{over('model', setup.split)} + {keys}"
+        f"{over('model', setup.keys_split)}) × {model.head_dim}"
+    )
     return _line(name, size, _layers(setup), _tokens(setup), each)
 
 
@@ -186,6 +241,12 @@ def published(setup: Setup) -> list[Line]:
     t, stream = setup.split, setup.stream
     tensor = setup.tokens * model.d_model
     times = f"{model.layers} layers × {setup.tokens} tokens × {model.d_model}"
+    if setup.recompute not in ("everything_saveable", "selective", "nothing_saveable"):
+        raise NotUnderstood(
+            f"counting='megatron' has no recompute={setup.recompute!r}; give "
+            "'everything_saveable', 'selective' or 'nothing_saveable', or use "
+            "counting='jax'."
+        )
     if setup.recompute == "nothing_saveable":
         size = 2 * model.layers * tensor // stream
         formula = f"{times} × 2 B{over('model', stream)}"

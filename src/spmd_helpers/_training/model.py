@@ -8,22 +8,23 @@ model can read the patches of an image.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from .._core.validate import close_name, integer, one_of, or_words
+from .._core.validate import integer, one_of
 from .._core.words import join_words
 from .._errors import NotUnderstood
 from .._shardings.sharding import itemsize
+from .recompute import (
+    RESULTS,
+    check_products,
+    check_recompute,
+    checked_names,
+    flops_again,
+)
 
 POSITIONS = ("learned", "rotary", "none")
 NORMS = ("layer", "rms")
-# What a step may recompute. Two are policies of jax.checkpoint, for each layer.
-RECOMPUTE = {
-    "everything_saveable": "recompute nothing",
-    "selective": "recompute the scores of attention",
-    "nothing_saveable": "recompute every layer",
-}
-OTHER_WORDS = {"none": "everything_saveable", "full": "nothing_saveable"}
 
 
 @dataclass(frozen=True)
@@ -345,6 +346,7 @@ class Transformer:
         batch: int,
         seq: int | None = None,
         recompute: str = "everything_saveable",
+        names: Collection[str] = (),
     ) -> int:
         """FLOPs of one training step on all devices: matrix products, exactly.
 
@@ -357,19 +359,18 @@ class Transformer:
         are not counted: together they are small beside the products.
 
         With d_ff = 4 * d_model this is the 72 B s l h^2 (1 + s/6h + V/12lh) of
-        Narayanan et al. 2021, arXiv:2104.04473, and their 96 B s l h^2
-        (1 + s/6h + V/16lh) with recompute='nothing_saveable'; per layer it is the
-        scaling book's 18 B T D F + 24 B T D N H + 12 B T^2 N H
-        (jax-ml/scaling-book, transformers.md).
+        Narayanan et al. 2021, arXiv:2104.04473, whose 96 B s l h^2 with recompute count
+        the last product of a layer once more, which JAX leaves out. Per layer it is the
+        scaling book's 18 B T D F + 24 B T D N H + 12 B T^2 N H (jax-ml/scaling-book,
+        transformers.md).
 
         Args:
             batch: sequences a step, over all devices.
             seq: tokens of each; the model's own if not given.
-            recompute: 'everything_saveable' runs nothing again; 'nothing_saveable' runs
-                the layers' forward pass once more; 'selective' only the scores of
-                attention and their product with v. JAX runs a little less again: not
-                the last product of a layer, and of the scores not the product with v,
-                whose results the backward pass has.
+            recompute: what runs again, by the names of `training_memory`. A layer under
+                'nothing_saveable' runs all its products again but the last one, which
+                no derivative needs: 1.24 times the FLOPs of a GPT's layer, not 4/3.
+            names: what a policy with names saves or offloads.
 
         Raises:
             NotUnderstood: an argument is none of these.
@@ -377,15 +378,20 @@ class Transformer:
         seq = _tokens(self, seq)
         batch = integer("batch", batch)
         check_recompute(recompute)
+        checked_names(recompute, self.results, names, ())
+        check_products(recompute, self.experts)
         products = _products(self, batch * seq, seq)
-        layers = sum(products.values())
         patches, head = _ends(self, batch, seq)
-        again = {
-            "everything_saveable": 0,
-            "selective": products["scores"] + products["context"],
-            "nothing_saveable": layers,
-        }
-        return 3 * (layers + head) + 2 * patches + again[recompute]
+        # A norm behind it, or the router's weight of an expert, has a derivative that
+        # uses the last product.
+        unused = () if self.post_norms else ("down", "shared_down")
+        again = flops_again(recompute, names, products, unused)
+        return 3 * (sum(products.values()) + head) + 2 * patches + again
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The results of a layer's products that a policy of `jax.checkpoint` names."""
+        return tuple(name for name in RESULTS if name != "gate" or self.gated)
 
 
 @dataclass(frozen=True)
@@ -437,7 +443,17 @@ class MLP:
         """The parameters of one layer."""
         return 2 * self.d_model * self.d_ff
 
-    def flops(self, batch: int, recompute: str = "everything_saveable") -> int:
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The results of a layer's products that a policy can name."""
+        return ("up", "down")
+
+    def flops(
+        self,
+        batch: int,
+        recompute: str = "everything_saveable",
+        names: Collection[str] = (),
+    ) -> int:
         """FLOPs of one training step on all devices: matrix products.
 
         Six for each parameter and row: two forward, four backward. The first layer's
@@ -445,16 +461,21 @@ class MLP:
 
         Args:
             batch: rows of h a step, over all devices.
-            recompute: 'everything_saveable' runs nothing again, 'nothing_saveable' the
-                forward pass once more. There is no attention, so 'selective' recomputes
-                nothing.
+            recompute: what runs again, by the names of `training_memory`: of a layer
+                under 'nothing_saveable' the first of its two products, since no
+                derivative needs the second. There is no attention, so 'selective'
+                recomputes nothing.
+            names: what a policy with names saves or offloads.
 
         Raises:
             NotUnderstood: an argument is none of these.
         """
         check_recompute(recompute)
-        forward = 2 * integer("batch", batch) * self.parameters
-        return (4 if recompute == "nothing_saveable" else 3) * forward
+        checked_names(recompute, self.results, names, ())
+        products = dict.fromkeys(
+            self.results, integer("batch", batch) * self.parameters
+        )
+        return 3 * sum(products.values()) + flops_again(recompute, names, products)
 
 
 # The arithmetic. Small on purpose: the tests break each, and each must fail then.
@@ -772,19 +793,6 @@ def check_counted(model: "Transformer | MLP") -> None:
     raise NotUnderstood(
         f"{name} with {key}={getattr(model, key)!r}: training_memory does not count "
         f"what that takes. The model has {parameters:,} parameters{used}."
-    )
-
-
-def check_recompute(value: object) -> None:
-    """Refuse what is none of RECOMPUTE, such as another policy of jax.checkpoint."""
-    if isinstance(value, str) and value in RECOMPUTE:
-        return
-    word = value if isinstance(value, str) else getattr(value, "__name__", "")
-    close = OTHER_WORDS.get(word.lower()) or close_name(word.lower(), RECOMPUTE, 0.8)
-    guess = f" Did you mean {close!r}?" if close else ""
-    words = or_words(f"{name!r} ({what})" for name, what in RECOMPUTE.items())
-    raise NotUnderstood(
-        f"recompute={value!r} is not counted here.{guess} Give {words}."
     )
 
 

@@ -1,8 +1,9 @@
 """One way to train a model on a mesh: the arguments, checked, and sizes per device.
 
-The mesh has two axes. `data` cuts the batch, and from `zero` 1 to 3 also the
-optimizer's state, the gradients and the parameters. `model` cuts the heads, the inside
-of the feed-forward part and the vocabulary (tensor parallelism).
+`data` and `fsdp` shard the batch. `fsdp` shards the whole state too, and `data` as much
+of it as `zero` says: from 1 to 3 the optimizer's state, the gradients, the parameters.
+`model` shards the heads, the inside of the feed-forward part and the vocabulary (tensor
+parallelism). `context` shards the tokens of a sequence.
 """
 
 import math
@@ -16,18 +17,33 @@ from .._errors import NotDivisible, NotUnderstood, UnknownAxis
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize, mesh_words
-from .model import MLP, Transformer, check_counted, check_recompute, divisors
+from .model import MLP, Transformer, check_counted, divisors
+from .recompute import CHECKPOINTED, check_recompute, checked_names, saved
 
-AXES = ("data", "model")
-ATTENTION = ("plain", "flash")
+AXES = {
+    "data": "shards the batch, and the state by zero",
+    "fsdp": "shards the batch and the state",
+    "model": "shards heads, d_ff and vocabulary",
+    "context": "shards the tokens of a sequence",
+}
+# What others call them.
+OTHER_AXES = {
+    **{"dp": "data", "batch": "data", "replica": "data", "fully_sharded": "fsdp"},
+    **{"tp": "model", "tensor": "model", "mp": "model", "cp": "context"},
+    **{"sp": "context", "seq": "context", "sequence": "context"},
+}
+ATTENTION = ("plain", "flash", "ring")
 COUNTING = ("jax", "megatron")
-# Numbers that an optimizer keeps for each parameter, and whether it counts its steps.
+# Numbers that an optimizer keeps for each parameter, and the bytes beside them, such as
+# those of its count of steps. What two of them keep depends on each array: state.py.
 OPTIMIZERS = {
-    "adam": (2, True),
-    "adamw": (2, True),
-    "lion": (1, True),
-    "momentum": (1, False),
-    "sgd": (0, False),
+    "adam": (2, 4),
+    "adamw": (2, 4),
+    "lion": (1, 4),
+    "momentum": (1, 0),
+    "sgd": (0, 0),
+    "adafactor": (0, 4),
+    "muon": (1, 20),
 }
 # Those whose first moment has an argument of its own in optax, mu_dtype.
 WITH_MU_DTYPE = ("adam", "adamw", "lion")
@@ -55,7 +71,15 @@ class Setup:
     attention: str
     sequence_parallel: bool
     counting: str
+    scaled: tuple[bool, ...] = (False, False)  # whether mu, and the other, are int8
     chip: Chip | None = None  # whose compiler lays out the step; None is a TPU
+    fsdp: int = 1
+    context: int = 1
+    names_saved: tuple[str, ...] = ()  # what a policy of jax.checkpoint has by name
+    names_offloaded: tuple[str, ...] = ()
+    parts: int = 1  # of the batch, whose gradients are added up
+    # Arguments that were not given, but have a usual value.
+    assumed: tuple[str, ...] = ()
 
     @property
     def gpu(self) -> bool:
@@ -77,7 +101,32 @@ class Setup:
     @property
     def tokens(self) -> int:
         """Tokens of one device (rows, of an MLP)."""
-        return self.batch * self.seq
+        return self.batch * self.seq // self.context
+
+    @property
+    def keys_split(self) -> int:
+        """How many devices cut the heads of keys and values; else they have them all.
+
+        Where the axis model has more devices than there are such heads.
+        """
+        return 1 if self.transformer.kv_heads % self.split else self.split
+
+    def shards(self, stage: int) -> int:
+        """Over how many devices a part of the state is sharded, from a stage of ZeRO.
+
+        1 is the optimizer's state, 2 the gradients, 3 the parameters.
+        """
+        return self.fsdp * (self.data if self.zero >= stage else 1)
+
+    def over_shards(self, stage: int) -> str:
+        """The same as a formula writes it."""
+        data = self.data if self.zero >= stage else 1
+        return over("fsdp", self.fsdp) + over("data", data)
+
+    @property
+    def keys_tokens(self) -> int:
+        """Tokens of one device's keys and values: in a ring those of its queries."""
+        return self.tokens * (1 if self.attention == "ring" else self.context)
 
     @property
     def stream(self) -> int:
@@ -96,13 +145,54 @@ class Setup:
 
     @property
     def gathers(self) -> bool:
-        """Whether parameters are all-gathered over data before they are used."""
-        return self.zero >= 3 and self.data > 1
+        """Whether parameters are all-gathered before they are used."""
+        return self.shards(3) > 1
 
     @property
-    def full(self) -> bool:
-        """Whether each layer is recomputed."""
-        return self.recompute == "nothing_saveable"
+    def checkpointed(self) -> bool:
+        """Whether each layer is under a checkpoint, which keeps its input."""
+        return self.recompute in CHECKPOINTED
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The results that a checkpoint keeps on the device, beside the input."""
+        if self.recompute == "offload_dot_with_no_batch_dims":
+            return ()
+        return self._results(self.names_saved)
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether the scores of all layers are kept for the backward pass."""
+        return self.scores and (
+            self.recompute == "everything_saveable" or "scores" in self.saved
+        )
+
+    @property
+    def keeps_out(self) -> bool:
+        """Whether a checkpoint keeps attention's last product.
+
+        The backward pass of the feed-forward part then comes before attention is
+        computed again.
+        """
+        return "out" in (*self.saved, *self.offloaded)
+
+    @property
+    def offloaded(self) -> tuple[str, ...]:
+        """The results that a checkpoint sends to the host."""
+        if self.recompute == "offload_dot_with_no_batch_dims":
+            return self._results(())
+        return self._results(self.names_offloaded) if self.names_offloaded else ()
+
+    def _results(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of a policy's results that a derivative uses and this model has."""
+        if not self.checkpointed:
+            return ()
+        there = {*self.model.results, *(("scores",) if self.scores else ())}
+        if self.is_mlp or not self.transformer.post_norms:
+            there.discard("down")  # no derivative uses it
+        if not self.scores and self.recompute == "dots_saveable":
+            there.discard("context")  # a kernel's result is no product
+        return tuple(one for one in saved(self.recompute, names) if one in there)
 
     @property
     def grouped(self) -> bool:
@@ -115,14 +205,19 @@ class Setup:
         return not self.is_mlp and self.attention == "plain"
 
 
-class Words(TypedDict):
-    """The arguments that are a word, or yes or no."""
+class Given(TypedDict):
+    """Arguments that are a word, or yes or no, and always given."""
 
     optimizer: str
     master_weights: bool
+    sequence_parallel: bool
+
+
+class Words(Given):
+    """All arguments that are a word, or yes or no."""
+
     recompute: str
     attention: str
-    sequence_parallel: bool
     counting: str
 
 
@@ -130,7 +225,7 @@ def checked_setup(
     model: Transformer | MLP,
     mesh: Mapping[str, int],
     *,
-    zero: int,
+    zero: int | None,
     batch: int,
     seq: int | None,
     param_dtype: str,
@@ -138,8 +233,14 @@ def checked_setup(
     grad_dtype: str | Sequence[str] | None,
     moment_dtype: str | None,
     mu_dtype: str | None,
+    names_which_can_be_saved: Sequence[str] = (),
+    names_which_can_be_offloaded: Sequence[str] = (),
+    gradient_accumulation: int = 1,
     chip: str | Chip | None = None,
-    **words: Unpack[Words],
+    recompute: str | None,
+    attention: str | None,
+    counting: str,
+    **given: Unpack[Given],
 ) -> Setup:
     """Check every argument and put them in one record.
 
@@ -155,9 +256,22 @@ def checked_setup(
         )
     check_counted(model)
     axes = _checked_mesh(mesh)
-    _check_words(model, words)
+    meant = usual(model, axes, counting)
+    zero = meant["zero"] if zero is None else zero
+    assumed = [("recompute", recompute), ("attention", attention)]
+    words: Words = {
+        **given,
+        "counting": counting,
+        "recompute": meant["recompute"] if recompute is None else recompute,
+        "attention": meant["attention"] if attention is None else attention,
+    }
+    _check_words(model, words, axes)
+    named = names_which_can_be_saved, names_which_can_be_offloaded
+    names = checked_names(words["recompute"], model.results, *named)
     zero = _checked_zero(zero)
-    batch, seq = _checked_batch(model, batch, seq, axes)
+    what = "a number of parts"
+    parts = integer("gradient_accumulation", gradient_accumulation, what)
+    batch, seq = _checked_batch(model, batch, seq, axes, parts)
     if grad_dtype == () or grad_dtype == []:
         raise NotUnderstood(
             f"grad_dtype={grad_dtype!r} holds no type; give one, such as 'float32', or "
@@ -168,6 +282,16 @@ def checked_setup(
         if isinstance(grad_dtype, tuple | list)
         else (param_dtype if grad_dtype is None else grad_dtype,)
     )
+    if moment_dtype is not None and words["optimizer"] == "adafactor":
+        raise NotUnderstood(
+            f"moment_dtype={moment_dtype!r}: optax's adafactor keeps its numbers in "
+            "the type of the parameters; leave moment_dtype out."
+        )
+    if moment_dtype == "int8" and words["optimizer"] == "muon":
+        raise NotUnderstood(
+            "moment_dtype='int8' is not counted for optimizer='muon'; give "
+            "'bfloat16' or 'float32'."
+        )
     if moment_dtype is None:
         moment_dtype = "float32" if words["master_weights"] else param_dtype
     if mu_dtype is not None and words["optimizer"] not in WITH_MU_DTYPE:
@@ -182,17 +306,24 @@ def checked_setup(
     setup = Setup(
         model=model,
         data=axes["data"],
+        fsdp=axes["fsdp"],
+        context=axes["context"],
         split=axes["model"],
         zero=zero,
         batch=batch,
         seq=seq,
-        param_bytes=itemsize(param_dtype, "param_dtype"),
-        compute_bytes=itemsize(compute_dtype, "compute_dtype"),
-        grad_bytes=sum(itemsize(name, "grad_dtype") for name in grad_dtypes),
-        moment_bytes=itemsize(moment_dtype, "moment_dtype"),
-        mu_bytes=itemsize(*first),
+        param_bytes=_floating(param_dtype, "param_dtype"),
+        compute_bytes=_floating(compute_dtype, "compute_dtype"),
+        grad_bytes=sum(_floating(name, "grad_dtype") for name in grad_dtypes),
+        moment_bytes=_moment(moment_dtype, "moment_dtype"),
+        mu_bytes=_moment(*first),
+        scaled=(first[0] == "int8", moment_dtype == "int8"),
         mu_dtype=mu_dtype,
         chip=None if chip is None else chip_of(chip),
+        names_saved=names[0],
+        names_offloaded=names[1],
+        parts=parts,
+        assumed=tuple(key for key, value in assumed if value is None),
         **words,
     )
     if setup.counting == "jax":
@@ -200,21 +331,74 @@ def checked_setup(
     return setup
 
 
+def _floating(name: str, key: str) -> int:
+    """Bytes of a number of a type that can be trained.
+
+    Raises:
+        NotUnderstood: the type has whole numbers, which have no gradient.
+    """
+    size = itemsize(name, key)
+    if "float" not in name:
+        raise NotUnderstood(
+            f"{key}={name!r} is no type of floating-point numbers, which training "
+            "needs; give 'float32' or 'bfloat16'."
+        )
+    return size
+
+
+def _moment(name: str, key: str) -> int:
+    """The same for an optimizer's numbers, which may be int8 with their scales."""
+    if name == "int8":
+        return 1
+    size = itemsize(name, key)
+    if "float" not in name:
+        raise NotUnderstood(
+            f"{key}={name!r} is not counted; give a type of floating-point numbers, "
+            "such as 'bfloat16', or 'int8', whose scales are counted too."
+        )
+    return size
+
+
 def _checked_mesh(mesh: Mapping[str, int]) -> dict[str, int]:
     shape = axis_sizes("mesh", mesh)
     for axis, size in shape.items():
         if axis not in AXES:
             others = {a: n for a, n in shape.items() if a != axis}
-            fixed = {"model" if "data" in others else "data": size}
+            free = next((one for one in AXES if one not in others), "data")
+            fixed = {OTHER_AXES.get(axis.lower(), free): size}
+            words = join_words([f"{one!r} ({what})" for one, what in AXES.items()])
             raise UnknownAxis(
-                f"mesh={shape} has an axis {axis!r}; here a mesh has 'data' "
-                "(cuts the batch, and the state by zero) and 'model' (cuts heads, "
-                f"d_ff and vocabulary): give {others | fixed}."
+                f"mesh={shape} has an axis {axis!r}; here a mesh has {words}: give "
+                f"{others | fixed}."
             )
     return {axis: shape.get(axis, 1) for axis in AXES}
 
 
-def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
+class Usual(TypedDict):
+    """What is meant where an argument is not given."""
+
+    zero: int
+    recompute: str
+    attention: str
+
+
+def usual(
+    model: Transformer | MLP, axes: Mapping[str, int], counting: str = "jax"
+) -> Usual:
+    """How a transformer is trained today; an MLP and the formulas of 2022 have less.
+
+    The axis data shards the whole state, unless there is fsdp for that.
+    """
+    zero = 3 if axes.get("fsdp", 1) == 1 else 0
+    if isinstance(model, MLP) or counting != "jax":
+        return {"zero": zero, "recompute": "everything_saveable", "attention": "plain"}
+    attention = "flash" if axes.get("context", 1) == 1 else "ring"
+    return {"zero": zero, "recompute": "nothing_saveable", "attention": attention}
+
+
+def _check_words(
+    model: Transformer | MLP, words: Mapping[str, object], axes: Mapping[str, int]
+) -> None:
     one_of("optimizer", words["optimizer"], tuple(OPTIMIZERS))
     check_recompute(words["recompute"])
     one_of("attention", words["attention"], ATTENTION)
@@ -228,6 +412,16 @@ def _check_words(model: Transformer | MLP, words: Mapping[str, object]) -> None:
                     f"{key}={words[key]!r}: an MLP has neither attention nor "
                     f"sequences; leave {key} out."
                 )
+        if axes["context"] > 1:
+            raise NotUnderstood(
+                f"mesh={{{_axes(axes)}}}: an MLP has no sequences that context could "
+                "shard; leave context out."
+            )
+    elif words["attention"] == "ring" and axes["context"] == 1:
+        raise NotUnderstood(
+            "attention='ring' sends keys and values around the axis context, which "
+            "this mesh has not; give mesh a 'context', or attention='flash'."
+        )
 
 
 def _checked_zero(zero: int) -> int:
@@ -242,9 +436,13 @@ def _checked_zero(zero: int) -> int:
 
 
 def _checked_batch(
-    model: Transformer | MLP, batch: int, seq: int | None, axes: Mapping[str, int]
+    model: Transformer | MLP,
+    batch: int,
+    seq: int | None,
+    axes: Mapping[str, int],
+    parts: int,
 ) -> tuple[int, int]:
-    """Sequences of one device, tokens of a sequence."""
+    """Sequences of one device, in one part of the batch; tokens of a sequence."""
     if isinstance(model, MLP):
         if seq is not None:
             raise NotUnderstood(f"seq={seq!r}: an MLP has no sequences; leave it out.")
@@ -257,15 +455,19 @@ def _checked_batch(
                 f"learned; give {model.seq} or less, or a model that has learned {seq}."
             )
     batch = integer("batch", batch)
-    if batch % axes["data"]:
-        less = batch // axes["data"] * axes["data"]
-        more = less + axes["data"]
+    devices = axes["data"] * axes["fsdp"]
+    each = devices * parts
+    if batch % each:
+        less = batch // each * each
+        more = less + each
         sizes = f"{less} or {more}" if less else f"{more}"
+        both = "data and fsdp" if axes["fsdp"] > 1 else "data"
+        several = f"{parts} parts, each over the " if parts > 1 else "the "
         raise NotDivisible(
-            f"batch={batch} does not divide over the {axes['data']} devices of data; "
+            f"batch={batch} does not divide over {several}{devices} devices of {both}; "
             f"it counts the sequences of all devices together: make it {sizes}."
         )
-    return batch // axes["data"], seq
+    return batch // each, seq
 
 
 def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
@@ -273,7 +475,9 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     model, split = setup.model, setup.split
     wide = {"d_ff": model.d_ff}
     if isinstance(model, Transformer):
-        wide |= {"heads": model.heads, "kv_heads": model.kv_heads}
+        wide |= {"heads": model.heads}
+        if split % model.kv_heads:  # else they are replicated
+            wide |= {"kv_heads": model.kv_heads}
     for name, size in wide.items():
         if size % split:
             raise NotDivisible(
@@ -281,33 +485,58 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
                 f"{split} devices of model; make model one of "
                 f"{divisors(math.gcd(*wide.values()))}."
             )
-    if setup.sequence_parallel and setup.seq % split:
+    if setup.seq % setup.context:
         raise NotDivisible(
-            f"sequence_parallel=True: seq={setup.seq} does not divide over the {split} "
-            "devices of model; give another seq."
+            f"seq={setup.seq} does not divide over the {setup.context} devices of "
+            "context; give another seq."
         )
-    if not setup.zero:
+    if setup.sequence_parallel and setup.seq // setup.context % split:
+        raise NotDivisible(
+            f"sequence_parallel=True: seq={setup.seq} does not divide over the "
+            f"{split * setup.context} devices of {_sequence(setup)}; give another seq."
+        )
+    shards = setup.shards(1)
+    if shards == 1:
         return
-    cut = {"d_model": (model.d_model, setup.data)}
+    cut = {"d_model": (model.d_model, shards)}
     # The longer biases are cut by both axes.
-    both = setup.data * split
+    both = shards * split
     if isinstance(model, Transformer) and (model.biases or model.qkv_biases):
+        keys = shards * setup.keys_split
         cut |= {
             "heads * head_dim": (model.heads * model.head_dim, both),
-            "kv_heads * head_dim": (model.kv_heads * model.head_dim, both),
+            "kv_heads * head_dim": (model.kv_heads * model.head_dim, keys),
         }
     if isinstance(model, Transformer) and model.qk_norm:
-        cut["head_dim"] = (model.head_dim, setup.data)
+        cut["head_dim"] = (model.head_dim, shards)
     if isinstance(model, Transformer) and model.biases:
         cut["d_ff"] = (model.d_ff, both)
     for name, (size, devices) in cut.items():
         if size % devices:
+            where = f"{name}={size} over {devices} devices ({mesh_words(_there(axes))})"
             raise NotDivisible(
-                f"zero={setup.zero} cuts {name}={size} over {devices} devices "
-                f"({mesh_words(axes)}), which does not divide; make data smaller, or "
-                "count with zero=0."
+                f"zero={setup.zero} cuts {where}, which does not divide; make data "
+                "smaller, or count with zero=0."
+                if setup.fsdp == 1
+                else f"fsdp shards {where}, which does not divide; make fsdp or data "
+                "smaller."
             )
 
 
+def _sequence(setup: Setup) -> str:
+    return "context and model" if setup.context > 1 else "model"
+
+
 def _axes(axes: Mapping[str, int]) -> str:
-    return ", ".join(f"{axis!r}: {size}" for axis, size in axes.items())
+    """Axes as a dict has them; data and model always."""
+    return ", ".join(f"{axis!r}: {size}" for axis, size in _there(axes).items())
+
+
+def _there(axes: Mapping[str, int]) -> dict[str, int]:
+    """The axes that a mesh may have always, and others that have devices."""
+    return {a: n for a, n in axes.items() if n > 1 or a in ("data", "model")}
+
+
+def over(axis: str, size: int) -> str:
+    """What a formula says of an axis that divides; nothing where it does not."""
+    return f" / {axis} {size}" if size > 1 else ""

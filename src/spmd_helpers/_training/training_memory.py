@@ -1,7 +1,7 @@
 """What one training step needs on each device, by plain arithmetic."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from .._core.validate import is_number
@@ -14,7 +14,7 @@ from . import report as view
 from .activations import kept, published
 from .model import MLP, Transformer
 from .setup import Setup, checked_setup
-from .state import ALWAYS, PHASES, Line, state
+from .state import ALWAYS, PHASES, Line, part_gradients, state
 from .transients import work
 from .transients_gpu import gpu_work
 
@@ -100,7 +100,7 @@ def training_memory(
     model: Transformer | MLP,
     *,
     mesh: Mapping[str, int],
-    zero: int = 3,
+    zero: int | None = None,
     batch: int,
     seq: int | None = None,
     param_dtype: str = "float32",
@@ -110,9 +110,12 @@ def training_memory(
     moment_dtype: str | None = None,
     mu_dtype: str | None = None,
     master_weights: bool = False,
-    recompute: str = "everything_saveable",
-    attention: str = "plain",
+    recompute: str | None = None,
+    names_which_can_be_saved: Sequence[str] = (),
+    names_which_can_be_offloaded: Sequence[str] = (),
+    attention: str | None = None,
     sequence_parallel: bool = False,
+    gradient_accumulation: int = 1,
     counting: str = "jax",
     chip: str | Chip | None = None,
 ) -> TrainingMemory:
@@ -154,12 +157,16 @@ def training_memory(
 
     Args:
         model: a Transformer, an MLP, or one of MODELS.
-        mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
-            `model` cuts heads, d_ff and vocabulary (rounded up to divide) and must
+        mesh: sizes of the axes 'data', 'fsdp', 'model' and 'context'; one that is
+            missing has size 1.
+            `model` shards heads, d_ff and vocabulary (rounded up to divide) and must
             divide them; norms, learned positions and the biases of o and down are
-            replicated.
-        zero: what `data` cuts: 0 nothing, 1 the optimizer's state, 2 gradients too,
-            3 parameters too (FSDP).
+            replicated, and so are the keys' and values' where `model` is a multiple of
+            their heads. `fsdp` shards the batch, parameters, gradients and optimizer
+            state. `context` shards the tokens of each sequence, and no state.
+        zero: what `data` shards beside the batch: 0 nothing, 1 the optimizer's state,
+            2 gradients too, 3 parameters too (FSDP). Not given, 3, or 0 where the mesh
+            has an axis `fsdp`.
         batch: sequences a step (of an MLP: rows), over all devices together.
         seq: tokens of a sequence; the model's own if not given.
         param_dtype: type in which parameters are stored, by name.
@@ -169,20 +176,39 @@ def training_memory(
         grad_dtype: type of the gradients; `param_dtype` if not given. Several are
             added up.
         optimizer: 'adam', 'adamw' (two numbers for each parameter), 'lion', 'momentum'
-            (one) or 'sgd' (none).
+            (one), 'sgd' (none), 'adafactor' (means of rows and of columns) or 'muon'
+            (`optax.contrib.muon`: one for each number of a layer's matrices, which its
+            `muon_weight_dimension_numbers` has to name, and Adam's two for the rest).
         moment_dtype: type of these numbers; as optax has it, `param_dtype` if not
-            given, or float32 with `master_weights`.
+            given, or float32 with `master_weights`. 'int8' has a float32 scale for each
+            256 numbers along the last dimension (Dettmers et al. 2022,
+            arXiv:2110.02861), which are counted.
         mu_dtype: type of the first moment alone, as optax's adam, adamw and lion take
             it; `moment_dtype` if not given.
         master_weights: whether the optimizer keeps a copy of the parameters in float32.
         recompute: 'everything_saveable' keeps what JAX keeps and recomputes nothing;
-            'nothing_saveable' puts each layer under `jax.checkpoint`, so that only its
-            input is kept; 'selective' only attention's scores (Korthikanti et al.
-            2022). JAX's other policies are not counted.
+            'selective' recomputes attention's scores (Korthikanti et al. 2022). The
+            others are policies of `jax.checkpoint`, around each layer. Its input is
+            kept, and beside it: with 'nothing_saveable' nothing; with 'dots_saveable'
+            the results of all matrix products; with
+            'dots_with_no_batch_dims_saveable' those of products with weights; with
+            'offload_dot_with_no_batch_dims' the same, in the host's memory; with
+            'save_only_these_names' and 'save_and_offload_only_these_names' what the
+            next two arguments name. Not given, 'nothing_saveable' for a transformer and
+            'everything_saveable' for an MLP or other ways of counting.
+        names_which_can_be_saved: of the results of a layer's products, those that a
+            policy keeps on the device: 'query', 'key', 'value', 'context' (attention's
+            result), 'out', 'gate', 'up' and 'down'. A derivative never uses the last.
+        names_which_can_be_offloaded: those that it keeps in the host's memory.
         attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
-            does not.
+            does not. Over `context` both have keys and values of the whole sequence on
+            each device. 'ring' sends them around `context` and has the scores of one
+            block at a time. Not given, as with recompute, 'flash' (over `context`
+            'ring') or 'plain'.
         sequence_parallel: whether `model` also cuts what flows between the layers,
             along the sequence.
+        gradient_accumulation: into how many parts each device's batch is divided, whose
+            gradients are added up before one update.
         counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
             `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
         chip: the chip whose compiler lays out the step, by a name in HARDWARE, or a
@@ -219,6 +245,9 @@ def training_memory(
             optimizer=optimizer,
             master_weights=master_weights,
             recompute=recompute,
+            names_which_can_be_saved=names_which_can_be_saved,
+            names_which_can_be_offloaded=names_which_can_be_offloaded,
+            gradient_accumulation=gradient_accumulation,
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
@@ -230,19 +259,20 @@ def training_memory(
 
 
 def _count(setup: Setup) -> TrainingMemory:
-    params, grads, optimizer = state_lines = state(setup)
+    params, grads, optimizer = state(setup)
+    state_lines = [params, grads, optimizer]
     if setup.counting == "megatron":
         lines = [*state_lines, *published(setup)]
     else:
         there = gpu_work if setup.gpu else work
+        state_lines += part_gradients(setup)
         lines = [*state_lines, _batch(setup), *kept(setup), *there(setup)]
     sums = {
         phase: sum(line.bytes for line in lines if phase in line.when)
         for phase in PHASES
     }
     peak = max(sums, key=sums.__getitem__)
-    known = params.bytes + optimizer.bytes
-    known += grads.bytes if peak in grads.when else 0
+    known = sum(one.bytes for one in (params, grads, optimizer) if peak in one.when)
     return TrainingMemory(
         params_bytes=params.bytes,
         grads_bytes=grads.bytes,
@@ -261,11 +291,13 @@ def _count(setup: Setup) -> TrainingMemory:
 def _batch(setup: Setup) -> Line:
     """Rows and what they should become, in float32; or the tokens, as int32."""
     if setup.is_mlp:
-        size = 2 * 4 * setup.tokens * setup.model.d_model
-        formula = f"2 × 4 B × {setup.tokens} rows × {setup.model.d_model}"
+        rows = setup.parts * setup.tokens
+        size = 2 * 4 * rows * setup.model.d_model
+        formula = f"2 × 4 B × {rows} rows × {setup.model.d_model}"
     else:
-        size = 4 * setup.batch * (setup.seq + 1)
-        formula = f"4 B × {setup.batch} × ({setup.seq} + 1) tokens"
+        sequences = setup.parts * setup.batch
+        size = 4 * sequences * (setup.seq + 1)
+        formula = f"4 B × {sequences} × ({setup.seq} + 1) tokens"
     return Line("batch", formula, size, ALWAYS, "the step's arguments")
 
 
@@ -274,7 +306,8 @@ def _what(setup: Setup) -> str:
     name = model.name or (
         f"{type(model).__name__} of {model.layers} layers, d_model {model.d_model}"
     )
-    axes = {"data": setup.data, "model": setup.split}
+    axes = {"data": setup.data, "fsdp": setup.fsdp, "model": setup.split}
+    axes["context"] = setup.context
     mesh = mesh_words({axis: size for axis, size in axes.items() if size > 1})
     return f"{name} on {mesh or 'one device'}"
 
@@ -282,6 +315,9 @@ def _what(setup: Setup) -> str:
 def _notes(setup: Setup) -> list[str]:
     notes = []
     model = setup.model
+    if setup.assumed and setup.counting == "jax" and not setup.is_mlp:
+        usual = " and ".join(f"{key}={getattr(setup, key)!r}" for key in setup.assumed)
+        notes.append(f"As transformers are trained, unless you say otherwise: {usual}.")
     rounded = isinstance(model, Transformer) and setup.rows != model.vocab
     if setup.counting == "jax" and rounded:
         notes.append(

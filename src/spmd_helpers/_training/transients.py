@@ -5,8 +5,8 @@ data/measured: each line names the tensors that stood there.
 """
 
 from .activations import KEPT, converted
-from .setup import Setup
-from .state import Line, over
+from .setup import Setup, over
+from .state import Line, device_weights
 
 _BUFFERS = "TPU compiler's buffers at the peak, data/measured"
 
@@ -18,7 +18,24 @@ def work(setup: Setup) -> list[Line]:
         lines += _loss(setup)
     lines += _forward(setup)
     lines += _backward(setup)
-    return lines
+    lines += ring(setup, _BUFFERS)
+    return [*lines, *_copied_inputs(setup), *orthogonalized(setup, _BUFFERS)]
+
+
+def _copied_inputs(setup: Setup) -> list[Line]:
+    """The layers' inputs, copied between the loops where other results are offloaded.
+
+    Row: layers offload.
+    """
+    if not setup.offloaded:
+        return []
+    model, c = setup.model, setup.compute_bytes
+    size = model.layers * setup.tokens * c * model.d_model // setup.stream
+    formula = (
+        f"{model.layers} layers × {setup.tokens} tokens × {c} B × {model.d_model}"
+        f"{over('model', setup.stream)}"
+    )
+    return [_line("inputs of layers, copied", size, formula, "loss")]
 
 
 def _line(name: str, size: int, formula: str, *when: str) -> Line:
@@ -34,7 +51,7 @@ def _conversion(setup: Setup) -> list[Line]:
     if setup.param_bytes == setup.compute_bytes:
         return []
     formula, size = converted(setup)
-    when = KEPT if setup.full else ("forward",)
+    when = KEPT if setup.checkpointed else ("forward",)
     return [_line("weights converted before the loop", size, formula, *when)]
 
 
@@ -57,7 +74,7 @@ def _loss(setup: Setup) -> list[Line]:
             "loss",
         ),
     ]
-    if setup.zero >= 2 and setup.data > 1:
+    if setup.shards(2) > 1:
         formula = f"{tokens} × {c} B × {setup.rows}{cut}"
         when = ("loss", "backward")
         lines.append(_line("gradient of the logits", c * logits, formula, *when))
@@ -78,9 +95,12 @@ def _backward(setup: Setup) -> list[Line]:
     if setup.scores:
         each = (c,) if setup.recompute == "everything_saveable" else (4, c)
         lines.append(_scores(setup, "backward", *each))
-    lines.append(inside(setup, "backward", 2 if setup.full else 1, _BUFFERS))
+    lines.append(inside(setup, "backward", backward(setup), _BUFFERS))
     lines += sequences(setup, "backward", 2, _BUFFERS)
-    return [*lines, *matrices(setup, "backward", 3 if setup.full else 2, _BUFFERS)]
+    return [
+        *lines,
+        *matrices(setup, "backward", 3 if setup.checkpointed else 2, _BUFFERS),
+    ]
 
 
 def _scores(setup: Setup, when: str, *each: int) -> Line:
@@ -94,11 +114,69 @@ def _scores(setup: Setup, when: str, *each: int) -> Line:
     return _line(f"scores of one layer, {when}", size, formula, when)
 
 
+def ring(setup: Setup, source: str) -> list[Line]:
+    """The scores of one block of keys in ring attention, which are not kept.
+
+    In float32, with their exponentials and, for the backward pass, the gradient, and
+    what is used of them in the type of the computation. Row: llama parts ring.
+    """
+    if setup.attention != "ring":
+        return []
+    heads, c = setup.transformer.heads, setup.compute_bytes
+    block = setup.seq // setup.context
+    lines = []
+    for when, each in (("forward", (4, 4, c)), ("backward", (4, 4, 4, c, c))):
+        size = setup.tokens * sum(each) * heads * block // setup.split
+        sizes = " + ".join(f"{n} B" for n in each)
+        formula = (
+            f"{setup.tokens} tokens × ({sizes}) × {heads}{over('model', setup.split)}"
+            f" × {block}"
+        )
+        lines.append(
+            Line(f"scores of one block, {when}", formula, size, (when,), source)
+        )
+    return lines
+
+
+def orthogonalized(setup: Setup, source: str) -> list[Line]:
+    """What muon multiplies: the layers' matrices in float32, and two thirds more.
+
+    They are all-gathered over data, and take the place of the gradients.
+    Row: gpt muon full.
+    """
+    if setup.optimizer != "muon":
+        return []
+    weights, replicated = device_weights(setup)
+    each = weights + replicated * setup.split
+    size = setup.model.layers * each * 20 // (3 * setup.split)
+    gradients = setup.model.layers * each * setup.grad_bytes
+    size -= gradients // (setup.split * setup.shards(2))
+    inside = f"{weights}{over('model', setup.split)}"
+    inside = f"({inside} + {replicated})" if replicated else inside
+    formula = (
+        f"{setup.model.layers} layers × (20 B / 3 - {setup.grad_bytes} B"
+        f"{setup.over_shards(2)}) × {inside}"
+    )
+    return (
+        [Line("muon's products", formula, size, ("update",), source)]
+        if size > 0
+        else []
+    )
+
+
 # What the two compilers need alike. Of one layer, how many tensors as wide as d_ff and
 # how many as wide as d_model stand there at once: in a forward pass, in a backward
-# pass, in one that recomputes.
-_INSIDE_MLP = (1, 2), (1, 2), (2, 2)
-_INSIDE = (1, 2), (1, 4), (3, 8)
+# pass, in one that recomputes, in one that recomputes but has the hidden results.
+_INSIDE_MLP = (1, 2), (1, 2), (2, 2), (2, 2)
+_INSIDE = (1, 2), (1, 4), (3, 8), (1, 8)
+
+
+def backward(setup: Setup) -> int:
+    """Which of these a backward pass has: the last recomputes attention alone."""
+    if not setup.checkpointed:
+        return 1
+    kept = (*setup.saved, *setup.offloaded)
+    return 3 if "up" in kept and (setup.keeps_out or setup.is_mlp) else 2
 
 
 def inside(setup: Setup, when: str, which: int, source: str) -> Line:

@@ -7,9 +7,9 @@ that of transients.py.
 """
 
 from .activations import KEPT
-from .setup import Setup
-from .state import Line, layer_weights, over
-from .transients import inside, matrices, sequences
+from .setup import Setup, over
+from .state import Line, layer_weights
+from .transients import backward, inside, matrices, orthogonalized, ring, sequences
 
 _BUFFERS = "GPU compiler's buffers at the peak, data/measured"
 
@@ -21,13 +21,17 @@ def gpu_work(setup: Setup) -> list[Line]:
         lines += _loss(setup)
     if setup.scores:
         lines += _scores(setup)
-    full = setup.full
     lines.append(inside(setup, "forward", 0, _BUFFERS))
     lines += sequences(setup, "forward", 1, _BUFFERS)
     lines += matrices(setup, "forward", 2, _BUFFERS)
-    lines.append(inside(setup, "backward", 2 if full else 1, _BUFFERS))
+    lines.append(inside(setup, "backward", backward(setup), _BUFFERS))
     lines += sequences(setup, "backward", 2, _BUFFERS)
-    return [*lines, *matrices(setup, "backward", 3 if full else 2, _BUFFERS)]
+    return [
+        *lines,
+        *matrices(setup, "backward", 3 if setup.checkpointed else 2, _BUFFERS),
+        *ring(setup, _BUFFERS),
+        *orthogonalized(setup, _BUFFERS),
+    ]
 
 
 def _line(name: str, size: int, formula: str, *when: str) -> Line:
@@ -47,9 +51,9 @@ def _reordered_weights(setup: Setup) -> list[Line]:
     size = model.layers * each * model.d_model * model.d_ff
     formula = (
         f"{model.layers} layers × {each} B × {model.d_model} × {model.d_ff}"
-        f"{over('model', setup.split)}{over('data', setup.data)}"
+        f"{over('model', setup.split)}{setup.over_shards(3)}"
     )
-    size //= setup.split * setup.data
+    size //= setup.split * setup.shards(3)
     return [_line("weights reordered for their all-gather", size, formula, *KEPT)]
 
 
@@ -62,16 +66,16 @@ def _before_backward(setup: Setup) -> list[Line]:
     Rows: mlp dp; llama8 tp.
     """
     model, cut = setup.model, over("model", setup.split)
-    data = setup.data if setup.zero >= 2 else 1
     weights = layer_weights(model)
-    zeros = model.layers * setup.grad_bytes * weights // (setup.split * data)
+    zeros = model.layers * setup.grad_bytes * weights
+    zeros //= setup.split * setup.shards(2)
     scores = 0
-    if setup.grouped and setup.scores and setup.recompute == "everything_saveable":
+    if setup.grouped and setup.keeps_scores:
         row = 4 * setup.transformer.heads * setup.seq
         scores = model.layers * setup.tokens * row // setup.split
     layers = f"{model.layers} layers"
     if scores <= zeros:
-        each = f"{setup.grad_bytes} B × {weights}{cut}{over('data', data)}"
+        each = f"{setup.grad_bytes} B × {weights}{cut}{setup.over_shards(2)}"
         name = "gradients of the layers, zero"
         return [_line(name, zeros, f"{layers} × {each}", "loss")]
     each = f"4 B × {setup.transformer.heads}{cut} × {setup.seq}"
@@ -136,10 +140,11 @@ def _scores(setup: Setup) -> list[Line]:
     Rows: gpt2-medium fsdp; llama-3.2-3b tp.
     """
     c = setup.compute_bytes
-    wide = setup.grouped and setup.recompute == "everything_saveable"
+    wide = setup.grouped and setup.keeps_scores
     forward = (4, 4, 4 if wide else c)
+    mask = ("forward", "loss") if setup.saved or setup.offloaded else KEPT
     return [
-        _layer_scores(setup, "mask of the scores", KEPT, 1),
+        _layer_scores(setup, "mask of the scores", mask, 1),
         _layer_scores(setup, "scores of one layer, forward", ("forward",), *forward),
         _layer_scores(
             setup, "scores of one layer, backward", ("backward",), *_backward(setup)
@@ -154,14 +159,18 @@ def _backward(setup: Setup) -> tuple[int, ...]:
     used. Recomputed, the products are there in float32 too. On Ampere the result has
     gone by then. On Blackwell the exponentials replace the products, and without
     grouped queries, which would need another order of them, the gradient replaces the
-    exponentials. Rows: gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full,
-    llama-2-7b fsdp full 64.
+    exponentials. Where attention's last product is kept, Hopper's compiler recomputes
+    the scores alone: with grouped queries it has their result in two orders. Rows:
+    gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full, llama-2-7b fsdp full 64;
+    gpt weights, llama weights of memory_gpu_axes.json.
     """
     c = setup.compute_bytes
     if setup.recompute == "everything_saveable":
         return (4, c, c)
     if setup.generation == "Ampere":
         return (4, 4, c)
+    if setup.generation == "Hopper" and setup.keeps_out and not setup.keeps_scores:
+        return (4, 4, c, c, c) if setup.grouped else (4, 4, c)
     if setup.generation == "Blackwell" and not setup.grouped:
         return (4, c, c)
     return (4, 4, c, c)

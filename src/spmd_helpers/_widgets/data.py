@@ -11,14 +11,25 @@ import typing
 from typing import Any
 
 from .._core.validate import as_integer
+from .._errors import NotUnderstood
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
-from .._training.model import MLP, OTHER_WORDS, RECOMPUTE, Transformer
+from .._training import setup
+from .._training.model import MLP, Transformer
 from .._training.models import FAMILIES, MODELS
+from .._training.recompute import (
+    CHECKPOINTED,
+    OTHER_WORDS,
+    RECOMPUTE,
+    RESULTS,
+    WITH_NAMES,
+    WITH_WEIGHTS,
+)
 from .._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from .._training.training_memory import training_memory
 
+_CONTROLS = ("data", "model")  # axes of the calculator's mesh
 _EXACT = 2**53  # whole numbers of JavaScript are exact below
 # What the page compares with: stored programs, by kind and name.
 _COMPARED = (
@@ -45,6 +56,10 @@ def data_script() -> str:
             "recomputeMeant": OTHER_WORDS,
             "transformerSizes": _fields(int, int | None),
             "transformerSwitches": _fields(bool, bool | None),
+            "checkpointed": CHECKPOINTED,
+            "withNames": WITH_NAMES,
+            "withWeights": WITH_WEIGHTS,
+            "results": RESULTS,
         },
         "spmdModels": models(),
         "spmdFamilies": FAMILIES,
@@ -172,15 +187,46 @@ def memory_state(
         chip: a name that `chip` knows, or a Chip.
         **how: arguments that `training_memory` takes by name, mesh and batch at least,
             and `margin`.
+
+    Raises:
+        NotUnderstood: the calculator has no control for an argument or an axis.
     """
     arguments = inspect.signature(training_memory).parameters.values()
     usual = {one.name: one.default for one in arguments}
     how = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty} | how
     mesh, seq = how.pop("mesh"), how.pop("seq")
+    meant = setup.usual(model, mesh, how["counting"])
+    how |= {key: value for key, value in meant.items() if how[key] is None}
+    _check_offered(mesh, how)
     how["chip"] = _chip(chip).name
     state = _shapes(model, seq)
     state |= {"data": mesh.get("data", 1), "model_axis": mesh.get("model", 1), **how}
     return {key: _typed(value) for key, value in state.items()}
+
+
+# What training_memory takes and the calculator has no control for.
+_NOT_OFFERED = {
+    "names_which_can_be_saved": (),
+    "names_which_can_be_offloaded": (),
+    "gradient_accumulation": 1,
+}
+
+
+def _check_offered(mesh: dict[str, int], how: dict[str, Any]) -> None:
+    """Refuse what the calculator has no control for, and leave it out of `how`."""
+    more = {axis: n for axis, n in mesh.items() if n > 1 and axis not in _CONTROLS}
+    if more:
+        raise NotUnderstood(
+            f"mesh={mesh}: the memory calculator has controls for data and model "
+            "alone; give training_memory the other axes."
+        )
+    for key, plain in _NOT_OFFERED.items():
+        given = how.pop(key)
+        if given != plain:
+            raise NotUnderstood(
+                f"{key}={given!r}: the memory calculator has no control for it; "
+                "give it to training_memory."
+            )
 
 
 def _shapes(model: MLP | Transformer, seq: int | None) -> dict[str, object]:

@@ -3,6 +3,8 @@
     python -m tools.measure.truth.measure --tpu [--out FILE] [NAME ...]
     python -m tools.measure.truth.measure --gpu --out FILE [NAME ...]
     python -m tools.measure.truth.measure --cards [--out FILE] [NAME ...]
+    python -m tools.measure.truth.measure --tpu --axes [--out FILE] [NAME ...]
+    python -m tools.measure.truth.measure --cards --axes [--out FILE] [NAME ...]
     python -m tools.measure.truth.measure --list
 
 `--tpu` needs libtpu and no TPU: it compiles, runs nothing, and writes one row for each
@@ -29,6 +31,7 @@ import numpy as np
 from jax.experimental import topologies
 
 from spmd_helpers._tpu.refusals import does_not_fit
+from spmd_helpers._training.model import MLP, Transformer
 from tools.measure import clock, runner
 from tools.measure.truth import peak, programs, reference
 
@@ -36,6 +39,7 @@ STORED = {
     "tpu": runner.BOOKS / "memory_tpu.json",
     "cards": runner.BOOKS / "memory_gpu_compiled.json",
 }
+AXES = {"tpu": runner.BOOKS / "axes_tpu.json", "cards": runner.BOOKS / "axes_gpu.json"}
 # What a process of its own is given: XLA's word on the step, in its folder.
 FLAGS = (
     "--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"
@@ -75,6 +79,11 @@ def state_bytes(program, mesh, compiled=None):
         (state_in, batch_in), _ = compiled.input_shardings
 
     def total(tree, shardings):
+        # jit drops an argument that it does not use, and then has no sharding for it.
+        asked, is_leaf = jax.tree.map(lambda s: s.sharding, tree), lambda s: s is None
+        pairs = jax.tree.leaves(shardings, is_leaf=is_leaf), jax.tree.leaves(asked)
+        used = [one or other for one, other in zip(*pairs, strict=True)]
+        shardings = jax.tree.unflatten(jax.tree.structure(tree), used)
         return sum(jax.tree.leaves(jax.tree.map(leaf_bytes, tree, shardings)))
 
     found = {part: total(state[part], state_in[part]) for part in state}
@@ -117,6 +126,23 @@ def row(program, compiled, mesh, seconds):
     }
 
 
+def small(found):
+    """A row without what follows from the rest: defaults, and the largest buffers."""
+    usual = dataclasses.asdict(programs.Program(found["name"], None, 0))
+    shape = found["program"]["model"]
+    kind = MLP if found["kind"] == "MLP" else Transformer
+    plain = dataclasses.asdict(kind(*([1] * 3)))
+    own = {k: v for k, v in shape.items() if v is not None and v != plain.get(k)}
+    own = {k: v for k, v in own.items() if k not in ("name", "source")}
+    program = {
+        k: v for k, v in found["program"].items() if usual.get(k, 0) != v and v != ()
+    }
+    program = {k: v for k, v in program.items() if k not in ("name", "model")}
+    left_out = ("largest", "reserved_bytes", "dumperr")
+    rest = {k: v for k, v in found.items() if k not in left_out}
+    return rest | {"program": program | {"model": own}}
+
+
 def refusal(program, mesh, seconds, error, shapes):
     """What is known of a program that does not fit; None for another error."""
     said = does_not_fit(jax, error, shapes)
@@ -136,8 +162,9 @@ def compile_for_tpu(program, dump=None):
     topology = topologies.get_topology_desc(
         platform="tpu", topology_name=program.topology
     )
-    shape = program.data, program.model_axis
-    mesh = jax.sharding.Mesh(np.array(topology.devices).reshape(shape), reference.AXES)
+    axes = program.axes
+    devices = np.array(topology.devices).reshape(tuple(axes.values()))
+    mesh = jax.sharding.Mesh(devices, tuple(axes))
     began = time.time()
     step, state, batch = reference.train_step(program, mesh)
     try:
@@ -155,8 +182,7 @@ def compile_for_cards(program, dump=None):
     """One row for a program, compiled for the GPUs of its topology."""
     from spmd_helpers import gpu_mesh
 
-    axes = {"data": program.data, "model": program.model_axis}
-    mesh = gpu_mesh(program.topology, **axes)
+    mesh = gpu_mesh(program.topology, **program.axes)
     began = time.time()
     step, state, batch = reference.train_step(program, mesh)
     compiled = step.lower(state, batch).compile()
@@ -227,6 +253,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for way in ways:
         parser.add_argument(f"--{way}", action="store_true")
+    parser.add_argument("--axes", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--out", type=Path)
     parser.add_argument("names", nargs="*")
@@ -236,8 +263,10 @@ def main():
         meant = programs.for_devices(len(jax.devices()))
     else:
         meant = programs.FOR_GPU if given.cards else programs.FOR_TPU
+    if given.axes:
+        meant = programs.MORE_GPU if given.cards else programs.MORE_TPU
     names = given.names or list(meant)
-    out = given.out or STORED.get(kind)
+    out = given.out or (AXES if given.axes else STORED).get(kind)
     if out is None:
         sys.exit("--gpu needs --out FILE")
     if given.list:
@@ -248,7 +277,7 @@ def main():
         if "error" in found:
             print(f"{name}: {found['error']}", flush=True)
             continue
-        store(out, found)
+        store(out, small(found) if given.axes else found)
         if found.get("refused"):
             sizes = found["needed_bytes"] / 2**30, found["available_bytes"] / 2**30
             said = "refused, {:.2f} GiB needed and {:.2f} there".format(*sizes)

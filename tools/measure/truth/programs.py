@@ -5,10 +5,12 @@ compiled for. `reference.py` makes the step.
 """
 
 import random
-from dataclasses import dataclass, replace
+import zlib
+from dataclasses import dataclass, fields, replace
 
 from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
+from spmd_helpers._training.training_memory import training_memory
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,24 @@ class Program:
     recompute: str = "everything_saveable"
     attention: str = "plain"
     sequence_parallel: bool = False
+    names_which_can_be_saved: tuple[str, ...] = ()
+    names_which_can_be_offloaded: tuple[str, ...] = ()
+    fsdp: int = 1
+    context: int = 1
+    gradient_accumulation: int = 1
+    moment_dtype: str | None = None
+
+    @property
+    def axes(self):
+        """The axes of the mesh: data and model always, others if they have a size."""
+        more = {name: getattr(self, name) for name in ("fsdp", "context")}
+        more = {name: size for name, size in more.items() if size > 1}
+        return {"data": self.data, **more, "model": self.model_axis}
+
+    @property
+    def names(self):
+        """The names that a policy of jax.checkpoint saves or offloads."""
+        return self.names_which_can_be_saved + self.names_which_can_be_offloaded
 
     @property
     def tokens(self):
@@ -248,6 +268,187 @@ FOR_GPU = {
 HELD_OUT_GPU = tuple(random.Random(22).sample(sorted(FOR_GPU), len(FOR_GPU) // 3))
 
 
+# The axes, policies and optimizers of the second edition, on small models: so many that
+# each compiles in seconds.
+
+GPT = Transformer(8, 1024, 16, vocab=8192, seq=1024, name="small GPT")
+GROUPED = Transformer(
+    *(8, 1024, 16),
+    **{"kv_heads": 4, "d_ff": 2816, "vocab": 16384, "seq": 1024, "gated": True},
+    **{"tied": False, "biases": False, "positions": "rotary", "norm": "rms"},
+    name="small Llama",
+)
+LAYERS = MLP(12, 1024, 4096)
+OWN |= {"gpt": GPT, "llama": GROUPED, "layers": LAYERS}
+DOTS = {"recompute": "dots_saveable"}
+WEIGHTS = {"recompute": "dots_with_no_batch_dims_saveable"}
+OFFLOAD = {"recompute": "offload_dot_with_no_batch_dims"}
+V5P = {"topology": "v5p:2x2x2"}
+
+
+def _named(*saved, offloaded=()):
+    """A policy that saves and offloads by name."""
+    first = "save_and_offload" if offloaded else "save"
+    return {
+        "recompute": f"{first}_only_these_names",
+        "names_which_can_be_saved": saved,
+        "names_which_can_be_offloaded": offloaded,
+    }
+
+
+_POLICIES = (
+    ("gpt dots", 16, (8, 1), V5E, DOTS),
+    ("gpt dots dp", 16, (8, 1), V5E, DOTS, REPLICATED),
+    ("gpt weights", 16, (8, 1), V5E, WEIGHTS),
+    ("layers dots", 65536, (8, 1), V5E, DOTS),
+    ("llama weights flash", 32, (8, 1), V5E, WEIGHTS, FLASH),
+    ("layers offload", 65536, (4, 2), V5E, OFFLOAD),
+    ("llama named qkv flash", 32, (8, 1), V5E, _named("query", "key", "value"), FLASH),
+    ("llama offload flash", 32, (8, 1), V5E, OFFLOAD, FLASH),
+)
+_POLICIES_GPU = (
+    ("gpt dots", 32, (8, 1), _cards("h100:1x8"), DOTS),
+    ("gpt weights", 64, (8, 1), _cards("a100-80gb:1x8"), WEIGHTS),
+    ("gpt weights dp", 64, (8, 1), _cards("h200:1x8"), WEIGHTS, REPLICATED),
+    ("llama dots tp", 16, (2, 4), _cards("h100:1x8"), DOTS),
+    ("llama dots", 32, (8, 1), _cards("b200:1x8"), DOTS),
+    ("llama weights", 64, (8, 1), _cards("h100:1x8"), WEIGHTS),
+    ("llama weights 2d sp", 64, (4, 2), _cards("b200:1x8"), WEIGHTS, SP),
+    (
+        "llama named qkv",
+        64,
+        (8, 1),
+        _cards("h100:1x8"),
+        _named("query", "key", "value"),
+    ),
+    ("llama named mlp", 64, (8, 1), _cards("a100-80gb:1x8"), _named("gate", "up")),
+    (
+        "gpt named out context",
+        *(64, (8, 1), _cards("h200:1x8"), _named("out", "context"), ZERO1),
+    ),
+    ("llama offload", 64, (8, 1), _cards("h100:1x8"), OFFLOAD),
+    (
+        "gpt offload named",
+        *(64, (8, 1), _cards("h100:1x8"), _named("query", offloaded=("up",))),
+    ),
+    ("layers dots", 65536, (8, 1), _cards("h100:1x8"), DOTS),
+)
+
+
+def _axes(**sizes):
+    """Axes beside data and model, with the sequences that they are for."""
+    return sizes
+
+
+HSDP = _axes(fsdp=4, zero=0)
+ADAFACTOR, MUON, LION = ({"optimizer": name} for name in ("adafactor", "muon", "lion"))
+INT8 = {"moment_dtype": "int8"}
+RING = {"attention": "ring"}
+
+
+def _parts(turns):
+    return {"gradient_accumulation": turns}
+
+
+_AXES_GPU = (
+    ("gpt fsdp full", 64, (1, 1), _cards("h100:1x8"), _axes(fsdp=8), FULL),
+    ("llama hsdp full", 64, (2, 1), _cards("h100:1x8"), HSDP, FULL),
+    ("llama hsdp zero1 weights", 64, (2, 1), _cards("h200:1x8"), HSDP, ZERO1, WEIGHTS),
+    ("gpt fsdp tp weights", 64, (1, 2), _cards("h100:1x8"), _axes(fsdp=4), WEIGHTS),
+    (
+        "llama context full",
+        *(8, (1, 1), _cards("h100:1x8", seq=4096), _axes(fsdp=2, context=4), FULL),
+    ),
+    (
+        "llama ring full",
+        *(8, (1, 1), _cards("h100:1x8", seq=8192), _axes(fsdp=2, context=4)),
+        *(RING, FULL),
+    ),
+    (
+        "llama ring weights",
+        *(8, (2, 1), _cards("h200:1x8", seq=8192), _axes(context=4), RING, WEIGHTS),
+    ),
+    (
+        "llama ring tp sp full",
+        *(8, (1, 2), _cards("h100:1x8", seq=8192), _axes(fsdp=2, context=2)),
+        *(RING, SP, FULL),
+    ),
+    (
+        "llama ring",
+        *(4, (1, 1), _cards("b200:1x8", seq=8192), _axes(fsdp=2, context=4), RING),
+    ),
+    ("llama wide tp full", 8, (1, 8), _cards("h100:1x8"), FULL),
+    ("llama wide tp fsdp", 8, (1, 8), _cards("h100:2x8"), _axes(fsdp=2), SELECTIVE),
+    (
+        "llama context weights",
+        *(8, (1, 2), _cards("a100-80gb:1x8", seq=2048), _axes(fsdp=2, context=2)),
+        WEIGHTS,
+    ),
+    (
+        "llama ring bfloat16 master full",
+        *(16, (1, 1), _cards("h100:1x8", seq=4096), _axes(fsdp=4, context=2)),
+        *(RING, MASTER, FULL),
+    ),
+)
+_OPTIMIZERS_GPU = (
+    ("layers adafactor", 16384, (8, 1), _cards("h100:1x8"), ADAFACTOR),
+    ("layers muon", 16384, (8, 1), _cards("h100:1x8"), MUON),
+    ("layers int8", 16384, (8, 1), _cards("h100:1x8"), INT8),
+    ("layers muon dp full", 65536, (8, 1), _cards("h200:1x8"), MUON, ZERO1, FULL),
+    ("layers adafactor dp", 65536, (8, 1), _cards("h100:1x8"), ADAFACTOR, REPLICATED),
+    ("layers lion tp", 16384, (1, 8), _cards("a100-80gb:1x8"), LION),
+    ("layers int8 dp", 16384, (8, 1), _cards("h100:1x8"), INT8, ZERO1),
+    ("layers parts", 131072, (8, 1), _cards("h100:1x8"), _parts(4)),
+    ("gpt adafactor full", 64, (8, 1), _cards("h100:1x8"), ADAFACTOR, FULL),
+    ("gpt muon full", 64, (8, 1), _cards("h100:1x8"), MUON, FULL),
+    ("llama lion bfloat16 full", 64, (8, 1), _cards("h100:1x8"), LION, BF16, FULL),
+    ("gpt int8 weights", 32, (8, 1), _cards("h100:1x8"), INT8, WEIGHTS),
+    ("llama parts full", 128, (8, 1), _cards("h100:1x8"), _parts(4), FULL),
+    ("gpt parts dp weights", 64, (8, 1), _cards("a100-80gb:1x8"), _parts(2), WEIGHTS),
+    ("llama parts ring", 16, (1, 1), _cards("h100:1x8", seq=4096), _parts(2), RING)
+    + (_axes(fsdp=2, context=4), FULL),
+)
+_AXES = (
+    ("layers hsdp", 65536, (2, 1), V5E, HSDP),
+    (
+        "llama ring full",
+        *(16, (1, 1), V5E, {"seq": 4096}, _axes(fsdp=2, context=4), RING, FULL),
+    ),
+    ("layers fsdp tp", 65536, (1, 2), V5E, _axes(fsdp=4), FULL),
+    (
+        "llama context full flash",
+        *(16, (1, 1), V5E, {"seq": 4096}, _axes(fsdp=2, context=4), FLASH, FULL),
+    ),
+    ("llama wide tp full flash", 8, (1, 8), V5E, {"seq": 4096}, FLASH, FULL),
+)
+_OPTIMIZERS = (
+    ("layers adafactor", 32768, (8, 1), V5E, ADAFACTOR),
+    ("layers muon", 32768, (8, 1), V5E, MUON),
+    ("layers int8", 32768, (8, 1), V5E, INT8),
+    ("layers lion tp", 32768, (1, 8), V5E, LION),
+    ("layers parts", 131072, (8, 1), V5E, _parts(4)),
+    ("layers adafactor dp full", 65536, (8, 1), V5E, ADAFACTOR, REPLICATED, FULL),
+    ("llama parts full flash", 64, (8, 1), V5E, _parts(2), FLASH, FULL),
+)
+
+
+def _titled(title, rows):
+    """Programs by their name, before which stands for what they are compiled."""
+    return {
+        f"{title}: {name}": replace(p, name=f"{title}: {name}")
+        for name, p in _by_name(*rows).items()
+    }
+
+
+MORE_TPU = _titled("tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS))
+MORE_GPU = _titled("cards", (*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU))
+
+
+def is_kept_out(name):
+    """Whether a program of these is used for no formula: about a third, by its name."""
+    return zlib.crc32(name.encode()) % 3 == 0
+
+
 # For GPUs: the step of the MLP that was timed on two H100s, and small transformers.
 
 
@@ -290,9 +491,21 @@ def for_devices(count):
 ALL = (
     FOR_TPU
     | FOR_GPU
+    | MORE_TPU
+    | MORE_GPU
     | {
         name: program
         for count in (1, 2, 4, 8)
         for name, program in for_devices(count).items()
     }
 )
+
+
+def counted(program, chip=None):
+    """What training_memory says of a program."""
+    how = {field.name: getattr(program, field.name) for field in fields(program)}
+    model = how.pop("model")
+    mesh = program.axes
+    for key in ("name", "topology", "data", "model_axis", "fsdp", "context"):
+        del how[key]
+    return training_memory(model, mesh=mesh, chip=chip, **how)

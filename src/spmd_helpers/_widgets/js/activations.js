@@ -1,5 +1,6 @@
+import { pyRepr } from "./python_words.js";
 import { over } from "./training_setup.js";
-import { layerWeights } from "./training_state.js";
+import { deviceWeights } from "./training_state.js";
 import { refuse } from "./words.js";
 
 // What the forward pass keeps for the backward pass: mirrors _training/activations.py.
@@ -12,7 +13,7 @@ const keptPaper = "Korthikanti et al. 2022, arXiv:2205.05198, Table 2";
 
 // The lines of what is kept, for all layers, on one device.
 export function kept(made) {
-  if (made.recompute === "nothing_saveable") return [keptStream(made, "inputs of layers", 1n)];
+  if (made.checkpointed) return [keptStream(made, "inputs of layers", 1n), ...keptResults(made)];
   if (made.isMlp) {
     return [...keptCopies(made), keptStream(made, "inputs of layers", 1n), keptRelu(made)];
   }
@@ -42,9 +43,10 @@ function keptCopies(made) {
 export function convertedWeights(made) {
   const c = made.computeBytes;
   const data = made.zero >= 3 ? made.data : 1n;
-  const weights = layerWeights(made.model);
-  const each = `${c} B × ${weights}${over("model", made.split)}${over("data", data)}`;
-  return [each, (made.model.layers * c * weights) / (made.split * data)];
+  const [weights, whole] = deviceWeights(made);
+  const cut = `${weights}${over("model", made.split)}`;
+  const each = `${c} B × ${whole ? `(${cut} + ${whole})` : cut}${over("data", data)}`;
+  return [each, (made.model.layers * c * (weights + whole * made.split)) / (made.split * data)];
 }
 
 function keptStream(made, name, count) {
@@ -75,21 +77,51 @@ function keptHeadNorms(made) {
   const { model, tokens, split } = made;
   if (!model.qk_norm) return [];
   const row = 4n * (keptNorm * model.head_dim + 2n);
-  const cut = (tokens * (model.heads + model.kv_heads) * row) / split;
-  const rows = `(${model.heads} + ${model.kv_heads})${over("model", split)}`;
+  const keys = model.kv_heads * (split / made.keysSplit);
+  const cut = (tokens * (model.heads + keys) * row) / split;
+  const rows = `(${model.heads} + ${keys})${over("model", split)}`;
   const each = `4 B × (${keptNorm} × ${model.head_dim} + 2)`;
   const inside = `(${tokens} × ${rows} × ${each} + 2 × 4 B × ${model.head_dim})`;
   return [keptLine(made, "norms of q and k", model.layers * (cut + 8n * model.head_dim), [inside])];
 }
 
+// The results of products that a policy of jax.checkpoint saves, each by its name.
+function keptResults(made) {
+  return made.saved.map((name) => {
+    const each = name === "scores" ? 4n : made.computeBytes;
+    const [wide, factor, cut] = keptResult(made, name);
+    const bytes = (made.model.layers * made.tokens * each * wide) / cut;
+    const formula = `${each} B × ${factor}${over("model", cut)}`;
+    return keptLine(made, `saved: ${name}`, bytes, [keptTokens(made), formula]);
+  });
+}
+
+// How wide a product's result is for a token, in words too, and what cuts it.
+function keptResult(made, name) {
+  const { model, split } = made;
+  if (name === "up" || name === "gate") return [model.d_ff, `${model.d_ff}`, split];
+  if (name === "out" || name === "down") return [model.d_model, `${model.d_model}`, made.stream];
+  if (name === "scores") return [model.heads * made.seq, `${model.heads} × ${made.seq}`, split];
+  const isKeys = name === "key" || name === "value";
+  const heads = isKeys ? model.kv_heads : model.heads;
+  const wide = heads * model.head_dim;
+  return [wide, `${heads} × ${model.head_dim}`, isKeys ? made.keysSplit : split];
+}
+
 function keptHeads(made) {
-  const { model, computeBytes: c } = made;
-  const wide = 2n * (model.heads + model.kv_heads) * model.head_dim;
-  const bytes = (model.layers * made.tokens * c * wide) / made.split;
-  const each =
-    `${c} B × 2 × (${model.heads} + ${model.kv_heads}) × ${model.head_dim}` +
-    over("model", made.split);
-  return keptLine(made, "queries, keys, values, their result", bytes, [keptTokens(made), each]);
+  const { model, computeBytes: c, split, keysSplit } = made;
+  const name = "queries, keys, values, their result";
+  const { heads, kv_heads: keys } = model;
+  if (keysSplit === split) {
+    const wide = 2n * (heads + keys) * model.head_dim;
+    const each = `${c} B × 2 × (${heads} + ${keys}) × ${model.head_dim}${over("model", split)}`;
+    const bytes = (model.layers * made.tokens * c * wide) / split;
+    return keptLine(made, name, bytes, [keptTokens(made), each]);
+  }
+  const wide = 2n * (heads + keys * split) * model.head_dim;
+  const bytes = (model.layers * made.tokens * c * wide) / split;
+  const each = `${c} B × 2 × (${heads}${over("model", split)} + ${keys}) × ${model.head_dim}`;
+  return keptLine(made, name, bytes, [keptTokens(made), each]);
 }
 
 function keptScores(made) {
@@ -129,6 +161,12 @@ export function published(made) {
     refuse(
       "counting='megatron' is for a transformer with d_ff = 4 * d_model, without gate, grouped " +
         "queries or further norms, computed in 16 bits, as the paper has it; use counting='jax'.",
+    );
+  }
+  if (!["everything_saveable", "selective", "nothing_saveable"].includes(made.recompute)) {
+    refuse(
+      `counting='megatron' has no recompute=${pyRepr(made.recompute)}; give 'everything_saveable', ` +
+        "'selective' or 'nothing_saveable', or use counting='jax'.",
     );
   }
   const tensor = made.tokens * model.d_model;

@@ -188,7 +188,7 @@ export const memoryCalculator = {
         undefined,
         "ZeRO's stage; 3 is FSDP",
       ),
-      select("recompute", "Recompute", same(Object.keys(recomputeChoices)), undefined, "what runs again; selective: the scores of attention"),
+      select("recompute", "Recompute", same(Object.keys(recomputeChoices).filter((name) => !spmdChoices.withNames.includes(name))), undefined, "what runs again; selective: the scores of attention"),
       ...(isMlp ? [] : attention),
       select("param_dtype", "Type of the parameters (param_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
       select("compute_dtype", "Type of the computation (compute_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),

@@ -210,9 +210,11 @@ export function memoryCode(state, { model, mesh, how, chip }) {
     return [`spmd.${kind}(`, ...named(fields, kind === "MLP" ? {} : usual), ")"];
   };
   const [first, ...rest] = model.name ? [`spmd.MODELS[${written(model.name)}]`] : own();
+  const isMlp = model.kind === "MLP";
   const usual = {
     zero: 3n, param_dtype: "float32", compute_dtype: "bfloat16", optimizer: "adam", master_weights: false,
-    recompute: "everything_saveable", attention: "plain", sequence_parallel: false, counting: "jax", chip: null,
+    sequence_parallel: false, counting: "jax", chip: null,
+    ...(isMlp ? { recompute: "everything_saveable", attention: "plain" } : {}),
   };
   return [
     "import spmd_helpers as spmd",

@@ -11,10 +11,13 @@ export function trainingSetup(model, mesh, how) {
   checkCounted(model);
   setupMesh(mesh);
   setupWords(how);
+  setupRing(model, how);
+  setupNames(model, how);
   setupZero(how.zero);
   const isMlp = model.kind === "MLP";
   const [batch, seq] = setupBatch(model, how, mesh);
   const grads = Array.isArray(how.grad_dtype) ? how.grad_dtype : [how.grad_dtype ?? how.param_dtype];
+  setupMoments(how);
   const moments = how.moment_dtype ?? (how.master_weights ? "float32" : how.param_dtype);
   if (how.mu_dtype !== null && !spmdChoices.muDtype.includes(how.optimizer)) {
     refuse(
@@ -33,11 +36,12 @@ export function trainingSetup(model, mesh, how) {
     batch,
     seq,
     tokens: batch * seq,
-    paramBytes: setupBytes("param_dtype", how.param_dtype),
-    computeBytes: setupBytes("compute_dtype", how.compute_dtype),
-    gradBytes: grads.map((name) => setupBytes("grad_dtype", name)).reduce((a, b) => a + b),
-    momentBytes: setupBytes("moment_dtype", moments),
-    muBytes: setupBytes(...first),
+    paramBytes: setupFloating("param_dtype", how.param_dtype),
+    computeBytes: setupFloating("compute_dtype", how.compute_dtype),
+    gradBytes: grads.map((name) => setupFloating("grad_dtype", name)).reduce((a, b) => a + b),
+    momentBytes: setupMoment("moment_dtype", moments),
+    muBytes: setupMoment(...first),
+    scaled: [first[1] === "int8", moments === "int8"],
     muDtype: how.mu_dtype,
     optimizer: how.optimizer,
     masterWeights: how.master_weights,
@@ -46,16 +50,60 @@ export function trainingSetup(model, mesh, how) {
     counting: how.counting,
     scores: !isMlp && how.attention === "plain",
     stream: how.sequence_parallel ? mesh.model : 1n,
-    full: how.recompute === "nothing_saveable",
+    checkpointed: spmdChoices.checkpointed.includes(how.recompute),
     gathers: how.zero >= 3n && mesh.data > 1n,
     chip: how.chip,
     gpu: how.chip !== null, // XLA's compiler for GPUs lays out the step, else a TPU's
     generation: how.chip === null ? "" : spmdHardware[how.chip].generation,
     grouped: !isMlp && model.kv_heads < model.heads,
   };
+  made.saved = setupSaved(made);
+  made.keeps = setupKeeps(made); // on the device or the host
+  made.keepsOut = made.keeps.includes("out");
+  made.keepsScores =
+    made.scores && (made.recompute === "everything_saveable" || made.saved.includes("scores"));
   if (!isMlp) made.rows = ((model.vocab + mesh.model - 1n) / mesh.model) * mesh.model;
+  // Where model has more devices than there are heads of keys, each device has them all.
+  made.keysSplit = !isMlp && model.kv_heads % mesh.model ? 1n : mesh.model;
   if (made.counting === "jax") setupDivision(made, mesh);
   return made;
+}
+
+function setupMoments(how) {
+  if (how.moment_dtype !== null && how.optimizer === "adafactor") {
+    refuse(
+      `moment_dtype=${pyRepr(how.moment_dtype)}: optax's adafactor keeps its numbers in the type of ` +
+        "the parameters; leave moment_dtype out.",
+    );
+  }
+  if (how.moment_dtype === "int8" && how.optimizer === "muon") {
+    refuse("moment_dtype='int8' is not counted for optimizer='muon'; give 'bfloat16' or 'float32'.");
+  }
+}
+
+// Bytes of a number of a type that can be trained.
+function setupFloating(key, name) {
+  const bytes = setupBytes(key, name);
+  if (!name.includes("float")) {
+    refuse(
+      `${key}=${pyRepr(name)} is no type of floating-point numbers, which training needs; give ` +
+        "'float32' or 'bfloat16'.",
+    );
+  }
+  return bytes;
+}
+
+// The same for an optimizer's numbers, which may be int8 with their scales.
+function setupMoment(key, name) {
+  if (name === "int8") return 1n;
+  const bytes = setupBytes(key, name);
+  if (!name.includes("float")) {
+    refuse(
+      `${key}=${pyRepr(name)} is not counted; give a type of floating-point numbers, such as ` +
+        "'bfloat16', or 'int8', whose scales are counted too.",
+    );
+  }
+  return bytes;
 }
 
 export function over(axis, size) {
@@ -79,11 +127,44 @@ function setupMesh(mesh) {
 function setupWords(how) {
   oneOf("optimizer", how.optimizer, Object.keys(optimizerChoices));
   checkRecompute(how.recompute);
-  oneOf("attention", how.attention, ["plain", "flash"]);
+  oneOf("attention", how.attention, ["plain", "flash", "ring"]);
   oneOf("counting", how.counting, ["jax", "megatron"]);
   for (const key of ["master_weights", "sequence_parallel"]) {
     oneOf(key, how[key], [true, false]);
   }
+}
+
+function setupRing(model, how) {
+  if (model.kind === "MLP" || how.attention !== "ring") return;
+  refuse(
+    "attention='ring' sends keys and values around the axis context, which this mesh has not; give " +
+      "mesh a 'context', or attention='flash'.",
+  );
+}
+
+// The names of results are not typed here: a policy that takes them has none.
+function setupNames(model, how) {
+  if (!spmdChoices.withNames.includes(how.recompute)) return;
+  const results = model.kind === "MLP" ? ["up", "down"] : spmdChoices.results;
+  const there = results.filter((name) => name !== "gate" || model.gated);
+  refuse(
+    `recompute=${pyRepr(how.recompute)} has no name; give names_which_can_be_saved some of ` +
+      `${joinWords(there.map(pyRepr))}, or recompute='nothing_saveable'.`,
+  );
+}
+
+// The results of products that a checkpoint keeps on the device, beside the input.
+function setupSaved(made) {
+  return made.recompute === "offload_dot_with_no_batch_dims" ? [] : setupKeeps(made);
+}
+
+function setupKeeps(made) {
+  const { model, scores, recompute } = made;
+  if (!made.checkpointed || recompute === "nothing_saveable") return [];
+  if (model.kind === "MLP") return ["up"];
+  const isUsed = { gate: model.gated, down: model.post_norms };
+  const names = spmdChoices.withWeights.filter((name) => isUsed[name] ?? true);
+  return scores && recompute === "dots_saveable" ? [...names, "scores", "context"] : names;
 }
 
 function setupZero(zero) {
@@ -122,7 +203,8 @@ function setupBatch(model, how, mesh) {
 function setupDivision(made, mesh) {
   const { model, isMlp, split } = made;
   const wide = { d_ff: model.d_ff };
-  if (!isMlp) Object.assign(wide, { heads: model.heads, kv_heads: model.kv_heads });
+  if (!isMlp) wide.heads = model.heads;
+  if (!isMlp && split % model.kv_heads) wide.kv_heads = model.kv_heads; // else replicated
   for (const [name, size] of Object.entries(wide)) {
     if (size % split === 0n) continue;
     const sizes = divisors(Object.values(wide).reduce(gcd)).map(String);
@@ -143,7 +225,7 @@ function setupDivision(made, mesh) {
   if (!isMlp && (model.biases || model.qkv_biases)) {
     cut.push(
       ["heads * head_dim", model.heads * model.head_dim, both],
-      ["kv_heads * head_dim", model.kv_heads * model.head_dim, both],
+      ["kv_heads * head_dim", model.kv_heads * model.head_dim, made.data * made.keysSplit],
     );
   }
   if (!isMlp && model.qk_norm) cut.push(["head_dim", model.head_dim, made.data]);

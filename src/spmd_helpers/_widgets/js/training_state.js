@@ -7,17 +7,9 @@ export const stepPhases = ["forward", "loss", "backward", "update"];
 const stateZero = "ZeRO, arXiv:1910.02054, section 5";
 
 export function stateLines(made) {
-  const [numbers, counts] = optimizerChoices[made.optimizer];
-  let each = numbers ? made.muBytes + BigInt(numbers - 1) * made.momentBytes : 0n;
-  if (made.masterWeights) each += 4n;
-  const optimizer = stateHeld(made, each, made.zero >= 1);
   const kinds = [made.optimizer];
   if (made.muDtype !== null) kinds.push(`mu in ${made.muDtype}`);
   if (made.masterWeights) kinds.push("master copy");
-  if (counts && made.counting === "jax") {
-    optimizer.formula += " + 4 B";
-    optimizer.bytes += 4n;
-  }
   return [
     {
       part: "parameters",
@@ -36,11 +28,116 @@ export function stateLines(made) {
     {
       part: "optimizer",
       name: `optimizer (${kinds.join(", ")})`,
-      ...optimizer,
+      ...stateOptimizer(made),
       when: stepPhases,
       source: `${stateZero}; optax's state`,
     },
   ];
+}
+
+// All that the optimizer keeps.
+function stateOptimizer(made) {
+  const [numbers, more] = optimizerChoices[made.optimizer];
+  const master = made.masterWeights ? 4n : 0n;
+  const parts = [];
+  let each = master;
+  if (made.optimizer === "adafactor") {
+    parts.push(stateFactored(made));
+  } else if (made.optimizer === "muon") {
+    parts.push(stateSecondMoments(made));
+    each += made.momentBytes;
+  } else {
+    if (numbers) each += made.muBytes + BigInt(numbers - 1) * made.momentBytes;
+    const scales = made.scaled.slice(0, numbers).filter(Boolean).length;
+    if (scales) parts.push(stateScales(made, BigInt(scales)));
+  }
+  if (each || !parts.length) parts.unshift(stateHeld(made, each, made.zero >= 1));
+  if (more && made.counting === "jax") parts.push({ formula: `${more} B`, bytes: BigInt(more) });
+  return {
+    formula: parts.map((part) => part.formula).join(" + "),
+    bytes: parts.reduce((sum, part) => sum + part.bytes, 0n),
+  };
+}
+
+// The parameters as arrays: {shape, cuts, count, isMatrix}, as _training/state.py has them.
+function stateArrays(made) {
+  const { model, split, keysSplit } = made;
+  const shards = made.zero >= 1 ? made.data : 1n;
+  const { layers, d_model: wide, d_ff: inside } = model;
+  const array = (shape, cuts, count = 1n) => ({ shape, cuts, count, isMatrix: false });
+  const matrix = (rows, columns, cuts, count = 1n) => ({
+    shape: [layers, rows, columns], cuts: [1n, ...cuts], count, isMatrix: true,
+  });
+  if (made.isMlp) return [matrix(wide, inside, [shards, split]), matrix(inside, wide, [split, shards])];
+  const [heads, keys] = [model.heads * model.head_dim, model.kv_heads * model.head_dim];
+  const ups = model.gated ? 2n : 1n;
+  const norm = model.norm === "layer" ? 2n : 1n;
+  const found = [
+    array([made.rows, wide], [split, shards]),
+    matrix(wide, heads, [shards, split]),
+    matrix(wide, keys, [shards, keysSplit], 2n),
+    matrix(heads, wide, [split, shards]),
+    matrix(wide, inside, [shards, split], ups),
+    matrix(inside, wide, [split, shards]),
+    array([layers, wide], [1n, shards], (model.post_norms ? 4n : 2n) * norm),
+    array([wide], [shards], norm),
+  ];
+  if (model.positions === "learned") found.push(array([model.seq, wide], [1n, shards]));
+  if (!model.tied) found.push(array([wide, made.rows], [shards, split]));
+  if (model.qk_norm) found.push(array([layers, model.head_dim], [1n, shards], 2n * norm));
+  if (model.biases || model.qkv_biases) {
+    found.push(
+      array([layers, heads], [1n, split * shards]),
+      array([layers, keys], [1n, keysSplit * shards], 2n),
+    );
+  }
+  if (model.biases) {
+    found.push(
+      array([layers, inside], [1n, split * shards], ups),
+      array([layers, wide], [1n, shards], 2n),
+    );
+  }
+  return found;
+}
+
+// Numbers on each device, of an array's shape or of it without a dimension.
+function stateNumbersOf({ shape, cuts, count }, dropped = null) {
+  const sizes = shape.map((size, i) => (i === dropped ? 1n : (size + cuts[i] - 1n) / cuts[i]));
+  return count * sizes.reduce((a, b) => a * b);
+}
+
+function stateFactored(made) {
+  const each = made.masterWeights ? 4n : made.paramBytes;
+  let total = 0n;
+  for (const one of stateArrays(made)) {
+    const order = one.shape.map((_, i) => i);
+    order.sort((a, b) => (one.shape[a] < one.shape[b] ? -1 : one.shape[a] > one.shape[b] ? 1 : a - b));
+    const [second, first] = order.slice(-2);
+    if (order.length > 1 && one.shape[second] >= 128n) {
+      total += stateNumbersOf(one, first) + stateNumbersOf(one, second) + one.count;
+    } else {
+      total += stateNumbersOf(one) + 2n * one.count;
+    }
+  }
+  return { formula: `${each} B × ${total} row and column means`, bytes: each * total };
+}
+
+function stateSecondMoments(made) {
+  const others = stateArrays(made).filter((one) => !one.isMatrix);
+  const total = others.reduce((sum, one) => sum + stateNumbersOf(one), 0n);
+  return { formula: `${made.momentBytes} B × ${total} of other arrays`, bytes: made.momentBytes * total };
+}
+
+// A scale in float32 for each 256 numbers along an array's last dimension.
+function stateScales(made, moments) {
+  let total = 0n;
+  for (const one of stateArrays(made)) {
+    const blocks = (one.shape.at(-1) + 255n) / 256n;
+    const cut = blocks % one.cuts.at(-1) ? 1n : one.cuts.at(-1);
+    const shape = [...one.shape.slice(0, -1), blocks];
+    total += stateNumbersOf({ ...one, shape, cuts: [...one.cuts.slice(0, -1), cut] });
+  }
+  return { formula: `${4n * moments} B × ${total} scales`, bytes: 4n * moments * total };
 }
 
 // `each` bytes for every parameter.
@@ -68,6 +165,11 @@ function stateNumbers(made) {
     layer += (model.gated ? 2n : 1n) * model.d_ff;
     whole += model.layers * 2n * model.d_model;
   }
+  if (made.keysSplit < made.split) {
+    const keys = 2n * model.kv_heads * model.head_dim * (model.d_model + (model.biases || model.qkv_biases ? 1n : 0n));
+    layer -= keys;
+    whole += model.layers * keys;
+  }
   return [matrices + model.layers * layer, whole];
 }
 
@@ -76,4 +178,13 @@ export function layerWeights(model) {
   const mlp = (model.gated ? 3n : 2n) * model.d_model * model.d_ff;
   if (model.kind === "MLP") return mlp;
   return mlp + 2n * (model.heads + model.kv_heads) * model.head_dim * model.d_model;
+}
+
+// Numbers in a layer's matrices: those that model cuts, and those that it replicates.
+export function deviceWeights(made) {
+  const { model } = made;
+  const weights = layerWeights(model);
+  if (made.isMlp || made.keysSplit === made.split) return [weights, 0n];
+  const keys = 2n * model.kv_heads * model.head_dim * model.d_model;
+  return [weights - keys, keys];
 }

@@ -1,17 +1,44 @@
 import { convertedWeights, keptPhases } from "./activations.js";
 import { over } from "./training_setup.js";
+import { deviceWeights } from "./training_state.js";
 
 // What a step needs for a while on a TPU, and what both compilers need: _training/transients.py.
 
 // Tensors as wide as d_ff and as d_model that stand in one layer at once: in a forward
-// pass, in a backward pass, in one that recomputes.
-const workInsideMlp = [[1n, 2n], [1n, 2n], [2n, 2n]];
-const workInsideLayer = [[1n, 2n], [1n, 4n], [3n, 8n]];
+// pass, in a backward pass, in one that recomputes, in one that recomputes but has the hidden results.
+const workInsideMlp = [[1n, 2n], [1n, 2n], [2n, 2n], [2n, 2n]];
+const workInsideLayer = [[1n, 2n], [1n, 4n], [3n, 8n], [1n, 8n]];
 
 export function workLines(made) {
   const lines = workConversion(made);
   if (!made.isMlp) lines.push(...workLoss(made));
-  return [...lines, ...workForward(made), ...workBackward(made)];
+  lines.push(...workForward(made), ...workBackward(made));
+  return [...lines, ...workCopied(made), ...workOrthogonalized(made)];
+}
+
+// The layers' inputs, copied between the loops where other results are offloaded.
+function workCopied(made) {
+  if (made.recompute !== "offload_dot_with_no_batch_dims") return [];
+  const { model, tokens, computeBytes: c, stream } = made;
+  const bytes = (model.layers * tokens * c * model.d_model) / stream;
+  const formula =
+    `${model.layers} layers × ${tokens} tokens × ${c} B × ${model.d_model}` + over("model", stream);
+  return [workLine(made, "inputs of layers, copied", bytes, formula, "loss")];
+}
+
+// What muon multiplies: the layers' matrices in float32, and two thirds more.
+export function workOrthogonalized(made) {
+  if (made.optimizer !== "muon") return [];
+  const { model, split, gradBytes } = made;
+  const [weights, whole] = deviceWeights(made);
+  const data = made.zero >= 2 ? made.data : 1n;
+  const each = model.layers * (weights + whole * split);
+  const bytes = (each * 20n) / (3n * split) - (each * gradBytes) / (split * data);
+  const cut = `${weights}${over("model", split)}`;
+  const formula =
+    `${model.layers} layers × (20 B / 3 - ${gradBytes} B${over("data", data)}) × ` +
+    `${whole ? `(${cut} + ${whole})` : cut}`;
+  return bytes > 0n ? [workLine(made, "muon's products", bytes, formula, "update")] : [];
 }
 
 const workTpu = "TPU compiler's buffers at the peak, data/measured";
@@ -25,7 +52,7 @@ function workConversion(made) {
   if (made.paramBytes === made.computeBytes) return [];
   const [each, bytes] = convertedWeights(made);
   const formula = `${made.model.layers} layers × ${each}`;
-  const when = made.full ? keptPhases : ["forward"];
+  const when = made.checkpointed ? keptPhases : ["forward"];
   return [workLine(made, "weights converted before the loop", bytes, formula, ...when)];
 }
 
@@ -56,8 +83,14 @@ function workBackward(made) {
   if (made.scores) {
     lines.push(workScores(made, "backward", ...(made.recompute === "everything_saveable" ? [c] : [4n, c])));
   }
-  lines.push(workInside(made, "backward", made.full ? 2 : 1), ...workWhole(made, "backward", 2n));
-  return [...lines, ...workGathered(made, "backward", made.full ? 3n : 2n)];
+  lines.push(workInside(made, "backward", workBackwardKind(made)), ...workWhole(made, "backward", 2n));
+  return [...lines, ...workGathered(made, "backward", made.checkpointed ? 3n : 2n)];
+}
+
+// Which of the sizes inside a layer a backward pass has.
+export function workBackwardKind(made) {
+  if (!made.checkpointed) return 1;
+  return made.keeps.includes("up") && (made.keepsOut || made.isMlp) ? 3 : 2;
 }
 
 function workScores(made, when, ...each) {

@@ -1,7 +1,7 @@
 import { keptPhases } from "./activations.js";
 import { over } from "./training_setup.js";
 import { layerWeights } from "./training_state.js";
-import { workGathered, workInside, workLayerScores, workLine, workWhole } from "./training_work.js";
+import { workBackwardKind, workGathered, workInside, workLayerScores, workLine, workOrthogonalized, workWhole } from "./training_work.js";
 
 // What a step needs for a while on a GPU: mirrors _training/transients_gpu.py.
 
@@ -10,9 +10,10 @@ export function gpuLines(made) {
   if (!made.isMlp) lines.push(...gpuLoss(made));
   if (made.scores) lines.push(...gpuScores(made));
   lines.push(workInside(made, "forward", 0), ...workWhole(made, "forward", 1n));
-  lines.push(...workGathered(made, "forward", 2n), workInside(made, "backward", made.full ? 2 : 1));
+  lines.push(...workGathered(made, "forward", 2n), workInside(made, "backward", workBackwardKind(made)));
   lines.push(...workWhole(made, "backward", 2n));
-  return [...lines, ...workGathered(made, "backward", made.full ? 3n : 2n)];
+  lines.push(...workGathered(made, "backward", made.checkpointed ? 3n : 2n));
+  return [...lines, ...workOrthogonalized(made)];
 }
 
 // The bytes and the formula of one matrix of all layers, as wide as d_ff.
@@ -33,7 +34,7 @@ function gpuBeforeBackward(made) {
   const data = made.zero >= 2 ? made.data : 1n;
   const weights = layerWeights(model);
   const zeros = (model.layers * made.gradBytes * weights) / (split * data);
-  const grouped = made.grouped && made.scores && made.recompute === "everything_saveable";
+  const grouped = made.grouped && made.keepsScores;
   const scores = grouped ? (model.layers * tokens * 4n * model.heads * seq) / split : 0n;
   const cut = over("model", split);
   if (scores <= zeros) {
@@ -75,10 +76,11 @@ function gpuLoss(made) {
 
 function gpuScores(made) {
   const c = made.computeBytes;
-  const wide = made.grouped && made.recompute === "everything_saveable";
+  const wide = made.grouped && made.keepsScores;
+  const mask = made.keeps.length ? ["forward", "loss"] : keptPhases;
   const forward = [4n, 4n, wide ? 4n : c];
   return [
-    workLayerScores(made, "mask of the scores", keptPhases, [1n]),
+    workLayerScores(made, "mask of the scores", mask, [1n]),
     workLayerScores(made, "scores of one layer, forward", ["forward"], forward),
     workLayerScores(made, "scores of one layer, backward", ["backward"], gpuBackward(made)),
   ];
@@ -89,5 +91,8 @@ function gpuBackward(made) {
   const c = made.computeBytes;
   if (made.recompute === "everything_saveable") return [4n, c, c];
   if (made.generation === "Ampere") return [4n, 4n, c];
+  if (made.generation === "Hopper" && made.keepsOut && !made.keepsScores) {
+    return made.grouped ? [4n, 4n, c, c, c] : [4n, 4n, c];
+  }
   return made.generation === "Blackwell" && !made.grouped ? [4n, c, c] : [4n, 4n, c, c];
 }

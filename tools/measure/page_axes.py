@@ -1,0 +1,49 @@
+"""The section of `book/hardware.md` on axes, policies and optimizers, counted."""
+
+from tools.measure.page_tables import as_table, gib
+from tools.measure.truth import programs
+
+# Why a count is further off than a tenth, by the name of its program.
+REASONS = {
+    "tpu: gpt weights": "the peak is small: the compiler keeps scores of one layer in"
+    " the chip's vector memory",
+    "tpu: layers fsdp tp": "the same, of a layer's hidden results",
+    "cards: llama weights 2d sp": "Blackwell's compiler has one layer's scores three"
+    " times in the backward pass, and not four times",
+}
+
+
+def axes_section(rows: list[dict]) -> str:
+    """Each program, its peak, what is counted for it, and why where that is far off."""
+    known = programs.MORE_TPU | programs.MORE_GPU
+    off = {row["name"]: _off(known[row["name"]], row) for row in rows}
+    kept_out = [off[name] for name in off if programs.is_kept_out(name)]
+    table = [["program", "chips", "peak", "counted", "off", "kept out", "why"]]
+    for row in rows:
+        name = row["name"]
+        table.append(
+            [
+                name.partition(": ")[2],
+                f"{row['devices']} × {row['device']}",
+                gib(row["peak_bytes"]),
+                gib(round(row["peak_bytes"] * (1 + off[name]))),
+                f"{off[name]:+.1%}",
+                "yes" if programs.is_kept_out(name) else "",
+                REASONS.get(name, ""),
+            ]
+        )
+    near = [sum(abs(one) <= 0.1 for one in some) for some in (off.values(), kept_out)]
+    return (
+        "## Axes, policies and optimizers, counted and compiled\n\n"
+        f"jax {rows[0]['jax']}, {rows[0]['date']}, without a TPU or a GPU:"
+        " `tools/measure/truth/measure.py --tpu --axes` and `--cards --axes`. Small"
+        f" models over other axes: {near[0]} of {len(off)} peaks are within a tenth,"
+        f" and {near[1]} of the {len(kept_out)} that were kept out. Which these are was"
+        " decided by the programs' names, before any of them was compiled.\n\n"
+        + as_table(table)
+    )
+
+
+def _off(program: programs.Program, row: dict) -> float:
+    found = programs.counted(program, row["device"]).total_bytes
+    return found / row["peak_bytes"] - 1
