@@ -110,7 +110,7 @@ def test_boxes_and_cells_stand_apart(kind, size):
     groups = rows(3, size)
     if kind == "collective-permute":
         groups = tuple(pair for g in groups for pair in itertools.pairwise(g))
-    shown = picture(written(kind, groups, 60, {"a": 3, "b": size}), {"a": 3, "b": size})
+    shown = picture(written(kind, groups, 64, {"a": 3, "b": size}), {"a": 3, "b": size})
     boxes = [box for panel in shown.panels for box in panel.boxes]
     assert len(boxes) <= DRAWN
     for one, other in itertools.combinations(boxes, 2):
@@ -181,6 +181,69 @@ def test_nothing_is_asked_of_the_network():
     ))  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dtype": "float32", "operand_bytes": 16},
+        {"dtype": "int4", "operand_bytes": 2},
+        {"dtype": "bool + float32", "operand_bytes": 5},  # at most 5 elements
+    ],
+)
+def test_as_many_elements_as_devices_are_played(given):
+    spmd.CollectivePlayer(replace(sample("all-reduce"), **given))
+
+
+@pytest.mark.parametrize("kind", ["all-reduce", "reduce-scatter"])
+def test_what_is_added_up_is_called_a_chunk(kind):
+    """Partial sums of one name are equal on no two devices, and are no shards."""
+    shown = picture(sample(kind), MESH)
+    (about, *_) = shown.words.notes
+    assert about.startswith("A color and a number name one chunk of the array.")
+    assert "A hatched cell is a partial sum: on each device it has other" in about
+    said = " ".join([*shown.words.notes, *(step.sentence for step in shown.steps)])
+    assert said.count("shard") == (kind == "reduce-scatter")  # its result is one
+    assert "divided into 4 chunks" in shown.steps[0].sentence
+    assert "Each device sends a partial chunk" in shown.steps[1].sentence
+    assert "maximum" not in said
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ([(0, 1), (1, 0)], "Each device sends its shard to one other device, all"),
+        (
+            [(0, 0), (1, 2), (2, 1), (3, 3)],
+            "2 of 4 devices send their shard to another device, all at once; the "
+            "others keep theirs.",
+        ),
+        (
+            [(0, 1), (1, 0), (2, 2)],
+            "2 of 3 devices send their shard to another device, all at once; one "
+            "keeps its own.",
+        ),
+        (
+            [(0, 1), (2, 2), (3, 3)],
+            "1 of 4 devices sends its shard to another device, all at once; 2 keep "
+            "theirs.",
+        ),
+        (
+            [(0, 1), (1, 2)],
+            "2 of 3 devices send their shard to another device, all at once. Device",
+        ),
+    ],
+)
+def test_who_sends_in_a_permute(pairs, words):
+    mesh = {"x": 4}
+    player = CollectivePlayer(written("collective-permute", pairs, 6, mesh), mesh=mesh)
+    assert words in " ".join(str(player).split())
+    each = words.startswith("Each")
+    counter = "sent per device" if each else "sent by each sender"
+    other = "sent by each sender" if each else "sent per device"
+    assert f"{counter}: 24 B in all" in str(player)
+    assert f">{counter}</text>" in html(player)
+    assert other not in str(player) + html(player)
+
+
 def test_equal_shards_look_equal():
     known = replace(sample("all-gather"), alike=(0, 0, 1, 1, 2, 2, 3, 3))
     for step in picture(known, MESH).steps:
@@ -211,6 +274,20 @@ def test_what_is_left_out_is_said():
         ("all-gather", "is not a Collective; give one of spmd.xray"),
         (replace(sample("all-gather"), kind="ragged-all-to-all"), "can't be played"),
         (replace(sample("all-gather"), groups=()), "groups are empty"),
+        (
+            written("all-reduce", BY_DATA, 1, MESH),
+            "collective: an all-reduce of 1 element can't be divided into 4 chunks, "
+            "one per device, so it has no hops to play; give a collective with at "
+            "least 4 elements.",
+        ),
+        (
+            replace(sample("all-reduce"), dtype="float8_e4m3fn", operand_bytes=3),
+            "an all-reduce of 3 elements can't be divided into 4 chunks",
+        ),
+        (
+            replace(sample("all-reduce"), dtype="bool", operand_bytes=1),
+            "an all-reduce of 1 element can't be divided into 4 chunks",
+        ),
     ],
 )
 def test_what_can_not_be_played(given, words):
@@ -238,7 +315,7 @@ def report():
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
 
     def f(x, w, v):
-        return x @ w, (x.T @ v).sum()
+        return x @ w, (x.T @ v).sum(axis=1)
 
     return spmd.xray(
         f, on((48, 40), "data"), on((40, 24), None, "data"), on((48, 8), "data")

@@ -74,7 +74,8 @@ class CollectivePlayer(InNotebook):
 
     Raises:
         NotUnderstood: `collective` is no Collective, or of another kind, or has no
-            groups; or `mesh` is no mesh.
+            groups; or is an all-reduce with fewer elements than a group has devices;
+            or `mesh` is no mesh.
         MeshMismatch: the mesh has fewer devices than the collective.
 
     Used in chapters 04 and 05.
@@ -122,7 +123,7 @@ def _twin(shown: Picture) -> str:
     for step in shown.steps:
         rows = table([(f"device {device}", row) for device, row in step.held])
         happens = _wrapped(f"{step.heading}. {step.sentence}")
-        parts.append(f"{happens}\nsent per device: {step.sent}\n{rows}")
+        parts.append(f"{happens}\n{said.counter}: {step.sent}\n{rows}")
     parts.append(_wrapped(" ".join(said.notes)))
     return "\n\n".join(parts)
 

@@ -5,10 +5,12 @@ of its group. An all-to-all exchanges pairs of devices, a collective-permute is 
 hop. Nothing here is drawn.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from .._core.words import count_words
 from .._errors import NotUnderstood
 from .._hlo.collectives import Collective
 
@@ -111,6 +113,20 @@ def check_played(collective: Collective) -> None:
             "collective: its groups are empty, so it is not known which devices take "
             "part; give one of spmd.xray(f, x).collectives."
         )
+    size, elements = group_size(collective), _elements(collective)
+    if collective.kind == "all-reduce" and elements < size:
+        raise NotUnderstood(
+            f"collective: an all-reduce of {count_words(elements, 'element')} can't be "
+            f"divided into {size} chunks, one per device, so it has no hops to play; "
+            f"give a collective with at least {size} elements."
+        )
+
+
+def _elements(collective: Collective) -> int:
+    """How many elements a device puts in; at most, if they are of several types."""
+    sizes = [re.match(r"[a-z]+(\d+)", one) for one in collective.dtype.split(" + ")]
+    bits = min(int(size[1]) if size else 8 for size in sizes)
+    return collective.operand_bytes * 8 // bits
 
 
 def sent_as(collective: Collective) -> str:

@@ -122,7 +122,7 @@ def _base(picture: Picture, name: str) -> list[str]:
             lines.append(_text("head", panel.x + 8, panel.y + 17, panel.title))
         lines += _devices(panel)
     lines.append(_counter(picture, "rest", 1.0))
-    lines.append(_text("head", 0, _counter_top(picture) - 7, "sent per device"))
+    lines.append(_text("head", 0, _counter_top(picture) - 7, picture.words.counter))
     return [*lines, "</g>"]
 
 

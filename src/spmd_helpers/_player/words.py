@@ -14,11 +14,12 @@ PARTIAL = ("all-reduce", "reduce-scatter")  # kinds whose devices put in summand
 
 @dataclass(frozen=True)
 class Words:
-    """The words around the frames."""
+    """The words around the frames; `counter` says whose bytes are counted."""
 
     title: str
     facts: tuple[str, ...]
     notes: tuple[str, ...]
+    counter: str
 
 
 def say_collective(
@@ -30,13 +31,30 @@ def say_collective(
         f"{collective.kind} over {axes}",
         tuple(_facts(collective)),
         tuple(_notes(collective, drawn_groups, drawn_devices)),
+        "sent by each sender" if _keeps(collective) else "sent per device",
     )
+
+
+def _senders(collective: Collective) -> int:
+    """How many devices of a permute send their shard to another one."""
+    return sum(a != b for a, b in collective.groups)
+
+
+def _keeps(collective: Collective) -> bool:
+    """Whether it is a permute in which a device sends nothing."""
+    permutes = collective.kind == schedule.PERMUTE
+    return permutes and _senders(collective) < len(schedule.devices(collective))
+
+
+def _part(collective: Collective) -> str:
+    """What a cell is called: a chunk of a sum, or a shard."""
+    return "chunk" if collective.kind in PARTIAL else "shard"
 
 
 def _facts(collective: Collective) -> list[str]:
     groups, size = len(collective.groups), schedule.group_size(collective)
     if collective.kind == schedule.PERMUTE:
-        who = count_words(sum(a != b for a, b in collective.groups), "sender")
+        who = count_words(_senders(collective), "sender")
     else:
         who = f"{count_words(groups, 'group')} of {size} devices"
     given, got = map(size_words, (collective.operand_bytes, collective.result_bytes))
@@ -49,15 +67,15 @@ def _facts(collective: Collective) -> list[str]:
 
 
 def _notes(collective: Collective, drawn_groups: int, drawn_devices: int) -> list[str]:
-    partial = collective.kind in PARTIAL
     notes = ["Each shard has one color and one name: equal cells hold equal values."]
     if collective.kind == schedule.SWAP:
         notes = ["The color is the shard; 2.1 is piece 1 of shard 2."]
-    if partial:
-        notes.append(
-            "A hatched cell is a partial sum, and its bar shows how many parts of the "
-            "sum are added. (A maximum is combined in the same way.)"
-        )
+    if collective.kind in PARTIAL:
+        notes = [
+            "A color and a number name one chunk of the array. Plain cells of one name "
+            "hold equal values. A hatched cell is a partial sum: on each device it has "
+            "other values until all parts are added. Its bar shows how many are."
+        ]
     notes.append("Devices are numbered by their position in the mesh.")
     size = schedule.group_size(collective)
     permute = collective.kind == schedule.PERMUTE
@@ -98,7 +116,7 @@ def say_start(collective: Collective) -> str:
         size = f" of {size_words(int(each))}" if each.denominator == 1 else ""
         return (
             "Each device has a partial sum of the full result, divided into "
-            f"{n} shards{size}."
+            f"{n} chunks{size}."
         )
     if kind == schedule.SWAP:
         return f"Each device's shard is divided into {n} pieces, one per device."
@@ -111,15 +129,15 @@ def say_start(collective: Collective) -> str:
 
 
 _GENERAL = {
-    schedule.RING_GATHER: "Each device passes on the complete shard that it got last.",
+    schedule.RING_GATHER: "Each device passes on the complete {} that it got last.",
     schedule.RING_SCATTER: (
-        "Each device sends a partial shard to the next one of its group, which adds it "
+        "Each device sends a partial {} to the next one of its group, which adds it "
         "to its own."
     ),
     schedule.SWAP: "Devices exchange pieces in pairs.",
     schedule.PERMUTE: "Each device sends its shard to one other device, all at once.",
     schedule.SLICE: (
-        "Each device keeps its own shard of the sum and discards the others. Nothing "
+        "Each device keeps its own chunk of the sum and discards the others. Nothing "
         "is sent."
     ),
 }
@@ -145,7 +163,9 @@ def say_hop(
     """
     hop = frame.hop
     assert hop is not None
-    general = _GENERAL[hop.phase]
+    general = _GENERAL[hop.phase].format(_part(collective))
+    if _keeps(collective):
+        general = _say_permute(collective)
     if hop.phase == schedule.RING_GATHER and number == 1:
         general = "Each device sends its shard to the next device of its group."
     parts = [general]
@@ -158,16 +178,30 @@ def say_hop(
     ]
     if received:
         send = min(received, key=lambda send: send.target)
-        parts.append(_say_example(send, frame, label))
+        parts.append(_say_example(send, frame, label, _part(collective)))
     if is_last:
         parts.append(_say_end(collective))
     return " ".join(parts)
 
 
-def _say_example(send: Send, frame: Frame, label: Label) -> str:
+def _say_permute(collective: Collective) -> str:
+    """Of a permute in which not every device sends."""
+    senders, count = _senders(collective), len(schedule.devices(collective))
+    kept = sum(a == b for a, b in collective.groups)
+    send = "sends its" if senders == 1 else "send their"
+    words = f"{senders} of {count} devices {send} shard to another device, all at once"
+    if kept == 1:
+        words += "; one keeps its own"
+    elif kept:
+        who = "the others" if senders + kept == count else str(kept)
+        words += f"; {who} keep theirs"
+    return f"{words}."
+
+
+def _say_example(send: Send, frame: Frame, label: Label, part: str) -> str:
     block = frame.held[send.target]
     source, target = send.source[0], send.target[0]
-    thing = "piece" if "." in label(block) else "shard"
+    thing = "piece" if "." in label(block) else part
     what = f"{thing} {label(block)}" if block.parts else "zeros"
     words = f"Device {target} receives {what} from device {source}"
     if not send.adds or block.needs == 1:
@@ -185,7 +219,7 @@ def _say_end(collective: Collective) -> str:
     if collective.kind == "all-reduce":
         return f"Now every device has the full sum, {got}."
     if collective.kind == "reduce-scatter":
-        return f"Now every device has its own shard of the sum, {got}."
+        return f"Now every device has one complete chunk, its shard of the sum, {got}."
     if collective.kind == schedule.SWAP:
         return f"Now every device has one piece of each shard, {got}."
     targets = {b for _, b in collective.groups}

@@ -140,7 +140,8 @@ class XRay(InTable):
 
         Raises:
             NotUnderstood: there is no such collective, or it is of a kind that is not
-                played, such as a ragged-all-to-all.
+                played, such as a ragged-all-to-all, or an all-reduce with fewer
+                elements than devices, such as that of a loss.
         """
         count = len(self.collectives)
         number = as_integer(n, 0, count - 1)
