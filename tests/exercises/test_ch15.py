@@ -103,6 +103,7 @@ ANSWERS = {
     "15.1": Answers(
         right=[
             "share_of_peak, recomputed, least = 0.607, 0.506, 0.2167",
+            "share_of_peak, recomputed, least = 0.61, 0.51, 0.22",  # two digits
             "needed, peak = 6e14, 4 * 989e12\n"
             "share_of_peak = np.float32(needed / 0.25 / peak)\n"
             "recomputed = jnp.float32(needed / 0.3 / peak)\n"
@@ -120,6 +121,10 @@ ANSWERS = {
             (  # at the peak of the sheet
                 "share_of_peak, recomputed, least = 0.607, 0.506, 0.1517",
                 "least is 0.1517. How many FLOPs do all cards together sustain",
+            ),
+            (  # two digits, but others
+                "share_of_peak, recomputed, least = 0.61, 0.51, 0.21",
+                "look again at least.\nleast is 0.21.",
             ),
             (  # percent
                 "share_of_peak, recomputed, least = 60.7, 50.6, 0.2167",
@@ -318,7 +323,8 @@ ANSWERS = {
             "        h, ws = carry\n"
             "        h = apply(h, jnp.concatenate(ws, axis=1))\n"
             "        return (h, halves(shard)), None\n"
-            "    (h, ws), _ = lax.scan(layer, (h, halves(stack[0])), stack[1:])\n"
+            "    start = h, halves(stack[0])\n"
+            "    (h, ws), _ = lax.scan(layer, start, stack[1:], unroll=unroll)\n"
             "    return apply(h, jnp.concatenate(ws, axis=1))",
         ],
         wrong=[
@@ -421,6 +427,30 @@ ANSWERS = {
                 "    return apply(h, w)",
                 "use lax.scan, lax.fori_loop or a Python loop|is a product repeated",
             ),
+            (  # the last gather in a cond
+                AHEAD + "    n = len(stack)\n"
+                "    def layer(carry, i):\n"
+                "        h, w = carry\n"
+                "        following = lax.cond(\n"
+                "            i + 1 < n,\n"
+                "            lambda: gather(stack[(i + 1) % n]), lambda: w)\n"
+                "        return (apply(h, w), following), None\n"
+                "    return lax.scan(\n"
+                "        layer, (h, gather(stack[0])), jnp.arange(n))[0][0]",
+                "A gather in a cond counts each time: end the loop one layer earlier",
+            ),
+            (  # unroll goes nowhere
+                HIDDEN["scan"].replace(", unroll=unroll", ""),
+                "with unroll=2 is the same program as with unroll=1",
+            ),
+            (  # no such argument
+                HIDDEN["scan"].replace(", unroll=1", "").replace(", unroll=unroll", ""),
+                "unroll",
+            ),
+            (  # unrolled, the loop ends early
+                HIDDEN["scan"].replace("stack[1:]", "stack[unroll:]"),
+                "own weights",
+            ),
             (AHEAD + "    return h", "own weights"),
             (AHEAD + "    pass", "raised|None"),
             ("ahead = None", "has to be a function"),
@@ -470,6 +500,24 @@ ANSWERS = {
                 CANDIDATES + FIT + '    return [r["name"] for r in fit\n'
                 '            if r["predicted_s"] - least <= error]',
                 "is that within the error?",
+            ),
+            (  # less than the error
+                CANDIDATES + FIT + '    return [r["name"] for r in fit\n'
+                '            if 1 - least / r["predicted_s"] < error]',
+                "candidates(a tie at the error, 64 GiB, 25%) leaves out 1",
+            ),
+            (  # less than the limit
+                CANDIDATES
+                + FIT.replace("<= limit_bytes", "< limit_bytes")
+                + '    return [r["name"] for r in fit\n'
+                + '            if 1 - least / r["predicted_s"] <= error]',
+                "candidates(a tie at the error, 64 GiB, 25%) leaves out 1",
+            ),
+            (  # over the mean of the two
+                CANDIDATES + FIT + '    return [r["name"] for r in fit\n'
+                '            if 2 * (r["predicted_s"] - least)\n'
+                '            <= error * (r["predicted_s"] + least)]',
+                "leaves out",
             ),
             (CANDIDATES + "    return []", "leaves out"),
             (CANDIDATES + "    return 'fsdp'", "has to be a list of names"),

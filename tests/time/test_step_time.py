@@ -303,6 +303,9 @@ def test_hosts_of_a_text_are_those_of_the_chip_or_of_the_argument():
     assert set(far.lanes) == {"kernels", "network"}
     assert set(near_by.lanes) == {"kernels", "nvlink"}
     assert any("that no measured row tests" in note for note in far.notes)
+    title, inside = (str(step).splitlines()[0] for step in (far, near_by))
+    assert title.endswith("(error unknown: see below)")
+    assert inside.endswith(f"± {near_by.error:.0%}")
 
 
 def test_a_network_whose_speed_no_source_says_is_left_out_and_that_is_said():
@@ -346,6 +349,18 @@ def test_every_rate_names_its_source():
             assert source, (chip.name, name)
 
 
+def test_a_rate_of_larger_groups_has_the_source_of_that_figure_not_of_pairs():
+    listed = rates_of(HARDWARE["h200"]).listed()
+    pair, larger, largest = (
+        listed[f"{link} all-gather"]
+        for link in ("nvlink", "nvlink of 4 or more", "nvlink of 8 or more")
+    )
+    assert larger[0] != pair[0]
+    assert "sm_90" in larger[2]
+    assert larger[2] == largest[2] != pair[2]
+    assert listed["products bf16"][2] == listed["products f32"][2]
+
+
 def test_tokens_and_model_flops_give_a_rate_and_a_utilization():
     step = spmd.step_time(ONE_PRODUCT, "h200", tokens=8192, model_flops=FLOPS / 2)
     assert step.tokens_per_s == near(8192 / MULTIPLIED)
@@ -360,7 +375,7 @@ def test_the_table_has_a_line_for_each_line_of_code_and_what_is_exposed():
     text = names["fsdp_grad"]
     step = spmd.step_time(text, "h100")
     shown = str(step)
-    assert shown.startswith("Step of ")
+    assert shown.startswith(f"`{step.name}` on 8 × h100, predicted: ")
     assert "line" in shown
     assert "exposed: kernels wait" in shown
     assert "<table" in step._repr_mimebundle_()["text/html"]

@@ -33,11 +33,11 @@ def test_kernels_and_collectives_have_a_lane_each_and_waiting_is_drawn():
     assert LOST < GATHERED - COPIED  # what is lost is part of the wait
 
 
-def test_a_loop_is_one_piece_and_a_trip_of_it_has_a_panel():
+def test_a_loop_is_one_piece_and_an_iteration_of_it_has_a_panel():
     step, trip = spmd.step_time(looped(), "h200").timeline.stretches
     assert pieces(step) == [("kernels", "loop", 0.0, 5 * MULTIPLIED)]
-    assert step.pieces[0].words == "a loop of 5 trips"
-    assert trip.title == "one trip of loop, which runs 5 times"
+    assert step.pieces[0].words == "a loop of 5 iterations"
+    assert trip.title == "one iteration of loop, of 5"
     assert pieces(trip) == [("kernels", "matmul", 0.0, MULTIPLIED)]
 
 

@@ -62,8 +62,8 @@ def measured(
     exposed = sum(part.exposed_s for part in parts if part.lane != "kernels")
     idle = total - _busy(runs) / steps
     notes = [
-        f"measured over {steps} step{'s' if steps > 1 else ''} on one of the devices: "
-        f"neither kernels nor collectives run for {max(idle, 0.0) / total:.1%} of it",
+        f"measured over {steps} step{'s' if steps > 1 else ''} on one of the devices; "
+        f"idle (no kernel, no collective): {max(idle, 0.0) / total:.1%}",
     ]
     if any(part.lane != "kernels" for part in parts):
         notes.append(

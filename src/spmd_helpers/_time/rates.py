@@ -156,8 +156,13 @@ class Rates:
         }
 
     def _source(self, name: str) -> str:
-        first = name.split()[0]
-        return self.sources.get(name) or self.sources.get(first, "")
+        """The source of a rate, or of the longest beginning of its name that has one.
+
+        'nvlink of 4 or more all-gather' has that of 'nvlink of 4 or more'.
+        """
+        words = name.split()
+        parts = (" ".join(words[:n]) for n in range(len(words), 0, -1))
+        return next((self.sources[p] for p in parts if p in self.sources), "")
 
 
 def rates_of(chip: Chip, sustained: bool = True) -> Rates:

@@ -20,6 +20,7 @@ from .links import Price, price
 from .rates import LONG_S, Rates, is_positive, rates_of, with_own
 from .record import Part, Span, StepTime
 from .walk import Event, Walk, Walked, runs
+from .words import UNTESTED
 
 if TYPE_CHECKING:
     from .._xray.xray import XRay
@@ -263,7 +264,7 @@ def _notes(
         if rates.of_link(far, ""):
             notes.append(
                 f"collectives between {'hosts' if chip.kind == 'gpu' else 'slices'} "
-                "are priced by a formula that no measured row tests"
+                f"are priced by {UNTESTED}"
             )
         else:
             notes.append(
@@ -312,7 +313,8 @@ def _unknown_loops(done: Walked) -> str:
     names = ", ".join(dict.fromkeys(loop.name for loop in done.unknown_loops))
     return (
         f"no total: the text does not say how often the loop {names} runs. All figures "
-        "count one trip of it. A lax.scan, or a fori_loop of constant bounds, says it"
+        "count one iteration of it. A lax.scan, or a fori_loop of constant bounds, "
+        "says it"
     )
 
 

@@ -44,16 +44,15 @@ class Piece:
 
     @property
     def words(self) -> str:
-        """What it is: '6 matmul', 'a loop of 6 trips'."""
+        """What it is: '6 matmul', 'a loop of 6 iterations'."""
         if self.kind == "loop":
-            trips = "unknown" if self.trips is None else str(self.trips)
-            return f"a loop of {trips} trips"
+            return f"a loop of {_iterations(self.trips)}"
         return self.kind if self.count == 1 else f"{self.count} {self.kind}"
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A panel: the step, or one trip of a loop."""
+    """A panel: the step, or one iteration of a loop."""
 
     title: str
     seconds: float
@@ -72,8 +71,8 @@ class Timeline(InNotebook):
     `print` gives its twin in plain text, `.svg` a file's worth of SVG. Kernels stand in
     the upper lane of each panel, collectives below. A hatched box is where kernels wait
     for a collective, with what they lost to it before. A loop is one box, and its first
-    trip has a panel of its own. Pieces of less than half a percent of a panel are not
-    drawn.
+    iteration has a panel of its own. Pieces of less than half a percent of a panel are
+    not drawn.
     """
 
     def __init__(self, step: "StepTime") -> None:
@@ -131,22 +130,26 @@ def _said(piece: Piece) -> str:
 
 
 def _stretches(step: "StepTime") -> list[Stretch]:
-    """The step, then one trip of each of the longest loops."""
+    """The step, then one iteration of each of the longest loops."""
     seconds = max(step.total_s or 0.0, *(s.end_s for s in step.spans), 0.0)
     loops = [span for span in step.spans if span.kind == "loop"]
     panels = [Stretch("the step", seconds, _pieces(step.spans, 0.0, seconds, None))]
     for loop in sorted(loops, key=_length, reverse=True)[:_LOOPS]:
         trip = _length(loop) / max(loop.trips or 1, 1)
         pieces = _pieces(step.spans, loop.start_s, loop.start_s + trip, loop)
-        title = f"one trip of {loop.name}, {_times(loop)}"
+        title = f"one iteration of {loop.name}, of {_number(loop.trips)}"
         panels.append(Stretch(title, trip, pieces))
     return panels
 
 
-def _times(loop: "Span") -> str:
-    if loop.trips is None:
-        return "which runs an unknown number of times"
-    return f"which runs {count_words(loop.trips, 'time')}"
+def _number(trips: int | None) -> str:
+    return "an unknown number" if trips is None else str(trips)
+
+
+def _iterations(trips: int | None) -> str:
+    if trips is None:
+        return "an unknown number of iterations"
+    return count_words(trips, "iteration")
 
 
 def _length(span: "Span") -> float:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 HEAD = ("line", "kernels", "collectives", "exposed")
 BOTH = ("line", "kernels", "pred.", "collectives", "pred.", "exposed", "pred.")
 ROWS = 12
+UNTESTED = "a formula that no measured row tests"  # so no error is known either
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -45,9 +46,9 @@ def _title(step: "StepTime") -> str:
     where = f"{step.devices} × {step.chip}" if step.devices > 1 else step.chip
     if step.total_s is None:
         least, most = map(seconds_words, step.bounds_s)
-        return f"Step of {step.name} on {where}: between {least} and {most}"
+        return f"`{step.name}` on {where}: between {least} and {most}"
     return (
-        f"Step of {step.name} on {where}, {step.how}: "
+        f"`{step.name}` on {where}, {step.how}: "
         f"{seconds_words(step.total_s)}{_about(step)}"
     )
 
@@ -55,6 +56,8 @@ def _title(step: "StepTime") -> str:
 def _about(step: "StepTime") -> str:
     """How far off a prediction may be, or what had been predicted."""
     if step.predicted is None or step.predicted.total_s is None or not step.total_s:
+        if any(UNTESTED in note for note in step.notes):
+            return " (error unknown: see below)"
         return "" if step.error is None else f" ± {step.error:.0%}"
     off = step.predicted.total_s / step.total_s - 1
     return f", predicted: {seconds_words(step.predicted.total_s)} ({off:+.0%})"
