@@ -151,6 +151,14 @@ def test_bad_input_is_named(more, error, words):
         spmd.draw_groups(collective, **{"mesh": MESH, **more})
 
 
+def test_less_than_an_element_each_is_not_said_to_be_sent():
+    for size, words in ((1, "result 4 B"), (7, "result 28 B"), (8, "sends 56 B")):
+        shown = groups.draw_groups(
+            written("all-reduce", rows(1, 8), size, MESH), mesh=MESH
+        )
+        assert str(shown).splitlines()[0].endswith(words)
+
+
 def test_only_a_collective_is_drawn():
     with pytest.raises(spmd.NotUnderstood, match="is no Collective"):
         spmd.draw_groups("all-reduce", mesh=MESH)

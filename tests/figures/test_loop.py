@@ -107,6 +107,16 @@ def test_a_box_for_each_span():
         assert float(width) + 1 == (span.stop - span.start) * loop._UNIT
 
 
+def test_a_wait_names_what_it_waits_for():
+    shown = spmd.LoopTimeline(8, fetch_every=8, save_every=4, copy=2, write=20)
+    waits = [(s.cause, s.start, s.stop) for s in shown.spans if s.kind == "wait"]
+    assert waits == [("step", 4, 13), ("step", 19, 28), ("writer", 28, 35)]
+    svg = shown._diagram.svg
+    for words in ("waits for step 3", "waits for step 7", "for the writer"):
+        assert svg.count(f">{words}</text>") == 1
+    assert str(shown).startswith("8 steps, the devices finish after 28 units, idle for")
+
+
 @pytest.mark.parametrize("name", ["steps", "call", "step", "fetch_every", "save_every",
                                   "copy", "write"])  # fmt: skip
 def test_bad_input_is_named(name):
@@ -117,8 +127,8 @@ def test_bad_input_is_named(name):
 MUTANTS = [
     ("_figures.loop:LoopTimeline._run", "max($now, $done)", "$now",
      "$start = max($now, $done)"),
-    ("_figures.loop:LoopTimeline._run", "max($done, $written) if $saves else $done",
-     "$done"),
+    ("_figures.loop:LoopTimeline._run", "[('writer', $written)] if $saves else []",
+     "[]"),
     ("_figures.loop:LoopTimeline._run", "$n == self.steps - 1", "False"),
     ("_figures.loop:LoopTimeline._run", "$now += self._copy", "pass"),
     ("_figures.loop:LoopTimeline._run", "$now = $ready", "pass"),

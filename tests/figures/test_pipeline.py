@@ -179,9 +179,19 @@ def test_the_text_has_each_unit_and_the_drawing_each_box():
 
 def test_it_plays_a_step_a_frame():
     text = str(spmd.PipelineSchedule(2, 2).play())
-    assert "Step 0. Stage 0 runs microbatch 0. Stage 1 has no work." in text
-    assert "Step 2. Stage 1 runs microbatch 1. Stage 0 has no work." in text
-    assert text.count("Step ") == 3
+    assert "Tick 0. Stage 0 runs microbatch 0. Stage 1 is idle." in text
+    assert "Tick 2. Stage 1 runs microbatch 1. Stage 0 is idle." in text
+    assert text.count("Tick ") == 3
+
+
+def test_schedules_that_are_compared_have_one_unit():
+    each = [spmd.PipelineSchedule(3, 6, kind) for kind in ("gpipe", "1f1b")]
+    each += [spmd.PipelineSchedule(3, 6, "interleaved", chunks=2)]
+    starts = [one.sentence.split(",")[0] for one in each]
+    assert starts == ["16 units", "16 units", "14 units"]
+    assert each[2].steps == 28
+    assert "a tick is 1/2 of a unit" in each[2]._note
+    assert spmd.PipelineSchedule(4, 6).sentence.startswith("9 ticks, 33.3% of")
 
 
 @pytest.mark.parametrize(

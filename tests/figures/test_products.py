@@ -21,8 +21,8 @@ FORWARD = [
 BACKWARD = [
     ((48, 40, 96), ("data",), (None, "model"), None),  # dy · w2ᵀ
     ((96, 48, 40), ("model", "data"), ("data",), ("model",)),  # hiddenᵀ · dy
-    ((40, 48, 96), (None, "data"), ("data", "model"), (None, "model")),  # xᵀ · dh
-    ((48, 96, 40), ("data", "model"), ("model",), ("data",)),  # dh · w1ᵀ
+    ((40, 48, 96), (None, "data"), ("data", "model"), (None, "model")),  # xᵀ · dz
+    ((48, 96, 40), ("data", "model"), ("model",), ("data",)),  # dz · w1ᵀ
 ]
 OTHERS = [
     ((48, 96, 40), ("data", "model"), (None, "model"), None),
@@ -126,11 +126,13 @@ def test_words_and_default_devices():
     text = str(spmd.draw_product(product(FORWARD[1]), names=("h", "w2", "y")))
     assert text.splitlines()[0] == (
         "h[48, 96] · w2[96, 40] = y[48, 40]: all-reduce of y over model, "
-        "1,920 B per device"
+        "each device sends 1,920 B"
     )
     assert [line.split("  ")[0] for line in text.splitlines()[1:]] == [
         "device 0", "device 1"
     ]  # fmt: skip
+    tiny = spmd.matmul((1, 8, 1), ((), "x"), ("x",), mesh={"x": 4})
+    assert "all-reduce of C over x, result 4 B" in str(spmd.draw_product(tiny))
     lone = spmd.matmul((4, 4, 4), (), (), mesh={"x": 1})
     assert "device 0" in str(spmd.draw_product(lone))
 

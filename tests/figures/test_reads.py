@@ -72,7 +72,11 @@ def test_one_dimension():
 def test_a_frame_for_each_device_marks_its_place():
     shown = check_reads(on(*CASES[0][0]), on(*CASES[0][1]))
     text = str(shown.play())
-    assert text.count(" reads. ") == 8
+    assert text.count("For device ") == 8
+    assert (
+        "For device 5. Its process reads saved shards 4 and 6 and puts the part that "
+        "device 5 needs on it: rows 32:64, columns 40:80, 5 KiB."
+    ) in " ".join(text.split())
     svg = shown._diagram((5,)).svg
     mark = re.search(
         r'<rect class="mark" x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)"', svg

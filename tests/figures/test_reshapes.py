@@ -94,7 +94,7 @@ def test_picture_and_text_say_the_same():
     for said in (
         "8 heads of 12 features. Every boundary between two shards",
         "at features 24 and 72 are inside heads 1 and 4. Each device sends 1,152 B",
-        "1 head of 96 features. No dimension is split. Nothing is sent",
+        "1 head of 96 features. The reshape only adds a dimension of size 1. Nothing",
     ):
         assert said in text
     kinds = [[a.get("class") for _, a in frame] for frame in read.frames]

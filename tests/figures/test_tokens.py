@@ -152,7 +152,10 @@ def test_the_boxes_fly_to_where_they_are_received():
 def test_the_play_says_what_is_dropped():
     text = " ".join(str(spmd.TokenRouting(*CASES[0]).play()).split())
     assert "2 tokens found a full box and are dropped." in text
-    assert "No token is dropped." in str(spmd.TokenRouting([[0]], 1).play())
+    assert "device 0 e1 e0 e1 e1 device 1 e0 e1 e0 e0" in text
+    assert "device 0 t1 · t0 t2 t3" in text
+    alone = str(spmd.TokenRouting([[0]], 1).play())
+    assert "No token is dropped." in " ".join(alone.split())
 
 
 @pytest.mark.parametrize(

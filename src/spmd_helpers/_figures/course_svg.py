@@ -22,7 +22,8 @@ from .courses import (
     WORK,
     Course,
     Point,
-    most,
+    allocated,
+    part_of,
 )
 from .elements import rect, text
 
@@ -84,16 +85,26 @@ class Chart:
         names = [part for part in reversed(self.parts) if part != RESERVED]
         notes = [
             f"From top to bottom: {join_words(names)}.",
+            *self._other,
             "Hatched memory is reserved but not in use: a scan over the layers "
-            "allocates room for the saved activations of all layers before the first "
-            "one runs.",
+            "allocates the saved activations of all layers before the forward pass, "
+            "and the gradients of all layers before the backward pass. What a layer "
+            "needs for itself is that of its largest moment; what it needs before or "
+            "after that, and is less, is not drawn.",
         ]
         layers = {one.layers for one in self.courses if one.layers > one.teeth}
         if layers:
             teeth = max(one.teeth for one in self.courses)
             most_layers = join_words([str(n) for n in sorted(layers)])
             notes.append(f"The {teeth} steps of a pass stand for {most_layers} layers.")
-        return " ".join([*notes, "Widths are no times."])
+        return " ".join([*notes, "Widths do not show time."])
+
+    @property
+    def _other(self) -> list[str]:
+        """The lines of the part that has none of their names."""
+        lines = [line for one in self.courses for line in one.memory.lines]
+        names = dict.fromkeys(line.name for line in lines if part_of(line) == OTHER)
+        return [f"Other buffers: {join_words(list(names))}."] if names else []
 
     @cached_property
     def parts(self) -> tuple[str, ...]:
@@ -105,8 +116,8 @@ class Chart:
 
     def sentence(self, one: Course) -> str:
         """The peak, its largest part, and whether a chip has as much."""
-        memory, peak = one.memory, one.peak
-        sizes = dict(zip(PARTS, peak.parts, strict=True))
+        memory = one.memory
+        sizes = dict(zip(PARTS, one.peak, strict=True))
         largest = max(sizes, key=sizes.__getitem__)
         words = (
             f"The peak is {bytes_words(memory.total_bytes)}, in {memory.peak_phase}. "
@@ -115,7 +126,7 @@ class Chart:
         if self.chip is None:
             return words
         room = self.chip.program_bytes
-        has = f"the {bytes_words(room)} that {self.chip.name} gives a program"
+        has = f"the {bytes_words(room)} that a program on {self.chip.name} can use"
         if memory.total_bytes > room:
             more = bytes_words(memory.total_bytes - room)
             return f"{words} That is {more} more than {has}."
@@ -180,7 +191,7 @@ class Chart:
         items = [*self._areas(one, name), f'<use href="#{name}-base"/>']
         items += [*self._line(), *self._names(one), *self._legend(one, name)]
         phases = [
-            f"{phase}: {_said(zip(PARTS, most(one, phase), strict=True))}, "
+            f"{phase}: {_said(zip(PARTS, allocated(one, phase), strict=True))}, "
             f"{bytes_words(total)} in all"
             for phase, total in one.memory.phases.items()
         ]
@@ -256,10 +267,10 @@ class Chart:
         ]
 
     def _legend(self, one: Course, name: str) -> list[str]:
-        memory, peak = one.memory, one.peak
+        memory, peak = one.memory, dict(zip(PARTS, one.peak, strict=True))
         y = _TOP + _PLOT_HEIGHT + 38
         total = bytes_words(memory.total_bytes)
-        words = f"at the peak, in {memory.peak_phase}: {total}"
+        words = f"allocated at the peak, in {memory.peak_phase}: {total}"
         items = [text("play-head", 0, y, words)]
         rows = math.ceil(len(self.parts) / 2)
         for number, part in enumerate(reversed(self.parts)):
@@ -267,8 +278,9 @@ class Chart:
             x, top = column * _SECOND, y + 8 + row * _ROW
             look = _look(part, name)
             items.append(rect(x, top, _SWATCH, _SWATCH, look, 2))
-            words = f"{part} {bytes_words(_size(peak, part))}"
-            words = "reserved, not in use" if part == RESERVED else words
+            words = "reserved, not in use"
+            if part != RESERVED:
+                words = f"{part} {bytes_words(peak[part])}"
             items.append(text("memory-word", x + _SWATCH + 5, top + 9.5, words))
         return items
 

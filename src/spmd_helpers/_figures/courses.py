@@ -2,8 +2,9 @@
 
 All numbers are those of a `TrainingMemory`: its lines, and the bytes of its phases. A
 line that is kept for the backward pass fills up in the forward pass, a layer at a
-time, and empties in the backward pass. A line of one pass comes and goes with each
-layer. Every other line is there from the start of its phases to their end.
+time, and empties in the backward pass. Gradients are written in the backward pass, a
+layer at a time. A line of one pass comes and goes with each layer. Every other line is
+there from the start of its phases to their end.
 """
 
 import re
@@ -69,10 +70,9 @@ class Course:
     teeth: int
 
     @property
-    def peak(self) -> Point:
-        """The point of the peak phase at which most is in use."""
-        phase = [p for p in self.points if p.phase == self.memory.peak_phase]
-        return max(phase, key=lambda point: point.used)
+    def peak(self) -> tuple[int, ...]:
+        """What the peak phase allocates, for each of PARTS."""
+        return allocated(self, self.memory.peak_phase)
 
     @property
     def spans(self) -> dict[str, tuple[float, float]]:
@@ -90,6 +90,8 @@ def part_of(line: Line) -> str:
             return part
     if line.name.startswith("optimizer"):
         return OPTIMIZER
+    if line.name.startswith("weights"):  # copies of them, also where a scan stacks them
+        return OTHER
     if is_saved(line):
         return SAVED
     if line.name.startswith("gathered"):
@@ -103,12 +105,18 @@ def is_saved(line: Line) -> bool:
     return bool(stacked) and set(line.when) == _SAVED_FOR
 
 
+def fills_backward(line: Line) -> bool:
+    """Whether the backward pass writes it, a layer at a time."""
+    return part_of(line) == GRADIENTS and line.when[0] == BACKWARD
+
+
 def comes_with_layer(line: Line) -> bool:
     """Whether each layer of one pass makes it, and frees it."""
     return (
         len(line.when) == 1
         and line.when[0] in _PASSES
         and not _LAYERS.match(line.formula)
+        and not line.name.startswith(GRADIENTS)
     )
 
 
@@ -141,6 +149,8 @@ def _points(
             size = float(line.bytes)
             if is_saved(line):
                 size *= stored
+            elif phase == BACKWARD and fills_backward(line):
+                size *= 1 - stored
             elif comes_with_layer(line):
                 size *= runs
             parts[part_of(line)] += round(size)
@@ -163,7 +173,7 @@ def _points(
     return points
 
 
-def most(course: Course, phase: str) -> tuple[int, ...]:
-    """The most that each part has in a phase."""
+def allocated(course: Course, phase: str) -> tuple[int, ...]:
+    """What a phase allocates for each part: the most that it has of it."""
     inside = [point.parts for point in course.points if point.phase == phase]
     return tuple(map(max, zip(*inside, strict=True)))

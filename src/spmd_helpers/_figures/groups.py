@@ -10,6 +10,8 @@ from .._core.words import count_words, device_list, join_words, table
 from .._errors import MeshMismatch, NotUnderstood
 from .._hlo.collectives import Collective
 from .._shardings.from_jax import read_mesh
+from .._shardings.sharding import itemsize
+from .bytes_sent import bytes_sent
 from .diagram import Box, Diagram, Item, Line, Text
 
 if TYPE_CHECKING:
@@ -150,7 +152,8 @@ def _title(collective: Collective, groups: Sequence[Sequence[int]]) -> str:
         if permute
         else f"{count_words(len(groups), 'group')} of {len(groups[0])} devices"
     )
-    sent = f"each device sends {collective.wire_bytes:,} B"
+    each = max(itemsize(dtype) for dtype in collective.dtype.split(" + "))
+    sent = bytes_sent(collective, len(groups[0]), each)
     return f"{collective.kind} over {axes}: {who}, {sent}"
 
 

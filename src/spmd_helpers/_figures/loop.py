@@ -23,6 +23,7 @@ class Span:
             'write'.
         step: the number of the step, from 0.
         start: when it begins, in units; `stop` is when it ends.
+        cause: what a wait is for: 'step' or 'writer'.
     """
 
     lane: str
@@ -30,6 +31,7 @@ class Span:
     step: int
     start: int
     stop: int
+    cause: str = ""
 
 
 class LoopTimeline(InNotebook):
@@ -42,11 +44,11 @@ class LoopTimeline(InNotebook):
     next save waits for it. All durations are given, in any unit; nothing is measured.
 
     >>> LoopTimeline(4, fetch_every=1)
-    4 steps in 16 units, the devices idle for 20% from the first step on
+    4 steps, the devices finish after 16 units, idle for 20% from the first step on
     host     0: call 0, 1: wait 0, 4: call 1, 5: wait 1, 8: call 2, 9: wait 2, ...
     devices  1: step 0, 5: step 1, 9: step 2, 13: step 3
     >>> LoopTimeline(4, fetch_every=4)
-    4 steps in 13 units, the devices idle for 0% from the first step on
+    4 steps, the devices finish after 13 units, idle for 0% from the first step on
     host     0: call 0, 1: call 1, 2: call 2, 3: call 3, 4: wait 3
     devices  1: step 0, 4: step 1, 7: step 2, 10: step 3
 
@@ -128,10 +130,12 @@ class LoopTimeline(InNotebook):
             devices.append(Span("devices", "step", n, start, done))
             saves = self._save is not None and (n + 1) % self._save == 0
             fetches = (n + 1) % self._fetch == 0 or n == self.steps - 1
-            ready = max(done, written) if saves else done
-            if (saves or fetches) and ready > now:
-                host.append(Span("host", "wait", n, now, ready))
-                now = ready
+            needs = [("step", done)] if saves or fetches else []
+            needs += [("writer", written)] if saves else []
+            for cause, ready in needs:
+                if ready > now:
+                    host.append(Span("host", "wait", n, now, ready, cause))
+                    now = ready
             if saves:
                 host.append(Span("host", "copy", n, now, now + self._copy))
                 now += self._copy
@@ -143,9 +147,9 @@ class LoopTimeline(InNotebook):
     def sentence(self) -> str:
         """Duration, idle share and lead in words."""
         return (
-            f"{count_words(self.steps, 'step')} in {self.lane('devices')[-1].stop} "
-            "units. From their first step on, the devices are idle for "
-            f"{self.idle:.0%} of the time. The host is up to "
+            f"{count_words(self.steps, 'step')}: the devices finish after "
+            f"{self.lane('devices')[-1].stop} units. From their first step on, they "
+            f"are idle for {self.idle:.0%} of the time. The host is up to "
             f"{count_words(self.ahead, 'step')} ahead."
         )
 
@@ -161,8 +165,9 @@ class LoopTimeline(InNotebook):
     def _diagram(self) -> Diagram:
         lanes = [name for name in ("host", "devices", "writer") if self.lane(name)]
         title = (
-            f"{count_words(self.steps, 'step')} in {self.lane('devices')[-1].stop} "
-            f"units, the devices idle for {self.idle:.0%} from the first step on"
+            f"{count_words(self.steps, 'step')}, the devices finish after "
+            f"{self.lane('devices')[-1].stop} units, idle for {self.idle:.0%} from "
+            "the first step on"
         )
         items: list[Item] = [Text(0, 14, title.split(" from")[0], "title")]
         low = _TOP + len(lanes) * (_ROW + _GAP)
@@ -187,12 +192,21 @@ def _span(span: Span, y: float) -> Box:
     kind, text, hue = {
         "call": ("shard", str(span.step), span.step % 8),
         "step": ("shard", str(span.step), span.step % 8),
-        "wait": ("empty", "waits", None),
+        "wait": ("empty", "waits for " + _awaited(span), None),
         "copy": ("bar", "copy", None),
         "write": ("bar", f"writes the state after {span.step}", None),
     }[span.kind]
     wide = (span.stop - span.start) * _UNIT
-    if 6.0 * len(text) > wide:
-        text = text.split()[0] if 6.0 * len(text.split()[0]) <= wide else ""
+    text = next((t for t in _shorter(span, text) if 6.0 * len(t) <= wide), "")
     place = _LEFT + span.start * _UNIT, y, wide - 1, _ROW
     return Box(*place, kind, text, hue)
+
+
+def _awaited(span: Span) -> str:
+    return "the writer" if span.cause == "writer" else f"step {span.step}"
+
+
+def _shorter(span: Span, text: str) -> tuple[str, ...]:
+    """The words of a span, from the longest to the shortest."""
+    first = text.split()[0] if text else ""
+    return (text, f"for {_awaited(span)}", first) if span.cause else (text, first)

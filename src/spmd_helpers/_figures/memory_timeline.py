@@ -12,7 +12,7 @@ from .._hardware.chips import chip as chip_of
 from .._player import page
 from .._training.training_memory import TrainingMemory
 from . import course_svg
-from .courses import PARTS, Course, course, most
+from .courses import PARTS, Course, allocated, course
 
 _COLUMNS = 80  # of the text
 _NEEDED = "needed"
@@ -22,11 +22,12 @@ class MemoryTimeline(InNotebook):
     """What a device has in memory through a training step, layer by layer.
 
     A notebook shows it when a cell ends with it. Several steps play as frames on one
-    scale. `print` gives the same as tables. Widths are no times.
+    scale. `print` gives the same as tables. Widths do not show time.
 
     What is hatched in the figure is reserved, but has no values yet, or no longer: a
-    `jax.lax.scan` over the layers has room for what all of them save before the first
-    one runs. With it, each phase needs what `TrainingMemory.phases` gives.
+    `jax.lax.scan` over the layers allocates what all of them save before the forward
+    pass, and the gradients of all of them before the backward pass. With it, each phase
+    needs what `TrainingMemory.phases` gives.
 
     >>> import spmd_helpers as spmd
     >>> step = spmd.training_memory(
@@ -37,26 +38,30 @@ class MemoryTimeline(InNotebook):
     per device: MLP of 4 layers, d_model 64 on data=4
     <BLANKLINE>
     The peak is 1.22 MiB, in backward. The largest part of it: saved activations,
-    512 KiB.
-    most in use            forward     loss  backward   update
+    448 KiB.
+    allocated              forward     loss  backward   update
     parameters             128 KiB  128 KiB   128 KiB  128 KiB
     optimizer state        256 KiB  256 KiB   256 KiB  256 KiB
     gradients                  0 B      0 B   128 KiB  128 KiB
-    other buffers          128 KiB   64 KiB    64 KiB   64 KiB
-    saved activations      512 KiB  512 KiB   512 KiB      0 B
+    other buffers          192 KiB  128 KiB   128 KiB   64 KiB
+    saved activations      448 KiB  448 KiB   448 KiB      0 B
     gathered for a layer    64 KiB      0 B    64 KiB      0 B
     work of a layer         96 KiB      0 B    96 KiB      0 B
     needed                1.16 MiB  960 KiB  1.22 MiB  576 KiB
     <BLANKLINE>
     From top to bottom: work of a layer, gathered for a layer, saved activations,
-    other buffers, gradients, optimizer state and parameters. Hatched memory is
-    reserved but not in use: a scan over the layers allocates room for the saved
-    activations of all layers before the first one runs. Widths are no times.
+    other buffers, gradients, optimizer state and parameters. Other buffers: batch,
+    weights as computed with and weights converted before the loop. Hatched memory
+    is reserved but not in use: a scan over the layers allocates the saved
+    activations of all layers before the forward pass, and the gradients of all
+    layers before the backward pass. What a layer needs for itself is that of its
+    largest moment; what it needs before or after that, and is less, is not drawn.
+    Widths do not show time.
 
     Args:
         steps: a TrainingMemory, or a dict from what is special about a step to its
             TrainingMemory.
-        chip: a name in HARDWARE, or a Chip: a line shows what it gives a program.
+        chip: a name in HARDWARE, or a Chip: a line shows what a program can use on it.
 
     Attributes:
         courses: for each step the points that are drawn, with their bytes.
@@ -113,10 +118,10 @@ def _checked(steps: object) -> Mapping[str, TrainingMemory]:
 
 
 def _numbers(one: Course) -> str:
-    """The most of each part in each phase, and what the phase needs."""
+    """What each phase allocates for each part, and in all."""
     phases = one.memory.phases
-    columns = {phase: most(one, phase) for phase in phases}
-    rows = [("most in use", *phases)]
+    columns = {phase: allocated(one, phase) for phase in phases}
+    rows = [("allocated", *phases)]
     for number, part in enumerate(PARTS):
         sizes = [column[number] for column in columns.values()]
         if any(sizes):

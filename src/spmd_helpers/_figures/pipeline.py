@@ -1,4 +1,4 @@
-"""Schedules of a pipeline: which stage works on which microbatch, in which step."""
+"""Schedules of a pipeline: which stage works on which microbatch, in which tick."""
 
 import itertools
 from collections.abc import Sequence
@@ -27,10 +27,11 @@ _BOTH = 24.0  # px of a unit where there is a backward pass
 
 @dataclass(frozen=True)
 class Work:
-    """What a stage does in one step.
+    """What a stage does in one tick.
 
     Attributes:
-        stage: the stage, from 0; so are the microbatch, the chunk and the step.
+        stage: the stage, from 0; so are the microbatch, the chunk and the step (the
+            tick).
         is_backward: whether it is the backward pass.
         chunk: which of the stage's chunks of layers it is.
     """
@@ -46,24 +47,24 @@ _Task = tuple[bool, int, int]  # is_backward, microbatch, chunk
 
 
 class PipelineSchedule(InNotebook):
-    """Which stage of a pipeline works on which microbatch, step by step.
+    """Which stage of a pipeline works on which microbatch, tick by tick.
 
-    A notebook draws it when a cell ends with it; `play()` fills it step by step.
+    A notebook draws it when a cell ends with it; `play()` fills it tick by tick.
 
     >>> PipelineSchedule(3, 4)
-    forward only: 3 stages, 4 microbatches, 6 steps, 33.3% idle
+    forward only: 3 stages, 4 microbatches, 6 ticks, 33.3% idle
     stage 0  0  1  2  3  ·  ·
     stage 1  ·  0  1  2  3  ·
     stage 2  ·  ·  0  1  2  3
     >>> PipelineSchedule(2, 3, "1f1b")  # in brackets: the backward pass
-    1F1B: 2 stages, 3 microbatches, 8 steps, 25.0% idle, saved at most 2, 1
+    1F1B: 2 stages, 3 microbatches, 8 units, 25.0% idle, saved at most 2, 1
     stage 0  0  1  ·    (0)  2    (1)  ·    (2)
     stage 1  ·  0  (0)  1    (1)  2    (2)  ·
 
-    One step is one unit of work of a stage: the forward pass of a microbatch through
+    One tick is one unit of work of a stage: the forward pass of a microbatch through
     its layers, or the backward pass, which is drawn as long. In an interleaved schedule
-    a stage has `chunks` chunks of layers, and a step is that much shorter. Sending
-    takes no step.
+    a stage has `chunks` chunks of layers, and a tick is that much shorter. Sending
+    takes no tick.
 
     Args:
         stages: the number of stages, each on a device.
@@ -76,16 +77,17 @@ class PipelineSchedule(InNotebook):
         chunks: chunks of layers per stage, 2 or more, for 'interleaved' alone.
 
     Attributes:
-        work: each unit of `Work`, by step.
-        steps: the number of steps.
-        length: the duration of all steps, where 1 is a pass through a complete stage.
-        idle: the share of the steps in which a stage has no work, the bubble:
+        work: each unit of `Work`, by tick.
+        steps: the number of ticks.
+        length: the duration of all ticks, where 1 is a unit: a pass through a complete
+            stage.
+        idle: the share of the (stage, tick) pairs without work, the bubble:
             (p - 1) / (m + p - 1) for p stages and m microbatches, and interleaved with
             v chunks (p - 1) / (v · m + p - 1) (Narayanan et al., 2021,
             arXiv:2104.04473, section 2.2, which divides by the work alone).
         saved: for each stage, of how many microbatches it saves activations at most, a
             chunk counted as its share; None without a backward pass.
-        sentence: steps, bubble and saved activations in words.
+        sentence: duration, bubble and saved activations in words.
 
     Raises:
         NotUnderstood: a number is none, or `kind` is another; the microbatches of an
@@ -120,10 +122,9 @@ class PipelineSchedule(InNotebook):
 
     @cached_property
     def sentence(self) -> str:
-        """Steps, bubble and saved activations in words."""
+        """Duration, bubble and saved activations in words."""
         words = (
-            f"{count_words(self.steps, 'step')}, {self.idle:.1%} of the places are "
-            "idle."
+            f"{self._duration}, {self.idle:.1%} of the (stage, tick) pairs are idle."
         )
         if self.saved is None:
             return words
@@ -139,9 +140,9 @@ class PipelineSchedule(InNotebook):
         return self._diagram(self.steps)._html()
 
     def play(self) -> FramePlayer:
-        """Fill the schedule step by step, as a figure that plays."""
+        """Fill the schedule tick by tick, as a figure that plays."""
         frames = [
-            (self._diagram(step + 1), f"Step {step}", self._say_step(step))
+            (self._diagram(step + 1), f"Tick {step}", self._say_step(step))
             for step in range(self.steps)
         ]
         return FramePlayer(frames, title=self._title, notes=self._note)
@@ -155,12 +156,22 @@ class PipelineSchedule(InNotebook):
         return f"{_NAMES[self.kind]}: {', '.join(counts)}"
 
     @property
+    def _duration(self) -> str:
+        """In ticks; in units where schedules with other ticks are compared."""
+        if self.saved is None:
+            return count_words(self.steps, "tick")
+        return f"{self.length:.4g} units"
+
+    @property
     def _note(self) -> str:
-        words = "Rows are stages, columns are steps; the number is the microbatch."
+        words = "Rows are stages, columns are ticks; the number is the microbatch."
         if self.saved is not None:
             words += " A filled cell is a forward pass, a framed one a backward pass."
         if self.chunks > 1:
-            words += " The lines of a stage are its chunks of layers."
+            words += (
+                " The lines of a stage are its chunks of layers, and a tick is "
+                f"1/{self.chunks} of a unit."
+            )
         return words
 
     def _at(self, step: int) -> dict[int, Work]:
@@ -178,8 +189,8 @@ class PipelineSchedule(InNotebook):
         words = words[:1].upper() + words[1:] + "."
         if rest:
             name = "Stage" if len(rest) == 1 else "Stages"
-            verb = "has" if len(rest) == 1 else "have"
-            words += f" {name} {join_words(rest)} {verb} no work."
+            verb = "is" if len(rest) == 1 else "are"
+            words += f" {name} {join_words(rest)} {verb} idle."
         return words
 
     def _diagram(self, until: int) -> Diagram:
@@ -194,7 +205,7 @@ class PipelineSchedule(InNotebook):
         head = f"{_NAMES[self.kind]}: {title.split(', ', 2)[2].split(', saved')[0]}"
         items: list[Item] = [
             Text(0, 14, head, "title"),
-            Text(_LEFT, 38, "steps →", "small"),
+            Text(_LEFT, 38, "ticks →", "small"),
         ]
         for stage in range(self.stages):
             y = _TOP + stage * (row + 4)
@@ -212,9 +223,8 @@ class PipelineSchedule(InNotebook):
     def _said(self, until: int) -> tuple[str, str]:
         """The title and the sentence of a diagram."""
         if until < self.steps:
-            return f"{self._title}, step {until - 1}", self._say_step(until - 1)
-        title = f"{self._title}, {count_words(self.steps, 'step')}"
-        title += f", {self.idle:.1%} idle"
+            return f"{self._title}, tick {until - 1}", self._say_step(until - 1)
+        title = f"{self._title}, {self._duration}, {self.idle:.1%} idle"
         if self.saved is not None:
             title += f", saved at most {', '.join(f'{n:g}' for n in self.saved)}"
         return title, f"{self.sentence} {self._note}"

@@ -10,6 +10,7 @@ from .._core.words import count_words, join_words, table
 from .._errors import NotUnderstood
 from .._matmul.matmul import Matmul
 from .._shardings.sharding import ShardingInfo
+from .bytes_sent import bytes_sent
 from .diagram import Box, Diagram, Item, Text
 
 Slices = tuple[tuple[int, int], ...]
@@ -29,7 +30,7 @@ def draw_product(
     >>> import spmd_helpers as spmd
     >>> product = spmd.matmul((8, 6, 4), ((), "model"), ("model",), mesh={"model": 2})
     >>> draw_product(product)
-    A[8, 6] · B[6, 4] = C[8, 4]: all-reduce of C over model, 128 B per device
+    A[8, 6] · B[6, 4] = C[8, 4]: all-reduce of C over model, each device sends 128 B
     device 0  A[0:8, 0:3] · B[0:3, 0:4]  part 1 of 2 of C[0:8, 0:4]  then C[0:8, 0:4]
     device 1  A[0:8, 3:6] · B[3:6, 0:4]  part 2 of 2 of C[0:8, 0:4]  then C[0:8, 0:4]
 
@@ -142,9 +143,10 @@ class _View:
             f"{name}[{rows}, {columns}]"
             for name, (rows, columns) in zip(self.names, shapes, strict=True)
         )
+        each = self.c.itemsize
         facts = [
             f"{move.kind} of {self._name(move.of)} over {join_words(move.axes)}, "
-            f"{move.result_bytes:,} B per device"
+            + bytes_sent(move, math.prod(self.mesh[a] for a in move.axes), each)
             for move in self.moves
         ]
         return f"{a} · {b} = {c}", "; ".join(facts) or "nothing is communicated"

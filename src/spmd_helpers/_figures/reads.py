@@ -1,4 +1,4 @@
-"""A restore onto another sharding: which device reads which saved shards."""
+"""A restore onto another sharding: which saved shards are read for which device."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ _LABEL = 16  # px from the left side of a shard to its number
 
 
 class RestoreReads(InNotebook):
-    """Which saved shards each device reads, when an array comes back sharded otherwise.
+    """Which saved shards are read for each device, when an array is sharded otherwise.
 
     A notebook draws the saved shards when a cell ends with it; `play()` goes from
     device to device.
@@ -37,7 +37,7 @@ class RestoreReads(InNotebook):
     >>> saved = spmd.sharding((8, 6), P("data", "model"), mesh={"data": 4, "model": 2})
     >>> wanted = spmd.sharding((8, 6), P("data"), mesh={"data": 2})
     >>> RestoreReads(saved, wanted)
-    float32[8, 6]: 8 saved shards of (2, 3), read as (4, 6)
+    float32[8, 6]: 8 saved shards of (2, 3), restored as (4, 6)
     device 0  rows 0:4, columns 0:6  shards 0, 1, 2, 3
     device 1  rows 4:8, columns 0:6  shards 4, 5, 6, 7
 
@@ -50,8 +50,8 @@ class RestoreReads(InNotebook):
         saved: the ShardingInfo of the saved array; `wanted` is that of the restored.
         slices: saved shard → its place in the array, (start, stop) per dimension.
         places: device → what it will have, (start, stop) per dimension.
-        shards: device → the saved shards that it reads, by number, row by row.
-        sentence: how many shards a device reads, in words.
+        shards: device → the saved shards that are read for it, by number, row by row.
+        sentence: how many shards are read for a device, in words.
 
     Raises:
         NotUnderstood: an array has no sharding, more than two dimensions, or more
@@ -79,12 +79,12 @@ class RestoreReads(InNotebook):
 
     @cached_property
     def sentence(self) -> str:
-        """How many shards a device reads, in words."""
+        """How many shards are read for a device, in words."""
         counts = sorted({len(shards) for shards in self.shards.values()})
         words = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
         return (
-            f"{count_words(len(self.slices), 'saved shard')}; each of "
-            f"{count_words(len(self.places), 'device')} reads from {words} of them."
+            f"{count_words(len(self.slices), 'saved shard')}; for each of "
+            f"{count_words(len(self.places), 'device')}, {words} of them are read."
         )
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class RestoreReads(InNotebook):
         return self._diagram(tuple(self.places))._html()
 
     def play(self) -> FramePlayer:
-        """What each device reads, one after the other, as a figure that plays."""
+        """What is read for each device, one after the other, as a figure that plays."""
         frames = [
             (
                 self._diagram(()),
@@ -105,7 +105,7 @@ class RestoreReads(InNotebook):
                 " each saved once.",
             ),
             *(
-                (self._diagram((d,)), f"Device {d} reads", self._say(d))
+                (self._diagram((d,)), f"For device {d}", self._say(d))
                 for d in self.places
             ),
         ]
@@ -126,20 +126,23 @@ class RestoreReads(InNotebook):
         names = join_words([str(n) for n in shards])
         size = bytes_words(sum(sizes) * self.saved.itemsize)
         complete = [_size(self.slices[n]) for n in shards] == sizes
-        part = "" if complete else ", of which it keeps its own part"
-        which = "Shard" if len(shards) == 1 else "Shards"
-        return f"{which} {names}{part}: {_say_place(self.places[device])}, {size}."
+        which = f"saved shard{'s' * (len(shards) > 1)} {names}"
+        whole = "it" if len(shards) == 1 else "them"
+        part = whole if complete else f"the part that device {device} needs"
+        on = f"device {device}" if complete else "it"
+        where = f"{_say_place(self.places[device])}, {size}"
+        return f"Its process reads {which} and puts {part} on {on}: {where}."
 
     def _diagram(self, devices: tuple[int, ...]) -> Diagram:
         what = f"{count_words(len(self.slices), 'saved shard')} of "
         title = f"{self._what}: {what}{self.saved.shard_shape}"
         head = title
         if len(devices) == 1:
-            head = f"device {devices[0]} reads shards "
-            head += ", ".join(map(str, self.shards[devices[0]]))
+            shards = ", ".join(map(str, self.shards[devices[0]]))
+            head = f"read for device {devices[0]}: shards {shards}"
             title = f"{self._what}: {head}"
         elif devices:
-            title += f", read as {self.wanted.shard_shape}"
+            title += f", restored as {self.wanted.shard_shape}"
         shown = {n for device in devices for n in self.shards[device]}
         wide, high = self._pixels()
         items: list[Item] = [Text(0, 14, head, "title")]

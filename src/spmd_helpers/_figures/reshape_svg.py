@@ -58,7 +58,7 @@ class ReshapePicture:
             "The wide line of a device is the features of its shard, the narrow line "
             "all features that it has after the reshape. A color is a head. A head "
             "that is divided between two devices has a dashed outline, and a thick "
-            "bar where it is cut."
+            "bar where the boundary is."
         )
 
     def heading(self, one: Reshape) -> str:
@@ -79,7 +79,7 @@ class ReshapePicture:
         else:
             parts.append(f"Nothing is sent, and the result is {spec}.")
         if one.heads == 1:
-            parts.insert(0, "No dimension is split.")
+            parts.insert(0, "The reshape only adds a dimension of size 1.")
         return " ".join(parts)
 
     def state(self, one: Reshape) -> str:

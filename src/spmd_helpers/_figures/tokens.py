@@ -24,14 +24,14 @@ class TokenRouting(InNotebook):
     """Where the tokens of a layer of experts go, with one expert on each device.
 
     Each device packs a box of `capacity` tokens for each expert; an all-to-all sends
-    the boxes. A token that finds its box full is dropped. A notebook draws the packed
+    the boxes. A token whose box is already full is dropped. A notebook draws the packed
     boxes when a cell ends with it; `play()` shows the way of the tokens.
 
     >>> TokenRouting([[1, 0, 1, 1], [0, 1, 0, 0]], capacity=2)
     2 experts, capacity 2: 2 of 8 tokens dropped, 2 slots empty
-    to expert  0    1    dropped
-    device 0   1 ·  0 2  3
-    device 1   0 2  1 ·  3
+    to expert  0      1      dropped
+    device 0   t1 ·   t0 t2  t3
+    device 1   t0 t2  t1 ·   t3
 
     Args:
         choice: for each device the expert of each of its tokens: an array [devices,
@@ -110,13 +110,14 @@ class TokenRouting(InNotebook):
             (
                 self._chosen(),
                 "The router chooses",
-                "A token's color and number are those of its expert.",
+                "A token has the color and the number of its expert: e1 is for "
+                "expert 1.",
             ),
             (
                 self._packed(flies=True),
                 "Each device packs its boxes",
-                f"A box has {count_words(self.capacity, 'slot')}, and the number is "
-                f"now the token's. {drop} Empty slots, dashed, are sent as zeros.",
+                f"A box has {count_words(self.capacity, 'slot')}; t1 is token 1 of "
+                f"its device. {drop} Empty slots, dashed, are sent as zeros.",
             ),
             (
                 self._received(),
@@ -190,7 +191,7 @@ class TokenRouting(InNotebook):
                 _SLOT,
                 _HIGH - 1,
                 "shard",
-                str(expert),
+                f"e{expert}",
                 expert,
             )
             for d, row in enumerate(self.choice)
@@ -198,7 +199,7 @@ class TokenRouting(InNotebook):
         ]
         head = Text(_LEFT, 44, "the expert that each token chooses", "small")
         rows = table(
-            [f"device {d}", " ".join(map(str, row))]
+            [f"device {d}", " ".join(f"e{expert}" for expert in row)]
             for d, row in enumerate(self.choice)
         )
         items = [Text(0, 14, title, "title"), head, *self._names(), *cells]
@@ -228,7 +229,7 @@ class TokenRouting(InNotebook):
             for k, token in enumerate(self.dropped[d]):
                 x = _LEFT + self.devices * self._box_width + k * _SLOT
                 place = x, self._y(d), _SLOT - 1, _HIGH - 1
-                items.append(Box(*place, "dropped", str(token)))
+                items.append(Box(*place, "dropped", f"t{token}"))
         rows = self._table(self.packed, "device", "to expert", self.dropped)
         return Diagram(title, f"{title}. {_line(rows)}", rows, self._size(), items)
 
@@ -260,7 +261,7 @@ class TokenRouting(InNotebook):
             place = x, y, _SLOT - 1, _HIGH - 1
             moves = None if to in (None, (0.0, 0.0)) else to
             if slot < len(tokens):
-                text = str(tokens[slot])
+                text = f"t{tokens[slot]}"
                 items.append(Box(*place, "shard", text, hue, moves))
             else:
                 items.append(Box(*place, "empty", to=moves))
@@ -279,10 +280,10 @@ class TokenRouting(InNotebook):
             lines[0].append("dropped")
         for k, row in enumerate(boxes):
             words = [
-                " ".join([*map(str, box), *["·"] * (self.capacity - len(box))])
+                " ".join([*_named(box), *["·"] * (self.capacity - len(box))])
                 for box in row
             ]
-            lines.append([f"{name} {k}", *words, " ".join(map(str, lost[k]))])
+            lines.append([f"{name} {k}", *words, " ".join(_named(lost[k]))])
         return table(lines)
 
 
@@ -312,6 +313,10 @@ def _choice(choice: Any) -> tuple[tuple[int, ...], ...]:
             )
         checked.append(tuple(numbers))
     return tuple(checked)
+
+
+def _named(box: tuple[int, ...]) -> list[str]:
+    return [f"t{token}" for token in box]
 
 
 def _line(rows: str) -> str:
