@@ -126,7 +126,7 @@ def test_words_and_default_devices():
     text = str(spmd.draw_product(product(FORWARD[1]), names=("h", "w2", "y")))
     assert text.splitlines()[0] == (
         "h[48, 96] · w2[96, 40] = y[48, 40]: all-reduce of y over model, "
-        "each device sends 1,920 B"
+        "each sends 1,920 B"
     )
     assert [line.split("  ")[0] for line in text.splitlines()[1:]] == [
         "device 0", "device 1"

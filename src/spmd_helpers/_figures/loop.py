@@ -169,7 +169,11 @@ class LoopTimeline(InNotebook):
             f"{self.lane('devices')[-1].stop} units, idle for {self.idle:.0%} from "
             "the first step on"
         )
-        items: list[Item] = [Text(0, 14, title.split(" from")[0], "title")]
+        head = (
+            f"{count_words(self.steps, 'step')}: devices done after "
+            f"{self.lane('devices')[-1].stop} units, {self.idle:.0%} idle"
+        )
+        items: list[Item] = [Text(0, 14, head, "title")]
         low = _TOP + len(lanes) * (_ROW + _GAP)
         for at in range(0, self.duration + 1, _TICK):
             x = _LEFT + at * _UNIT

@@ -30,7 +30,7 @@ def draw_product(
     >>> import spmd_helpers as spmd
     >>> product = spmd.matmul((8, 6, 4), ((), "model"), ("model",), mesh={"model": 2})
     >>> draw_product(product)
-    A[8, 6] · B[6, 4] = C[8, 4]: all-reduce of C over model, each device sends 128 B
+    A[8, 6] · B[6, 4] = C[8, 4]: all-reduce of C over model, each sends 128 B
     device 0  A[0:8, 0:3] · B[0:3, 0:4]  part 1 of 2 of C[0:8, 0:4]  then C[0:8, 0:4]
     device 1  A[0:8, 3:6] · B[3:6, 0:4]  part 2 of 2 of C[0:8, 0:4]  then C[0:8, 0:4]
 
@@ -146,7 +146,7 @@ class _View:
         each = self.c.itemsize
         facts = [
             f"{move.kind} of {self._name(move.of)} over {join_words(move.axes)}, "
-            + bytes_sent(move, math.prod(self.mesh[a] for a in move.axes), each)
+            + bytes_sent(move, math.prod(self.mesh[a] for a in move.axes), each, "each")
             for move in self.moves
         ]
         return f"{a} · {b} = {c}", "; ".join(facts) or "nothing is communicated"
