@@ -112,7 +112,7 @@ def test_a_wait_names_what_it_waits_for():
     waits = [(s.cause, s.start, s.stop) for s in shown.spans if s.kind == "wait"]
     assert waits == [("step", 4, 13), ("step", 19, 28), ("writer", 28, 35)]
     svg = shown._diagram.svg
-    for words in ("waits for step 3", "waits for step 7", "for the writer"):
+    for words in ("waits for step 3", "waits for step 7", "for writer"):
         assert svg.count(f">{words}</text>") == 1
     assert str(shown).startswith("8 steps, the devices finish after 28 units, idle for")
 

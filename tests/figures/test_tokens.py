@@ -149,11 +149,16 @@ def test_the_boxes_fly_to_where_they_are_received():
         assert sorted(ends + stay) == sorted(boxes_of(after, kind))
 
 
+def slot_width(count):
+    return spmd.TokenRouting([[0] * count], 1)._slot_width
+
+
 def test_the_play_says_what_is_dropped():
     text = " ".join(str(spmd.TokenRouting(*CASES[0]).play()).split())
     assert "2 tokens found a full box and are dropped." in text
     assert "device 0 e1 e0 e1 e1 device 1 e0 e1 e0 e0" in text
     assert "device 0 t1 · t0 t2 t3" in text
+    assert slot_width(11) > slot_width(10) == slot_width(1)
     alone = str(spmd.TokenRouting([[0]], 1).play())
     assert "No token is dropped." in " ".join(alone.split())
 

@@ -34,6 +34,7 @@ _ROW, _SWATCH, _SECOND = 18.0, 11.0, 193.0  # of the legend: the second column's
 _ROOM = 1.06  # of the plot above the highest point
 _FAR = 1.5  # times the highest peak: a limit that is further away is not drawn
 _TICKS = 4
+_LAST = 58.0  # px from the right edge: where a name at the end of a step begins
 _IN_AREA = 14.0  # px: an area this high has its name in it
 _NEAR = 3.0  # px around the line of the limit, without a name
 _UNIT = 1024
@@ -230,7 +231,7 @@ class Chart:
         places = {
             PARAMETERS: ("forward", _LEFT + 6),
             OPTIMIZER: ("forward", _LEFT + 6),
-            GRADIENTS: ("update", self._x(one.spans["backward"][0]) + 6),
+            GRADIENTS: ("update", _WIDTH - _LAST),
             SAVED: ("loss", self._x(one.spans["loss"][0]) - 2),
         }
         labels = []

@@ -196,7 +196,7 @@ def _span(span: Span, y: float) -> Box:
     kind, text, hue = {
         "call": ("shard", str(span.step), span.step % 8),
         "step": ("shard", str(span.step), span.step % 8),
-        "wait": ("empty", "waits for " + _awaited(span), None),
+        "wait": ("empty", f"waits for {_awaited(span)}", None),
         "copy": ("bar", "copy", None),
         "write": ("bar", f"writes the state after {span.step}", None),
     }[span.kind]
@@ -213,4 +213,8 @@ def _awaited(span: Span) -> str:
 def _shorter(span: Span, text: str) -> tuple[str, ...]:
     """The words of a span, from the longest to the shortest."""
     first = text.split()[0] if text else ""
-    return (text, f"for {_awaited(span)}", first) if span.cause else (text, first)
+    return (
+        (text, f"for {_awaited(span).split('the ')[-1]}", first)
+        if span.cause
+        else (text, first)
+    )

@@ -15,7 +15,7 @@ from .diagram import Box, Diagram, Item, Text
 
 Boxes = tuple[tuple[tuple[int, ...], ...], ...]
 _LEFT, _TOP = 62, 50
-_SLOT, _HIGH, _GAP = 14, 16, 7  # px: of a slot, and between two boxes
+_SLOT, _WIDER, _HIGH, _GAP = 14, 20, 16, 7  # px: of a slot, also of two digits
 _BETWEEN = 8  # rows
 _ACROSS = 3  # slots of a box side by side
 
@@ -139,8 +139,12 @@ class TokenRouting(InNotebook):
         return math.ceil(self.capacity / _ACROSS)
 
     @property
+    def _slot_width(self) -> float:
+        return _SLOT if self.tokens <= 10 else _WIDER
+
+    @property
     def _box_width(self) -> float:
-        return min(self.capacity, _ACROSS) * _SLOT + _GAP
+        return min(self.capacity, _ACROSS) * self._slot_width + _GAP
 
     def _y(self, device: int) -> float:
         return _TOP + device * (self._rows_of_box * _HIGH + _BETWEEN)
@@ -148,14 +152,14 @@ class TokenRouting(InNotebook):
     def _slot(self, device: int, box: int, slot: int) -> tuple[float, float]:
         down, right = divmod(slot, _ACROSS)
         return (
-            _LEFT + box * self._box_width + right * _SLOT,
+            _LEFT + box * self._box_width + right * self._slot_width,
             self._y(device) + down * _HIGH,
         )
 
     def _size(self) -> tuple[float, float]:
         lost = max(map(len, self.dropped), default=0)
-        right = _LEFT + self.devices * self._box_width + lost * _SLOT + 14
-        most = max(right, _LEFT + self.tokens * (_SLOT + 4))
+        right = _LEFT + self.devices * self._box_width + lost * self._slot_width + 14
+        most = max(right, _LEFT + self.tokens * (self._slot_width + 4))
         return max(most, 300.0), self._y(self.devices)
 
     def _names(self) -> list[Item]:
@@ -165,7 +169,7 @@ class TokenRouting(InNotebook):
         ]
 
     def _heads(self, words: str) -> list[Item]:
-        room = min(self.capacity, _ACROSS) * _SLOT
+        room = min(self.capacity, _ACROSS) * self._slot_width
         return [
             Text(_LEFT, 31, words, "small"),
             *(
@@ -186,9 +190,9 @@ class TokenRouting(InNotebook):
         high = self._rows_of_box * _HIGH
         cells = [
             Box(
-                _LEFT + t * (_SLOT + 4),
+                _LEFT + t * (self._slot_width + 4),
                 self._y(d) + (high - _HIGH) / 2,
-                _SLOT,
+                self._slot_width,
                 _HIGH - 1,
                 "shard",
                 f"e{expert}",
@@ -227,8 +231,8 @@ class TokenRouting(InNotebook):
                 away = (start[0] - here[0], start[1] - here[1])
                 items += self._box(d, expert, box, expert, away if flies else None)
             for k, token in enumerate(self.dropped[d]):
-                x = _LEFT + self.devices * self._box_width + k * _SLOT
-                place = x, self._y(d), _SLOT - 1, _HIGH - 1
+                x = _LEFT + self.devices * self._box_width + k * self._slot_width
+                place = x, self._y(d), self._slot_width - 1, _HIGH - 1
                 items.append(Box(*place, "dropped", f"t{token}"))
         rows = self._table(self.packed, "device", "to expert", self.dropped)
         return Diagram(title, f"{title}. {_line(rows)}", rows, self._size(), items)
@@ -258,7 +262,7 @@ class TokenRouting(InNotebook):
         items: list[Item] = []
         for slot in range(self.capacity):
             x, y = self._slot(row, column, slot)
-            place = x, y, _SLOT - 1, _HIGH - 1
+            place = x, y, self._slot_width - 1, _HIGH - 1
             moves = None if to in (None, (0.0, 0.0)) else to
             if slot < len(tokens):
                 text = f"t{tokens[slot]}"
