@@ -24,7 +24,7 @@ class Frame:
 
 
 class FramePlayer(InNotebook):
-    """Plays figures one after the other: each with a heading and a sentence.
+    r"""Plays figures one after the other: each with a heading and a sentence.
 
     A notebook shows it when a cell ends with it; it plays there, and on a page made
     from the notebook, without a kernel. `print` gives all frames as text. What several
@@ -37,13 +37,13 @@ class FramePlayer(InNotebook):
     ...     (spmd.draw((4,), P(), mesh=mesh), "Replicated", "Both have all 4 rows."),
     ...     (spmd.draw((4,), P("data"), mesh=mesh), "Sharded", "Each has 2 rows."),
     ... ]
-    >>> print(str(spmd.FramePlayer(frames, title="Shard a vector"))[:80])
+    >>> shown = spmd.FramePlayer(frames, title="Shard a vector")
+    >>> print(*str(shown).splitlines()[:5], sep="\n")
     Shard a vector
     <BLANKLINE>
     Replicated. Both have all 4 rows.
     <BLANKLINE>
     float32[4] as P(None)
-    mes
 
     Args:
         frames: two or more of (figure, heading, sentence), or of (figure, heading,
