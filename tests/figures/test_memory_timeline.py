@@ -244,19 +244,19 @@ def test_an_unknown_chip_is_refused():
 
 
 MUTANTS = [
-    ("_figures.courses:_points", "before, after = 1 - before, 1 - after", "pass"),
-    ("_figures.courses:_points", "(tooth + 1) / teeth", "tooth / teeth"),
-    ("_figures.courses:_points", "size *= stored", "pass"),
-    ("_figures.courses:_points", "size *= runs", "pass"),
-    ("_figures.courses:_points", "size *= 1 - stored", "pass"),
+    ("_figures.courses:_points", "$before, $after = 1 - $before, 1 - $after", "pass"),
+    ("_figures.courses:_points", "($tooth + 1) / $teeth", "$tooth / $teeth"),
+    ("_figures.courses:_points", "$size *= $stored", "pass", "$size *= 1 - $stored"),
+    ("_figures.courses:_points", "comes_with_layer($line)", "False"),
+    ("_figures.courses:_points", "$size *= 1 - $stored", "pass"),
     ("_figures.courses:fills_backward", "$line.when[0] == BACKWARD", "True"),
     ("_figures.courses:part_of", "$line.name.startswith('weights')", "False"),
-    ("_figures.courses:_points", "total - sum(sizes)", "total"),
-    ("_figures.courses:is_saved", "'buffers' not in line.source", "True"),
-    ("_figures.courses:is_saved", "set(line.when) == _SAVED_FOR", "True"),
-    ("_figures.courses:comes_with_layer", "len(line.when) == 1", "True"),
-    ("_figures.courses:comes_with_layer", "not _LAYERS.match(line.formula)", "True"),
-    ("_figures.courses:course", "phase in line.when", "True"),
+    ("_figures.courses:_points", "$total - sum($sizes)", "$total"),
+    ("_figures.courses:is_saved", "'buffers' not in $line.source", "True"),
+    ("_figures.courses:is_saved", "set($line.when) == _SAVED_FOR", "True"),
+    ("_figures.courses:comes_with_layer", "len($line.when) == 1", "True"),
+    ("_figures.courses:comes_with_layer", "not _LAYERS.match($line.formula)", "True"),
+    ("_figures.courses:course", "$phase in $line.when", "True"),
 ]  # fmt: skip
 
 

@@ -132,11 +132,12 @@ def test_arrays_without_a_sharded_last_dimension_are_refused():
 
 
 MUTANTS = [
-    ("_figures.reshapes:Reshape.pieces", "max(low, first)", "first"),
-    ("_figures.reshapes:Reshape.inside", "edge % self.size != 0", "True"),
-    ("_figures.reshapes:Reshape.inside", "edge // self.size", "self.size"),
-    ("_figures.reshapes:_runs", "head * size + low", "low"),
-    ("_figures.reshapes:_by_device", "sorted(blocks)", "sorted(blocks)[::-1]"),
+    ("_figures.reshapes:Reshape.pieces", "max($low, $first)", "$first"),
+    ("_figures.reshapes:Reshape.inside", "$edge % self.size != 0", "True"),
+    ("_figures.reshapes:Reshape.inside", "$edge // self.size", "self.size"),
+    ("_figures.reshapes:_runs", "$head * $size + $low", "$low",
+     "($first, $last), ($low, $high) = $result.slices($block)[-2:]"),
+    ("_figures.reshapes:_by_device", "sorted($blocks)", "sorted($blocks)[::-1]"),
 ]  # fmt: skip
 
 

@@ -182,12 +182,12 @@ def test_what_is_no_xray_is_refused():
 
 
 MUTANTS = [
-    ("_figures.rings:read", "before[place - 1]", "before[place]"),
-    ("_figures.rings:read", "order.index(device)", "device * 0"),
-    ("_figures.rings:read", "range(first.count)", "range(first.count + 1)"),
-    ("_figures.rings:Ring.computed", "self.blocks[:iteration + 1]", "self.blocks"),
-    ("_figures.rings:Ring.computed", "number < self.iterations", "True"),
-    ("_figures.rings:Ring.is_masked", "keys > queries", "keys >= queries"),
+    ("_figures.rings:read", "$before[$place - 1]", "$before[$place]"),
+    ("_figures.rings:read", "$order.index($device)", "$device * 0"),
+    ("_figures.rings:read", "range($first.count)", "range($first.count + 1)"),
+    ("_figures.rings:Ring.computed", "self.blocks[:$iteration + 1]", "self.blocks"),
+    ("_figures.rings:Ring.computed", "$number < self.iterations", "True"),
+    ("_figures.rings:Ring.is_masked", "$keys > queries", "$keys >= queries"),
 ]  # fmt: skip
 
 
