@@ -135,17 +135,21 @@ def _order(said: dict[str, dict], traced: list[dict]) -> str:
         if row["name"] in said:
             size = "6b" if row["name"].startswith("6b") else ""
             groups.setdefault(size, []).append(row)
-    wrong = 0
+    apart = []  # of the pairs that are ranked wrongly, as parts of the longer one
     for rows in groups.values():
         for n, one in enumerate(rows):
             for other in rows[n + 1 :]:
                 guess = [said[r["name"]]["predicted_s"] for r in (one, other)]
                 took = [one["step_s"], other["step_s"]]
-                wrong += (guess[0] < guess[1]) != (took[0] < took[1])
-    if not wrong:
+                if (guess[0] < guess[1]) != (took[0] < took[1]):
+                    apart.append(1 - min(guess) / max(guess))
+    if not apart:
         return "Of any two layouts of one model the faster is predicted to be faster."
-    pairs = "pair of layouts of one model is" if wrong == 1 else "pairs are"
-    return f"{wrong} {pairs} ranked wrongly."
+    pairs = "pair of layouts of one model is" if len(apart) == 1 else "pairs are"
+    return (
+        f"{len(apart)} {pairs} ranked wrongly, of which the predictions differ by "
+        f"{max(apart):.1%} at most."
+    )
 
 
 def _exposed(traced: list[dict]) -> str:
