@@ -79,7 +79,7 @@ def expected(mesh, shape, entries, dtype, device=0) -> dict:
         info = ShardingInfo(shape, dtype, mesh_shape=mesh, entries=entries)
     except spmd.SpecError as error:
         return {"error": str(error)}
-    words = drawing_words.say_sharding(info)
+    words = drawing_words.say_sharding(info, info)
     facts = list(words.facts)
     if info.device_count > 1:
         times = f", {info.replicas} times one copy" if info.replicas > 1 else ""

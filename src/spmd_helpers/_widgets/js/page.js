@@ -116,14 +116,18 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
   const later = (wait, f) => timers.push(setTimeout(f, wait));
   let news = new Set(); // what changed since the last word about it
   const tell = (answer) => {
-    const [key, more] = news;
-    status.textContent = answer.error || (more || !beside[key] ? answer.sentence : beside[key](answer));
+    const keys = [...news];
+    const isBeside = keys.length > 0 && keys.every((key) => beside[key]);
+    status.textContent = answer.error || (isBeside ? beside[keys.at(-1)](answer) : answer.sentence);
     news = new Set();
   };
   let touched = ""; // the control whose work is the last entry of the history
   const change = (less, by = Object.keys(less).join()) => {
     const keys = Object.keys(less).filter((key) => less[key] !== now[key]);
-    for (const key of keys) news.add(key);
+    for (const key of keys) {
+      news.delete(key); // the last one that changed stands last
+      news.add(key);
+    }
     now = { ...now, ...less };
     timers.forEach(clearTimeout);
     timers = [];
