@@ -77,11 +77,17 @@ def mesh_picture(rows: int = 2, columns: int = 4) -> Picture:
 
 
 def first_drawing(body: str) -> Picture | None:
-    """The first drawing of a page, its strips and cells."""
-    found = DRAWING.search(body)
-    if not found:
-        return None
-    drawing = found[0]
+    """The first drawing of a page, its strips and cells.
+
+    A drawing in a player's frame has no title of its own, and shares cells with others.
+    """
+    for found in DRAWING.finditer(body):
+        if title := DRAWN_TITLE.search(found[0]):
+            return _picture(found[0], html.unescape(title[1]))
+    return None
+
+
+def _picture(drawing: str, title: str) -> Picture | None:
     blocks = []
     for attributes in RECT.findall(drawing):
         has = dict(ATTRIBUTE.findall(attributes))
@@ -107,7 +113,7 @@ def first_drawing(body: str) -> Picture | None:
     left, top = min(b.x for b in blocks), min(b.y for b in blocks)
     right = max(b.x + b.width for b in blocks)
     bottom = max(b.y + b.height for b in blocks)
-    words = f"a drawing of {html.unescape(DRAWN_TITLE.search(drawing)[1])}"
+    words = f"a drawing of {title}"
     view = (left, top, right - left, bottom - top)
     return Picture(view, tuple(blocks), tuple(numbers), words)
 

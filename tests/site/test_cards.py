@@ -161,5 +161,16 @@ def test_a_drawing_keeps_its_blocks_and_its_colors(shape, spec, mesh, cells):
     assert len(beside.getcolors()) == 1
 
 
+def test_a_drawing_in_a_player_is_passed_over():
+    mesh = {"data": 4}
+    shown = spmd.draw((4, 6), jax.sharding.PartitionSpec("data"), mesh=mesh)
+    frames = [(shown, "First", "One."), (shown, "Second", "Two.")]
+    player = spmd.FramePlayer(frames, title="t")._repr_mimebundle_()["text/html"]
+    assert first_drawing(player) is None
+    after = drawn((3, 8), (None, "data"), mesh)
+    assert first_drawing(after) is not None
+    assert first_drawing(player + after) == first_drawing(after)
+
+
 def test_a_page_without_a_drawing_has_none():
     assert first_drawing("<p>x</p><svg class='other'></svg>") is None
