@@ -19,7 +19,6 @@ import pytest
 from spmd_helpers._hardware.chips import HARDWARE, chip
 from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.recompute import RECOMPUTE
-from spmd_helpers._training.training_memory import training_memory
 from tools.measure.truth import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,12 +51,10 @@ REFUSED = {name: row for name, row in ALL.items() if row.get("refused")}
 
 def predicted(row):
     """What training_memory says of a row's program."""
-    how = dict(row["program"])
+    how = {k: tuple(v) if isinstance(v, list) else v for k, v in row["program"].items()}
     kind = {"MLP": MLP, "Transformer": Transformer}[row["kind"]]
-    model = kind(**how.pop("model"))
-    mesh = {"data": how.pop("data"), "model": how.pop("model_axis")}
-    del how["name"], how["topology"]
-    return training_memory(model, mesh=mesh, chip=row["device"], **how)
+    program = programs.Program(model=kind(**how.pop("model")), **how)
+    return programs.counted(program, row["device"])
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -32,7 +32,7 @@ POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 # The compilers that are there, since each one logs -> the tests that ask them.
 COMPILED = {
     ("tpu",): ("tpu", "findings", "hlo", "explain", "hardware", "time", "gallery"),
-    ("gpu",): ("gpu", "findings", "time", "gallery"),
+    ("gpu",): ("gpu", "findings", "time", "gallery", "exercises"),
     ("tpu", "gpu"): ("compilers", "training"),
 }
 # Not run on the second JAX: what they test knows nothing of it.
