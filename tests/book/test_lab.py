@@ -32,7 +32,7 @@ import ipywidgets
 ipywidgets.IntProgress(3, max=4, description="steps")
 """
 EXPLORER = "spmd.ShardingExplorer(x)"
-PLAYER = "spmd.xray(lambda x: x.sum(axis=0), x).play()"
+PLAYER = "spmd.xray(lambda x: x.sum(axis=1), x).play()"  # x is 8 by 6 on 4 by 2
 SECONDS = 120  # for each wait; a quiet machine needs a few
 
 
