@@ -12,7 +12,7 @@ import math
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.experimental.layout import Format, Layout
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -315,12 +315,12 @@ class Server:
             heads, paged = [0] * (cache.ndim - 4), self.program.page_size is not None
             start = (layer, slot, *heads, at, 0)
             if not paged:
-                return lax.dynamic_update_slice(cache, value[None], start)
+                return in_order(lax.dynamic_update_slice(cache, value[None], start))
             each = -(-self.program.seq // self.program.page_size)
             view = cache.reshape(cache.shape[0], -1, each, *cache.shape[2:])
             start = (layer, slot, 0, *heads, at, 0)
             view = lax.dynamic_update_slice(view, value[None], start)
-            return view.reshape(cache.shape)
+            return in_order(view.reshape(cache.shape))
 
         run = jax.shard_map(
             put,
@@ -494,8 +494,8 @@ class Server:
         def put(cache, value, table, layer, place):
             pages = table[:, place // page]
             if cache.ndim == 4:
-                return cache.at[layer, pages, place % page].set(value[:, 0])
-            return cache.at[layer, pages, :, place % page].set(value[:, :, 0])
+                return in_order(cache.at[layer, pages, place % page].set(value[:, 0]))
+            return in_order(cache.at[layer, pages, :, place % page].set(value[:, :, 0]))
 
         run = jax.shard_map(
             put,
@@ -527,6 +527,14 @@ class Server:
         )(cache, table, layer)
 
 
+def in_order(cache):
+    """The cache in the order of its dimensions, as it is outside of the program.
+
+    Compilers would choose another order for the loop, and copy the cache before it.
+    """
+    return with_layout_constraint(cache, Layout(tuple(range(cache.ndim))))
+
+
 def last(x, window):
     """The last tokens of [b, s, …], each at its place in a window's cache."""
     if window is None or x.shape[1] <= window:
@@ -551,23 +559,10 @@ def lowered(program, mesh):
     """{'prefill': …, 'decode': …}, each ready to be compiled."""
     server = Server(program, mesh)
     weights, cache = weight_shapes(program, mesh), cache_shapes(program, mesh)
-    where = jax.tree.map(lambda s: s.sharding, cache)
-    if mesh.devices.flat[0].platform == "tpu":
-        # In JAX's default layout a TPU would copy the cache, so that tokens come first.
-        where = jax.tree.map(lambda s: Format(Layout.AUTO, s), where)
-        cache = {name: _bare(one) for name, one in cache.items()}
-    placed = jax.tree.map(lambda s: s.sharding, weights)
-    made = {}
-    for name, arguments in inputs(program, mesh).items():
-        step = jax.jit(
-            getattr(server, name),
-            donate_argnums=1,
-            in_shardings=(placed, where, *(one.sharding for one in arguments)),
-            out_shardings=(where, NamedSharding(mesh, P("data"))),
-        )
-        made[name] = step.lower(weights, cache, *arguments)
-    return made
-
-
-def _bare(shape):
-    return jax.ShapeDtypeStruct(shape.shape, shape.dtype)
+    where = jax.tree.map(lambda s: s.sharding, cache), NamedSharding(mesh, P("data"))
+    return {
+        name: jax.jit(
+            getattr(server, name), donate_argnums=1, out_shardings=where
+        ).lower(weights, cache, *arguments)
+        for name, arguments in inputs(program, mesh).items()
+    }
