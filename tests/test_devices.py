@@ -186,8 +186,8 @@ print(jax.config.jax_platforms)
 """
     )
     assert output_of(code, JAX_PLATFORMS="cuda") == (
-        "using 1 GPU device (Toy A1); up to 8 were asked for, and this is enough\n"
-        "cuda,cpu\n"
+        "using 1 GPU device (Toy A1); up to 8 were requested, and this is "
+        "enough\ncuda,cpu\n"
     )
 
 
@@ -234,7 +234,7 @@ def cards(monkeypatch):
             "gpu",
             {"n": 8, "at_least": 2},
             [0, 1],
-            "using 2 GPU devices (Toy A1); up to 8 were asked for, and this is enough",
+            "using 2 GPU devices (Toy A1); up to 8 were requested, and this is enough",
         ),
     ],
 )
@@ -269,8 +269,8 @@ def test_a_number_that_is_none(name, bad, capsys):
     with pytest.raises(ValueError, match="give a whole number") as caught:
         use_devices(**{name: bad})
     assert str(caught.value) == (
-        f"{name}={bad!r} is not a number of devices; give a whole number, 1 or more,"
-        f" such as {example}."
+        f"{name}={bad!r} is not a number of devices; give an integer, 1 or more, such "
+        f"as {example}."
     )
     assert capsys.readouterr().out == ""
 

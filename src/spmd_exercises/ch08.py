@@ -276,7 +276,7 @@ def _batch(rows: Any, mesh: Mesh) -> Any:
 
 # Of a step on Explicit axes: jax 0.10 sums a gradient in each turn of the layers' loop,
 # and the newest JAX once after it.
-_LEFT_TO_XLA = "gradients-each-turn"
+_LEFT_TO_XLA = "gradients-each-iteration"
 
 
 def _require_step(step: Any, params: Any, moments: Any, batch: Any) -> None:

@@ -79,7 +79,7 @@ def use_devices(n: int = 8, at_least: int | None = None) -> "list[jax.Device]":
         A list of JAX devices: n of them, or between at_least and n accelerators.
 
     Raises:
-        ValueError: n or at_least is not a whole number in range.
+        ValueError: n or at_least is not an integer in range.
         BackendStarted: JAX already runs, on too few devices.
         NoJax, OldJax: no JAX, or one older than 0.10.2.
 
@@ -255,5 +255,5 @@ def _accelerator_line(
     plural = "s" if report.count > 1 else ""
     line = f"using {len(chosen)}{of} {report.platform} device{plural} ({report.kinds})"
     if len(chosen) < n:
-        line += f"; up to {n} were asked for, and this is enough"
+        line += f"; up to {n} were requested, and this is enough"
     return line

@@ -25,7 +25,7 @@ class AxisUsedTwice(SpecError):
 
 
 class NotDivisible(SpecError):
-    """A dimension does not divide into the blocks that the spec asks for."""
+    """A dimension is not divisible into the shards of the spec."""
 
 
 class MeshMismatch(ValueError):
@@ -33,7 +33,7 @@ class MeshMismatch(ValueError):
 
 
 class NotOnTorus(MeshMismatch):
-    """A mesh whose axes do not lie along the wires of a TPU slice."""
+    """A mesh whose axes do not follow the directions of a TPU slice."""
 
 
 class UnknownTopology(ValueError):
@@ -76,7 +76,7 @@ class InstallFailed(OneSentence, RuntimeError):
 
 
 class BackendStarted(OneSentence, RuntimeError):
-    """JAX already runs on fewer devices than were asked for."""
+    """JAX already runs on fewer devices than requested."""
 
 
 class LaunchFailed(OneSentence, RuntimeError):
@@ -88,7 +88,7 @@ class LaunchTimedOut(OneSentence, TimeoutError):
 
 
 class DownloadFailed(OneSentence, RuntimeError):
-    """A download did not arrive whole; nothing of it was kept."""
+    """A download was incomplete; nothing of it was kept."""
 
 
 class CheckFailed(OneSentence, AssertionError):

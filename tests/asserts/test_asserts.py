@@ -375,8 +375,8 @@ def test_an_unknown_count_stays_unknown(mesh):
         ({"at_most": {"all-reduce": "1"}}, "write kinds and numbers, like"),
         ({"over": 3}, "write the name of a mesh axis"),
         ({"over": ()}, "write the name of a mesh axis"),
-        ({"at_most_bytes": "4"}, "='4' is not a number of bytes; give a whole number"),
-        ({"at_most_bytes": -1}, "=-1 is not a number of bytes; give a whole number"),
+        ({"at_most_bytes": "4"}, "='4' is not a number of bytes; give an integer"),
+        ({"at_most_bytes": -1}, "=-1 is not a number of bytes; give an integer"),
     ],
 )
 def test_budgets_that_cannot_be_read(mesh, budget, words):

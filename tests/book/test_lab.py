@@ -176,7 +176,7 @@ def test_the_explorer_is_alive(page):
     said = explorer.locator(".spmd-w-said")
     assert "float32[8, 6] as P('data', 'model')" in said.inner_text()
     explorer.get_by_label("PartitionSpec").fill("P('model')")
-    assert "each device holds (4, 6)" in said.inner_text()
+    assert "per device: (4, 6)" in said.inner_text()
     explorer.get_by_role("button", name="device 3").click()
     assert "Device 3 (data 1, model 1)" in explorer.inner_text()
     assert page.complaints == []

@@ -15,7 +15,7 @@ from .chapters import ROOT, run
 
 PAGE = ROOT / "notebooks" / "your_program.ipynb"
 CELLS = [c for c in nbformat.read(PAGE, as_version=4).cells if c.cell_type == "code"]
-FAULTS = ["replicated-state", "moved-operand", "idle-axis"]
+FAULTS = ["replicated-state", "communicated-operand", "idle-axis"]
 NUMBERS = r" +([\d.]+)" * 4
 ROW = re.compile(rf"^(first version|\d [a-z ]+?){NUMBERS} +(\d+)  (\w+)$", re.M)
 

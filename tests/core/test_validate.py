@@ -50,7 +50,7 @@ def test_nothing_else_is_a_whole_number(value):
     with pytest.raises(NotUnderstood) as caught:
         validate.integer("batch", value)
     assert str(caught.value) == (
-        f"batch={value!r} is not a size; give a whole number, 1 or more."
+        f"batch={value!r} is not a size; give an integer, 1 or more."
     )
 
 
@@ -64,7 +64,7 @@ def test_a_whole_number_or_a_refusal_that_gives_the_range(value):
     with pytest.raises(NotUnderstood) as caught:
         validate.integer("n", value, "a count", least=0, most=64, example="f(2)")
     assert str(caught.value) == (
-        f"n={value!r} is not a count; give a whole number from 0 to 64, such as f(2)."
+        f"n={value!r} is not a count; give an integer from 0 to 64, such as f(2)."
     )
 
 
@@ -91,8 +91,8 @@ def test_a_mesh_is_names_and_sizes_in_order(mesh):
     with pytest.raises(NotUnderstood) as caught:
         validate.axis_sizes("mesh", mesh)
     assert str(caught.value) == (
-        f"mesh={mesh!r}: axis {axis!r} has size {mesh[axis]!r}; a mesh gives each axis "
-        "name a whole number of devices, 1 or more, such as {'data': 4, 'model': 2}."
+        f"mesh={mesh!r}: axis {axis!r} has size {mesh[axis]!r}; a mesh maps each axis "
+        "name to a number of devices, 1 or more, such as {'data': 4, 'model': 2}."
     )
 
 
@@ -110,7 +110,7 @@ def test_no_mesh(value):
 
 @pytest.mark.parametrize("axis", [0, None, ("a",)])
 def test_an_axis_without_a_name(axis):
-    with pytest.raises(NotUnderstood, match="has size 2; a mesh gives each axis name"):
+    with pytest.raises(NotUnderstood, match="has size 2; a mesh maps each axis name"):
         validate.axis_sizes("mesh", {axis: 2})
 
 

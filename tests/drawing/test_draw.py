@@ -52,7 +52,7 @@ SHARDINGS = {
     "512 in a row": info((4096,), ["data"], {"data": 512}),
     "16 by 32": info((64, 1024), ["data", "model"], POD),
     "512 rows": info((1024, 8), [("data", "model")], POD),
-    "16 copies": info((64, 1024), [None, "model"], POD),
+    "16 replicas": info((64, 1024), [None, "model"], POD),
     "long and thin": info((8, 65536), ["data", "model"], SIZES, "bfloat16"),
     "a million": info((1, 1_000_000), [None, ("model", "data")], SIZES),
     "one device": info((6, 10), [], {}, ids=True),
@@ -103,17 +103,13 @@ def test_the_twin_of_a_replicated_array(mesh):
         == (
             "float32[6, 10] as P(None, 'model')\n"
             "mesh data=4 × model=2 (8 × cpu)\n"
-            "each device holds (6, 5): 120 B of 240 B\n"
-            "4 copies of each block, over data\n"
-            "\n"
-            "rows: dim 0 · whole ↓\n"
-            "columns: dim 1 · model →\n"
-            "\n"
-            "     model 0                model 1\n"
-            "     0:5                    5:10\n"
-            "0:6  0, 2, 4, 6 · 4 copies  1, 3, 5, 7 · 4 copies\n"
-            "\n"
-            "cells: device ids"
+            "per device: (6, 5), 120 B of 240 B\n"
+            "replicated over data: 4 replicas of each shard\n\n"
+            "rows: dim 0 · unsharded ↓\n"
+            "columns: dim 1 · model →\n\n"
+            "     model 0                  model 1\n"
+            "     0:5                      5:10\n"
+            "0:6  0, 2, 4, 6 · 4 replicas  1, 3, 5, 7 · 4 replicas\n\ncells: device ids"
         )
     )
 
@@ -123,7 +119,7 @@ def test_the_twin_of_a_tuple_has_both_header_levels():
     assert lines[4:11] == [
         "",
         "rows: dim 0 · (data, model) ↓",
-        "columns: dim 1 · whole →",
+        "columns: dim 1 · unsharded →",
         "",
         "                      0:10",
         "data 0  model 0  0:1  0",
@@ -134,7 +130,8 @@ def test_the_twin_of_a_tuple_has_both_header_levels():
 def test_the_twin_of_three_dimensions():
     twin = str(draw(SHARDINGS["rank 3"]))
     assert (
-        "panels: dim 0 · data\nrows: dim 1 · whole ↓\ncolumns: dim 2 · model →" in twin
+        "panels: dim 0 · data\nrows: dim 1 · unsharded ↓\ncolumns: dim 2 · model →"
+        in twin
     )
     assert "[2:3, :, :]  data 2\n     model 0  model 1\n     0:5      5:10\n" in twin
 
@@ -144,18 +141,18 @@ def test_the_twin_of_three_dimensions():
     [
         ("one device", ["float32[6, 10] on one device", "all on one device: 240 B"]),
         ("one device", ["0:6  device 0"]),
-        ("everywhere", ["8 copies of the whole array, over data and model", "0–7"]),
-        ("16 copies", ["0, 32, 64 … 480 · 16 copies", "… 26 more"]),
-        ("16 copies", ["drawn: first 3 and last 3 of 32 columns of blocks"]),
-        ("512 rows", ["⋮ 504 more", "first 4 and last 4 of 512 rows of blocks"]),
+        ("everywhere", ["over data and model: 8 replicas of the array", "0–7"]),
+        ("16 replicas", ["0, 32, 64 … 480 · 16 replicas", "… 26 more"]),
+        ("16 replicas", ["drawn: first 3 and last 3 of 32 columns of shards"]),
+        ("512 rows", ["⋮ 504 more", "first 4 and last 4 of 512 rows of shards"]),
         ("rank 3, many", ["… 56 more panels", "first 4 and last 4 of 64 panels"]),
-        ("long and thin", ["32768:65536", "each device holds (2, 32768): 128 KiB of"]),
-        ("2-D", ["1 copy of each block", "cells: device ids"]),
+        ("long and thin", ["32768:65536", "per device: (2, 32768), 128 KiB of"]),
+        ("2-D", ["not replicated", "cells: device ids"]),
         ("16 by 32", ["cells: positions in the mesh (no devices yet)"]),
-        ("scalar", ["float32[] as P()", "0–7 · 8 copies"]),
-        ("empty", ["0:0", "each device holds (0, 2): 0 B of 0 B"]),
-        ("partial sums", ["0, 1 · 2 partial sums", "over model each device holds its "
-                          "part of a sum, not added yet"]),
+        ("scalar", ["float32[] as P()", "0–7 · 8 replicas"]),
+        ("empty", ["0:0", "per device: (0, 2), 0 B of 0 B"]),
+        ("partial sums", ["0, 1 · 2 partial sums"]),
+        ("partial sums", ["unreduced over model: each device has a partial sum"]),
         ("mesh grid", ["mesh data=4 × model=2\n8 devices", "data 3  6        7"]),
         ("mesh 512", ["drawn: first 4 and last 4 of 16 rows of devices"]),
         ("mesh 512", ["512 devices"]),
@@ -170,8 +167,8 @@ def test_pmap_output_is_called_a_stack():
     assert "float32[8, 3] as P('(pmap axis)', None)" in twin
     assert "pmap 7  7:8  7" in twin
     assert twin.endswith(
-        "dim 0 is pmap's stack, one slice a device; what pmap replicates lies there as "
-        "8 copies"
+        "dim 0 is pmap's stacked axis, one slice per device; a replicated value is "
+        "stacked there 8 times"
     )
 
 
@@ -262,10 +259,11 @@ def test_screen_readers_get_a_name_and_a_sentence(name):
 def test_the_sentence():
     root = ElementTree.fromstring(ALL["replicated"].svg)
     assert root.find(f"{SVG}desc").text == (
-        "A float32 array of shape (6, 10). Mesh data=4 × model=2. Each device holds "
-        "(6, 5): 120 B of 240 B. 4 copies of each block, over data. Dimension 0 is "
-        "whole. Dimension 1 is cut into 2 blocks over model. [0:6, 0:5] is on devices "
-        "0, 2, 4, 6. [0:6, 5:10] is on devices 1, 3, 5, 7. Cells: device ids."
+        "A float32 array of shape (6, 10). Mesh data=4 × model=2. Per device: (6, 5), "
+        "120 B of 240 B. Replicated over data: 4 replicas of each shard. Dimension 0 "
+        "is unsharded. Dimension 1 is split into 2 shards over model. [0:6, 0:5] is "
+        "on devices 0, 2, 4, 6. [0:6, 5:10] is on devices 1, 3, 5, 7. Cells: device "
+        "ids."
     )
 
 
@@ -313,7 +311,7 @@ def test_replication_is_hatched_and_said():
     many, one = ALL["replicated"].svg, ALL["2-D"].svg
     assert "<pattern" in many
     assert 'class="hatch"' in many
-    assert ">4 copies<" in many
+    assert ">4 replicas<" in many
     assert "<pattern" not in one
     assert 'class="hatch"' not in one
 
@@ -639,7 +637,7 @@ def test_a_terabyte(mesh):
     x = jax.ShapeDtypeStruct(
         (2**20, 2**19), jnp.bfloat16, sharding=NamedSharding(mesh, P("data", "model"))
     )
-    assert "each device holds (262144, 262144): 128 GiB of 1 TiB" in str(draw(x))
+    assert "per device: (262144, 262144), 128 GiB of 1 TiB" in str(draw(x))
 
 
 def test_a_shape_with_a_sharding(mesh):

@@ -43,7 +43,7 @@ OTHER_VERSION = {
     True: {
         "too-many-entries": {2},
         "pvary-is-gone": {2},
-        "dimension-must-be-whole": {1, 5},
+        "dimension-must-be-unsharded": {1, 5},
         "scatter-is-ambiguous": {0},
     },
     False: {
@@ -51,7 +51,7 @@ OTHER_VERSION = {
         "pvary-is-gone": {0},
         "donated-and-gone": {1},
         "contraction-is-ambiguous": {1},
-        "dimension-must-be-whole": {6},
+        "dimension-must-be-unsharded": {6},
     },
 }[IS_OLD]
 # Rules whose message says too little alone, without type or traceback: what it is
@@ -632,7 +632,7 @@ def sums_over_one_axis_of_two():
     f(jnp.zeros((16, 4)))
 
 
-@case("inputs-are-cut-otherwise")
+@case("inputs-differ-from-in-specs")
 def in_specs_unlike_an_explicit_input():
     x = zeros(8, 8, at=EXPLICIT, spec=(None, "data"))
     with jax.set_mesh(EXPLICIT):
@@ -888,43 +888,43 @@ def a_scan_over_cut_layers():
     lax.scan(lambda c, w: (c, None), 0.0, zeros(8, 4, at=EXPLICIT, spec=("data",)))
 
 
-@case("vmap-over-a-cut-axis")
+@case("vmap-over-a-sharded-axis")
 def a_vmap_over_a_cut_axis():
     x = zeros(8, 4, at=EXPLICIT, spec=("data",))
     jax.vmap(lambda a, b: a @ b, (0, None))(x, zeros(4, 4, at=EXPLICIT, spec=("data",)))
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_roll_of_a_cut_dimension():
     jnp.roll(zeros(8, 8, at=EXPLICIT, spec=("data", None)), 1, 0)
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_cumsum_of_a_cut_dimension():
     jnp.cumsum(zeros(8, 8, at=EXPLICIT, spec=("data", None)), 0)
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_pad_of_a_cut_dimension():
     jnp.pad(zeros(8, 8, at=EXPLICIT, spec=("data", None)), 1)
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_slice_of_a_cut_dimension():
     lax.dynamic_slice(zeros(8, 8, at=EXPLICIT, spec=("data",)), (1, 0), (3, 8))
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_sort_of_a_cut_dimension():
     jnp.sort(zeros(8, 8, at=EXPLICIT, spec=("data",)), 0)
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_top_k_of_a_cut_dimension():
     lax.top_k(zeros(8, 8, at=EXPLICIT, spec=(None, "data")), 2)
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def a_tiled_cut_dimension():
     jnp.tile(zeros(8, 4, at=EXPLICIT, spec=("data",)), (2, 1))
 
@@ -935,13 +935,13 @@ def a_carry_that_is_cut_otherwise():
     lax.fori_loop(0, 3, step, zeros(8, 4, at=EXPLICIT, spec=("data",)))
 
 
-@case("branches-are-cut-differently")
+@case("branches-differ-in-sharding")
 def a_branch_that_is_whole():
     x = zeros(8, 4, at=EXPLICIT, spec=("data",))
     lax.cond(True, lambda v: reshard(v, on(EXPLICIT)), lambda v: v, x)
 
 
-@case("branches-are-cut-differently")
+@case("branches-differ-in-sharding")
 def a_branch_that_is_cut():
     x = zeros(8, 4, at=EXPLICIT, spec=("data",))
     lax.cond(True, lambda v: v, lambda v: reshard(v, on(EXPLICIT)), x)
@@ -1418,21 +1418,21 @@ def get_metrics_of_a_jitted_step():
 # Two modes, and what comes from outside.
 
 
-@case("auto-and-explicit-meet")
+@case("auto-and-explicit-mixed")
 def an_array_closed_over_in_auto_axes():
     with jax.set_mesh(EXPLICIT):
         x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
         auto_axes(lambda x: x + q, out_sharding=P("data"))(x)
 
 
-@case("auto-and-explicit-meet")
+@case("auto-and-explicit-mixed")
 def an_array_by_name_into_auto_axes():
     with jax.set_mesh(EXPLICIT):
         x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
         auto_axes(lambda x, q: x + q, out_sharding=P("data"))(x, q=q)
 
 
-@case("auto-and-explicit-meet")
+@case("auto-and-explicit-mixed")
 def an_array_closed_over_and_searched_in_auto_axes():
     with jax.set_mesh(EXPLICIT):
         x, q = zeros(16, 4, at=EXPLICIT, spec=("data",)), jnp.arange(4.0)
@@ -1573,7 +1573,7 @@ def a_ragged_product_of_sharded_experts():
         lax.ragged_dot(jnp.ones((32, 8)), w, jnp.full(16, 2))
 
 
-@case("dimension-must-be-whole")
+@case("dimension-must-be-unsharded")
 def nonzero_of_a_sharded_array():
     with jax.set_mesh(EXPLICIT):
         jnp.nonzero(zeros(16, 4, at=EXPLICIT, spec=("data",)) > 0, size=4)

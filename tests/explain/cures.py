@@ -247,7 +247,7 @@ def a_number_a_device_or_one_sum():
     f(jnp.zeros((16, 4)))
 
 
-@cure("inputs-are-cut-otherwise")
+@cure("inputs-differ-from-in-specs")
 def reshard_before_shard_map():
     x = zeros(8, 8, at=EXPLICIT, spec=(None, "data"))
     spec = P("data", None)
@@ -418,7 +418,7 @@ def layers_cut_within():
         lax.scan(lambda c, w: (c + w, None), start, layers)
 
 
-@cure("vmap-over-a-cut-axis")
+@cure("vmap-over-a-sharded-axis")
 def a_weight_that_is_whole():
     x = zeros(8, 4, at=EXPLICIT, spec=("data",))
     w = zeros(4, 4, at=EXPLICIT, spec=("data",))
@@ -426,7 +426,7 @@ def a_weight_that_is_whole():
         jax.vmap(lambda a, b: a @ b, (0, None))(x, jax.reshard(w, P()))
 
 
-@cure("dimension-must-be-whole", "sharding-type", "auto-axes-out-sharding")
+@cure("dimension-must-be-unsharded", "sharding-type", "auto-axes-out-sharding")
 def a_roll_of_a_whole_array_or_left_to_xla():
     x = zeros(8, 8, at=EXPLICIT, spec=("data", None))
     with jax.set_mesh(EXPLICIT):
@@ -437,7 +437,7 @@ def a_roll_of_a_whole_array_or_left_to_xla():
         )
 
 
-@cure("branches-are-cut-differently")
+@cure("branches-differ-in-sharding")
 def a_branch_cut_alike():
     x = zeros(8, 4, at=EXPLICIT, spec=("data",))
     with jax.set_mesh(EXPLICIT):
@@ -635,7 +635,7 @@ def metrics_without_a_device_axis():
     assert metrics["loss"].tolist() == [0, 1, 2]
 
 
-@cure("auto-and-explicit-meet")
+@cure("auto-and-explicit-mixed")
 def arrays_by_position_into_auto_axes():
     spec = P("data", None)
     with jax.set_mesh(EXPLICIT):
@@ -717,7 +717,7 @@ def results_whose_sharding_is_stated():
         assert ragged(jnp.ones((32, 8)), w, jnp.full(16, 2)).shape == (32, 4)
 
 
-@cure("gather-is-ambiguous", "scatter-is-ambiguous", "dimension-must-be-whole")
+@cure("gather-is-ambiguous", "scatter-is-ambiguous", "dimension-must-be-unsharded")
 def functions_that_index_left_to_xla():
     x = zeros(16, 4, at=EXPLICIT, spec=("data",))
     i = put(np.arange(16), on(EXPLICIT, "data"))

@@ -151,22 +151,22 @@ def test_every_claim_that_ends_in_an_error_is_covered():
             "ten_columns_in_over_four",
             "P(None, 'data') cuts dimension 1 of the shape (3, 10, 2) into 4 equal"
             " blocks, and 10 does not divide by 4.",
-            "x = jnp.pad(x, ((0, 0), (0, 2), (0, 0)))  # to 12; mask what is padding\n"
-            "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+            "x = jnp.pad(x, ((0, 0), (0, 2), (0, 0)))  # to 12; mask what is "
+            "padding\nsharding = NamedSharding(mesh, P())  # or replicate this one",
         ),
         (
             "twelve_rows_into_shard_map_over_two_axes",
             "P(('data', 'model')) cuts dimension 0 of the shape (12, 4) into 8 equal"
             " blocks, and 12 does not divide by 8.",
-            "x = jnp.pad(x, ((0, 4), (0, 0)))  # to 16; mask what is padding\n"
-            "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+            "x = jnp.pad(x, ((0, 4), (0, 0)))  # to 16; mask what is "
+            "padding\nsharding = NamedSharding(mesh, P())  # or replicate this one",
         ),
         (
             "ten_rows_resharded_over_eight",
-            "P('x') cuts dimension 0 of the shape (10,) into 8 equal blocks, and 10"
-            " does not divide by 8.",
-            "x = jnp.pad(x, ((0, 6),))  # to 16; mask what is padding\n"
-            "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+            "P('x') splits dimension 0 of the shape (10,) into 8 equal shards, and 10 "
+            "is not divisible by 8.",
+            "x = jnp.pad(x, ((0, 6),))  # to 16; mask what is padding\nsharding = "
+            "NamedSharding(mesh, P())  # or replicate this one",
         ),
         (
             "a_misspelled_axis",
@@ -183,17 +183,17 @@ def test_every_claim_that_ends_in_an_error_is_covered():
         ),
         (
             "an_array_on_one_device_and_one_on_eight",
-            "Two things lie on different devices: argument x on device 0, argument y"
-            " on devices 0–7. An array that was placed stays where it is (committed):"
-            " JAX never moves it by itself.",
+            "Two arrays are on different devices: argument x on device 0, argument y "
+            "on devices 0–7. An array that was placed (committed) stays where it is: "
+            "JAX never moves it implicitly.",
             "x = jax.device_put(x, NamedSharding(mesh, P()))  # onto the same mesh as"
             " the others",
         ),
         (
             "the_same_devices_in_another_order",
-            "Two arrays lie on the same devices in another order, [0, 1, 2, 3, 4, 5,"
-            " 6, 7] and [7, 6, 5, 4, 3, 2, 1, 0]. Each mesh fixes an order, and a"
-            " program has one.",
+            "Two arrays are on the same devices in another order, [0, 1, 2, 3, 4, 5, "
+            "6, 7] and [7, 6, 5, 4, 3, 2, 1, 0]. Each mesh fixes an order, and a "
+            "program has one.",
             "mesh = jax.make_mesh(sizes, names)  # once, for every array",
         ),
         (
@@ -207,25 +207,26 @@ def test_every_claim_that_ends_in_an_error_is_covered():
         ),
         (
             "joined_arrays_cut_otherwise",
-            "On Explicit axes nothing moves unasked, and the inputs are cut in ways"
-            " that don't fit: P('data', None) and P('model', None).",
+            "On Explicit axes JAX reshards nothing implicitly, and the inputs' "
+            "shardings don't fit together: P('data', None) and P('model', None).",
             "y = jax.reshard(y, jax.typeof(x).sharding.spec)  # under"
             " jax.set_mesh(mesh)",
         ),
         (
             "in_shardings_for_an_array_on_one_device",
-            "in_shardings says P('x'), and the argument float32[8] was placed"
-            " otherwise: on device 0. jit does not move what was placed. Under"
-            " jax.set_mesh every new array is placed, whole on every device.",
+            "in_shardings has P('x'), and the argument float32[8] was placed with "
+            "another sharding: on device 0. jit does not reshard a committed "
+            "argument. Under jax.set_mesh every new array is placed, replicated on "
+            "every device.",
             "x = jax.device_put(x, NamedSharding(mesh, P('x')))  # before the call;"
             " but delete a pmap that a port left over\n"
             "step = jax.jit(step)  # and no in_shardings: jit takes the argument's own",
         ),
         (
             "an_auto_and_an_explicit_mesh",
-            "The arrays lie on two meshes, data=4 × model=2 (Auto) and data=4 ×"
-            " model=2 (Explicit). Names, sizes and the axes' types must agree; the"
-            " same devices are not enough.",
+            "The arrays are on two meshes, data=4 × model=2 (Auto) and data=4 × "
+            "model=2 (Explicit). Names, sizes and the axes' types must agree; the "
+            "same devices are not enough.",
             "mesh = jax.make_mesh((4, 2), ('data', 'model'),"
             " axis_types=(AxisType.Auto,) * 2)  # once, for all\n"
             "y = jax.device_put(y, NamedSharding(mesh, P('data')))",

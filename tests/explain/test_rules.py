@@ -340,7 +340,7 @@ def test_readable_words():
     assert (found["axes"], found["near"]) == ("'data'", "Did you mean 'data'?")
     assert found["kind"] == "NamedSharding"
     assert (found["ids"], found["ids_list"]) == ("devices 0–63", "[0, 1, 2, 3, …]")
-    assert (found["left"], found["right"]) == ("over ('data', 'model')", "not cut")
+    assert (found["left"], found["right"]) == ("over ('data', 'model')", "unsharded")
     assert (found["value"], found["path"]) == ("Mesh('x': 8)", "")
 
 

@@ -1052,7 +1052,7 @@ def pmean_over_one_of_two_axes(mesh):
     return f, (on(mesh, (D, F), None, "model"), on(mesh, (B, D), "data"))
 
 
-@bad("summed-twice", also=("gradients-each-turn",))
+@bad("summed-twice", also=("gradients-each-iteration",))
 def pmean_of_accumulated_gradients(mesh):
     def f(w, x):
         def add(total, x):
@@ -1166,13 +1166,13 @@ def same_noise_along_one_axis(mesh):
 # --- Bad programs: where results lie ------------------------------------------------
 
 
-@bad("replicated-output", "moved-output", "unrequested-reshard")
+@bad("replicated-output", "resharded-output", "unrequested-reshard")
 def fsdp_gradients_not_asked_for(mesh):
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
     return jax.grad(loss), args
 
 
-@bad("replicated-output", also=("moved-output",))
+@bad("replicated-output", also=("resharded-output",))
 def fsdp_gradients_with_activations_pinned_only(mesh):
     args = mlp(mesh, ("data",), ("data",)), on(mesh, (B, D), "data")
     return jax.grad(pinned_loss(mesh, "data")), args
@@ -1184,7 +1184,7 @@ def fsdp_gradients_in_two_dimensions(mesh):
     return jax.grad(loss), (params, on(mesh, (B, D), "data"))
 
 
-@bad("replicated-output", also=("moved-output", "unrequested-reshard"))
+@bad("replicated-output", also=("resharded-output", "unrequested-reshard"))
 def fsdp_gradients_beside_other_weights(mesh):
     def f(params, old, x):
         near = jnp.mean((params["w1"] - old["v1"]) ** 2)
@@ -1196,7 +1196,10 @@ def fsdp_gradients_beside_other_weights(mesh):
 
 
 @bad(
-    "moved-output", "unrequested-reshard", also=("replicated-output",), mesh={"data": 4}
+    "resharded-output",
+    "unrequested-reshard",
+    also=("replicated-output",),
+    mesh={"data": 4},
 )
 def gradients_of_more_layers(mesh):
     def f(params, x):
@@ -1236,7 +1239,7 @@ def zeros_like_on_one_device(mesh):
     return jnp.zeros_like, (on(mesh, (D, F), "data", "model"),)
 
 
-@bad("gathered-output", also=("unrequested-reshard", "moved-operand"), mesh=GRID)
+@bad("gathered-output", also=("unrequested-reshard", "communicated-operand"), mesh=GRID)
 def two_rows_more(mesh):
     f = lambda x: jnp.concatenate([x, x[:2]])  # noqa: E731
     return f, (on(mesh, (B, F), "data"),)
@@ -1270,7 +1273,7 @@ def scanned_fsdp_without_constraints(mesh):
     return sgd(loss), (ws, on(mesh, (B, D), "data")), {"jit": jit}
 
 
-@bad("moved-operand", also=("unrequested-reshard",), mesh={"model": 8})
+@bad("communicated-operand", also=("unrequested-reshard",), mesh={"model": 8})
 def rope_with_cut_heads(mesh):
     f = lambda x: jnp.concatenate([-x[..., 32:], x[..., :32]], -1)  # noqa: E731
     return f, (on(mesh, (32 * B, 64), None, "model"),)
@@ -1378,13 +1381,13 @@ def whole_in_a_shard_map(mesh):
     return f, (on(mesh, (B, D), "data"), on(mesh, (D, F), "data"))
 
 
-@bad("moved-operand")
+@bad("communicated-operand")
 def rows_sorted(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     return lambda x: jnp.sort(x, 0), (on(mesh, (8 * B, D), "data"),), {"jit": jit}
 
 
-@bad("moved-operand")
+@bad("communicated-operand")
 def rows_joined(mesh):
     jit = {"out_shardings": to(mesh, "data")}
     f = lambda x, y: jnp.concatenate([x, y * 2])  # noqa: E731
@@ -1392,7 +1395,7 @@ def rows_joined(mesh):
     return f, args, {"jit": jit}
 
 
-@bad("moved-operand", also=("replicated-output",))
+@bad("communicated-operand", also=("replicated-output",))
 def rows_permuted(mesh):
     f = lambda key, x: jax.random.permutation(key, x)  # noqa: E731
     return f, (key(mesh), on(mesh, (8 * B, D), "data"))
@@ -1562,7 +1565,7 @@ def loop_until_small(mesh):
     return f, (on(mesh, (B, F), "data", "model"),)
 
 
-@bad("gradients-each-turn", tpu=())
+@bad("gradients-each-iteration", tpu=())
 def accumulated_gradients(mesh):
     def step(params, batches):
         def add(total, x):
@@ -1576,7 +1579,7 @@ def accumulated_gradients(mesh):
     return step, args, {"carry": {0: 0}, "jit": {"donate_argnums": 0}}
 
 
-@bad("gradients-each-turn", tpu=())
+@bad("gradients-each-iteration", tpu=())
 def one_weight_for_all_steps(mesh):
     def f(w, xs):
         def loss(w):
@@ -1788,41 +1791,38 @@ def an_average_with_memory_of_its_own(mesh):
 
 # --- The words ----------------------------------------------------------------------
 
-ASK = (
-    "Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, here "
-    "P('data'); or make the mesh's axes Explicit. (chapter 10)"
-)
 # What is said of one program of each code: (program, code) -> the whole finding.
 WORDS = {
     # 64 · 128 floats and as many are 64 KiB.
-    ("accumulated_gradients", "gradients-each-turn"): (
-        "gradients-each-turn: A loop adds up gradients and sums them over data in each "
-        "of its 4 turns, 64 KiB each time: once after the loop is enough. Put the loop "
-        "in jax.shard_map: differentiate with respect to jax.lax.pcast(params, 'data', "
-        "to='varying'), add up each device's own gradients, and after the loop take "
-        "jax.lax.psum(grads, 'data'), or the pmean of a mean. (chapter 13)"
+    ("accumulated_gradients", "gradients-each-iteration"): (
+        "gradients-each-iteration: A loop adds up gradients and sums them over data in "
+        "each of its 4 iterations, 64 KiB each time: once after the loop is enough. "
+        "Put the loop in jax.shard_map: differentiate with respect to "
+        "jax.lax.pcast(params, 'data', to='varying'), add up each device's own "
+        "gradients, and after the loop take jax.lax.psum(grads, 'data'), or the pmean "
+        "of a mean. (chapter 13)"
     ),
     # Four arrays of 32 KiB, of which a device needs an eighth: 4 · 28 KiB.
     ("adam_state_replicated", "replicated-state"): (
         "replicated-state: opt[0].mu['w1'], opt[0].nu['w1'], opt[0].mu['w2'] and "
         "opt[0].nu['w2'] are not sharded over data, as params['w1'] and params['w2'] "
-        "are: 112 KiB more on each device, and each update gathers. Shard the "
-        "optimizer state as the parameters, here P('data'): jax.device_put(opt_state, "
-        "…), and the same in out_shardings. (chapter 10)"
+        "are: 112 KiB more per device, and each update gathers. Shard the optimizer "
+        "state as the parameters, here P('data'): jax.device_put(opt_state, …), and "
+        "the same in out_shardings. (chapter 10)"
     ),
     # 64 · 128 floats are 32 KiB, half of them 16.
     ("annotated_and_replicated", "annotated-only"): (
         "annotated-only: model.kernel is annotated with model, which does not shard "
-        "it: 16 KiB more on each device. An annotation places nothing by itself. "
-        "Place the model as it says: state = nnx.state(model); nnx.update(model, "
+        "it: 16 KiB more per device. An annotation places nothing by itself. Place the "
+        "model as its annotations say: state = nnx.state(model); nnx.update(model, "
         "jax.device_put(state, nnx.get_named_sharding(state, mesh))). (chapter 10)"
     ),
     # Two all-to-alls of 256 · 64 floats over eight: 7/8 of 8 KiB each.
-    ("rows_sorted", "moved-operand"): (
-        "moved-operand: For a sort in a sharded dimension the compiler moves the "
-        "operand with 2 all-to-alls over data: 14 KiB from each device. Shard another "
-        "dimension from the start, or sort in jax.shard_map if each device may sort "
-        "its own rows. (chapter 04)"
+    ("rows_sorted", "communicated-operand"): (
+        "communicated-operand: For a sort in a sharded dimension the compiler "
+        "communicates the operand with 2 all-to-alls over data: 14 KiB from each "
+        "device. Shard another dimension from the start, or sort in jax.shard_map if "
+        "each device may sort its own rows. (chapter 04)"
     ),
     # 512 · 64 floats are 128 KiB, an eighth of them 16 KiB.
     ("sharded_table_closed_over", "closed-over"): (
@@ -1833,12 +1833,16 @@ WORDS = {
     ),
     # 128 · 64 floats are 32 KiB; cut into eight they are 4 KiB: 28 KiB more.
     ("fsdp_gradients_not_asked_for", "replicated-output"): (
-        "replicated-output: result['w2'] comes out whole along data, which cuts "
-        "params['w2'] of the same shape: 28 KiB more on each device. " + ASK
+        "replicated-output: result['w2'] comes out replicated over data, which shards "
+        "params['w2'] of the same shape: 28 KiB more per device. State it: jax.jit(f, "
+        "out_shardings=…) with the shardings of the arguments, here P('data'); or make "
+        "the mesh's axes Explicit. (chapter 10)"
     ),
-    ("fsdp_gradients_not_asked_for", "moved-output"): (
-        "moved-output: result['w1'] comes out cut along another dimension than "
-        "params['w1'] of the same shape: P(None, 'data') instead of P('data'). " + ASK
+    ("fsdp_gradients_not_asked_for", "resharded-output"): (
+        "resharded-output: result['w1'] comes out sharded along another dimension than "
+        "params['w1'] of the same shape: P(None, 'data') instead of P('data'). State "
+        "it: jax.jit(f, out_shardings=…) with the shardings of the arguments, here "
+        "P('data'); or make the mesh's axes Explicit. (chapter 10)"
     ),
     ("pmean_of_summed_gradients", "summed-twice"): (
         "summed-twice: A pmean over data of a gradient that is already summed over "
@@ -1866,112 +1870,112 @@ WORDS = {
     ),
     # Two moments of two weights of 32 KiB, and a count.
     ("optimizer_state_on_one_device", "single-device-output"): (
-        "single-device-output: The arguments lie on 8 devices, but result[0].mu['w1'], "
+        "single-device-output: The arguments are on 8 devices, but result[0].mu['w1'], "
         "result[0].mu['w2'], result[0].nu['w1'], result[0].nu['w2'] and 1 more (128 "
-        "KiB in all) will lie on one: the values of the arguments are not used, so jit "
-        "leaves them out, and with them where they lie. Say where the results go: "
-        "jax.jit(f, out_shardings=…), with the shardings of the parameters. "
-        "(chapter 10)"
+        "KiB in all) will be on one: the program uses none of the arguments' values, "
+        "so no sharding propagates to the results. State the results' shardings: "
+        "jax.jit(f, out_shardings=…), with the shardings of the parameters. (chapter "
+        "10)"
     ),
     # 34 · 128 floats.
     ("two_rows_more", "gathered-output"): (
         "gathered-output: result (float32[34, 128]) is gathered over data only because "
-        "the result is replicated, 17 KiB on each device: 34 does not divide by 4. "
-        "Choose sizes that divide by the devices and keep the sharded dimension as "
-        "it is; or say where it goes with out_shardings. (chapter 04)"
+        "the result is replicated, 17 KiB per device: 34 does not divide by 4. Choose "
+        "sizes that divide by the devices and keep the sharded dimension as it is; or "
+        "say where it goes with out_shardings. (chapter 04)"
     ),
     ("moved_into_a_shard_map", "unrequested-reshard"): (
-        "unrequested-reshard: A shard_map takes x as P('data'), but it lies as "
-        "P(None, 'data'): it is moved over data first, each time. Place it as "
-        "P('data') once, with jax.device_put, or take it as it lies: change in_specs. "
+        "unrequested-reshard: A shard_map takes x as P('data'), but it is sharded as "
+        "P(None, 'data'): every call first reshards it over data. Place it as "
+        "P('data') once, with jax.device_put, or change in_specs to its own sharding. "
         "(chapter 05)"
     ),
     # 32 · 32 · 32 floats.
     ("constraint_by_way_of_the_whole", "gathered-reshard"): (
-        "gathered-reshard: To lie as P(None, ('data', 'model')), float32[32, 32, 32] "
-        "is first gathered whole over model: 128 KiB on each device, of which it keeps "
-        "1/8. Go there in two steps, moving one axis at a time, or cut it from the "
-        "start as it is needed. (chapter 04)"
+        "gathered-reshard: To reshard float32[32, 32, 32] to P(None, ('data', "
+        "'model')), the compiler first all-gathers it over model: 128 KiB per device, "
+        "of which each device keeps 1/8. Reshard in two steps, one axis at a time, or "
+        "shard it from the start as it is needed. (chapter 04)"
     ),
     # 64 · 6 · 8 floats.
     ("heads_that_the_compiler_replicates", "gathered-reshard"): (
         "gathered-reshard: The compiler knows no direct way from P('data', 'model') to "
         "P(None, ('model', 'data')), so float32[64, 6, 8] is first replicated on every "
-        "device: 12 KiB on each, of which it keeps 1/8. Go there in two steps, moving "
-        "one axis at a time, or shard it from the start as it is needed. (chapter 04)"
+        "device: 12 KiB on each, of which it keeps 1/8. Reshard in two steps, one axis "
+        "at a time, or shard it from the start as it is needed. (chapter 04)"
     ),
     # 32 · 16 · 128 floats.
     ("sequence_merged_with_batch", "gathered-reshape"): (
-        "gathered-reshape: The reshape of (32, 16, 128) to (512, 128) gathers its "
-        "operand over model, 256 KiB on each device: of dimensions that are merged "
-        "only the first may be cut. Cut a dimension that the reshape keeps, or a "
-        "number of heads that divides by the devices of the axis. (chapter 12)"
+        "gathered-reshape: The reshape of (32, 16, 128) to (512, 128) all-gathers its "
+        "operand over model, 256 KiB per device: of dimensions that are merged, only "
+        "the first can stay sharded. Shard a dimension that the reshape keeps, or use "
+        "a number of heads that is divisible by the devices of the axis. (chapter 12)"
     ),
     # 32 · 128 floats.
     ("fixed_rows_set", "gathered-operand"): (
-        "gathered-operand: For setting rows the compiler gathers x (float32[32, 128]) "
-        "whole over data, 16 KiB on each device. Shard another dimension there, or "
-        "write it in jax.shard_map: compute on each shard, then exchange what the "
-        "shards need of each other. (chapter 04)"
+        "gathered-operand: For setting rows the compiler all-gathers x (float32[32, "
+        "128]) over data, 16 KiB per device. Shard another dimension there, or write "
+        "it in jax.shard_map: compute on each shard, then exchange what the shards "
+        "need of each other. (chapter 04)"
     ),
     # Two rows on each of eight devices are sixteen: three devices hold none of the ten.
     ("ten_rows_for_eight", "padded-constraint"): (
-        "padded-constraint: The constraint P('data') cuts dimension 0 of "
-        "float32[10, 128] into 8 blocks: 10 does not divide by 8, so each device holds "
-        "2 rows, 16 in all, and 3 devices nothing but padding. Choose a size that "
-        "divides by 8, such as 16, and mask what is too much. (chapter 08)"
+        "padded-constraint: The constraint P('data') splits dimension 0 of float32[10, "
+        "128] into 8 shards: 10 is not divisible by 8, so each device has 2 rows, 16 "
+        "in all, and 3 devices nothing but padding. Choose a size that is divisible by "
+        "8, such as 16, and mask the padding. (chapter 08)"
     ),
     ("nine_rows_returned", "dropped-constraint"): (
-        "dropped-constraint: The constraint P('data') is not obeyed: result comes out "
-        "as P(), because dimension 0 of float32[9, 128] does not divide by 8. Choose a "
-        "size that divides by 8, such as 16, and mask what is too much. (chapter 08)"
+        "dropped-constraint: The constraint P('data') has no effect: result comes out "
+        "as P(), because dimension 0 of float32[9, 128] is not divisible by 8. Choose "
+        "a size that is divisible by 8, such as 16, and mask the padding. (chapter 08)"
     ),
     ("device_put_in_jit", "dropped-constraint"): (
         "dropped-constraint: jax.device_put to P(None, 'data') inside jit does nothing "
-        "to float32[32, 128]: on Auto axes it is passed over. It lies as P('data') as "
-        "before. Write jax.lax.with_sharding_constraint(x, NamedSharding(mesh, "
+        "to float32[32, 128]: on Auto axes jit ignores it. It stays sharded as "
+        "P('data'). Write jax.lax.with_sharding_constraint(x, NamedSharding(mesh, "
         "P(None, 'data'))), or use Explicit axes and jax.reshard. (chapter 08)"
     ),
     # 4 layers of 64 · 128 floats, half of each on a device, are 64 KiB; two of them.
     ("scan_over_cut_layers", "gathered-stack"): (
         "gathered-stack: stack['w1'] (float32[4, 64, 128]) and stack['w2'] (float32[4, "
-        "128, 64]): cut over data along the dimension that a loop takes slice by "
-        "slice, and so all 4 slices are gathered before the loop: 128 KiB on each "
-        "device. Cut another dimension of the stack, such as P(None, 'data', "
-        "'model'): then each turn gathers its own layer only. (chapter 10)"
+        "128, 64]): sharded over data along the dimension that a loop slices, one "
+        "slice per iteration, so all 4 slices are gathered before the loop: 128 KiB "
+        "per device. Shard another dimension of the stack, such as P(None, 'data', "
+        "'model'): then each iteration gathers only its own layer. (chapter 10)"
     ),
     # 512 · 64 floats, and one row of 64.
     ("one_word_of_a_table", "gathered-embedding"): (
-        "gathered-embedding: table (float32[512, 64]) is gathered whole over model, "
-        "128 KiB on each device, to look up 256 B of it. Leave the table cut and let "
-        "the rows travel: cut its features, P(None, 'model'), or its rows without "
-        "asking for it whole. (chapter 11)"
+        "gathered-embedding: table (float32[512, 64]) is all-gathered over model, 128 "
+        "KiB per device, to look up 256 B of it. Keep the table sharded, so that only "
+        "the looked-up rows are communicated: shard its features, P(None, 'model'), or "
+        "shard its rows and don't request it replicated. (chapter 11)"
     ),
     ("loop_until_all_are_done", "loop-collective"): (
         "loop-collective: The condition of a while loop needs an all-reduce over data: "
-        "before each turn all devices wait for each other, and all run as many turns "
+        "before each iteration all devices synchronize, and all run as many iterations "
         "as the slowest needs. If the rows are independent, put the loop in "
-        "jax.shard_map, where each device tests its own; else test every few turns "
-        "only. (chapter 05)"
+        "jax.shard_map, where each device tests its own; otherwise test only every few "
+        "iterations. (chapter 05)"
     ),
     ("batch_over_one_of_two_axes", "idle-axis"): (
         "idle-axis: Along model (2 devices) all devices compute the same matrix "
-        "products: 50% of that work is done for nothing (redundancy 2). Shard "
-        "something over model too, such as a weight, P(None, 'model'), or the batch, "
-        "P(('data', 'model')); or leave it out of the mesh. (chapter 07)"
+        "products: 50% of that work is redundant (redundancy 2). Shard something over "
+        "model too, such as a weight, P(None, 'model'), or the batch, P(('data', "
+        "'model')); or leave it out of the mesh. (chapter 07)"
     ),
     # One of two products, twice as large on a device as the other: 2/3 of its work.
     ("half_of_the_products_cut", "redundant-work"): (
-        "redundant-work: Along model (2 devices) 67% of the work of the matrix "
-        "products is repeated (redundancy 1.5), the product of x (float32[32, 64]) and "
-        "v (float32[64, 128]) at LINE. Shard the batch or the weight of that "
-        "product over model. (chapter 07)"
+        "redundant-work: Along model (2 devices) 67% of the matrix products' work is "
+        "redundant (redundancy 1.5), the product of x (float32[32, 64]) and v "
+        "(float32[64, 128]) at LINE. Shard the batch or the weight of that product "
+        "over model. (chapter 07)"
     ),
     ("state_never_placed", "sharding-drift"): (
         "sharding-drift: params['w1'] and params['w2'] go in on one device and come "
-        "out as P() on 8 devices: the second step compiles again. Place it before "
-        "the first step as the step returns it: jax.device_put(state, sharding); or "
-        "ask for it with out_shardings. (chapter 08)"
+        "out as P() on 8 devices: the second step compiles again. Place it before the "
+        "first step as the step returns it: jax.device_put(state, sharding); or "
+        "request it with out_shardings. (chapter 08)"
     ),
     ("dtype_changed_by_the_step", "sharding-drift"): (
         "sharding-drift: w → result goes in as bfloat16[64, 64] and comes out as "
@@ -1982,12 +1986,12 @@ WORDS = {
     ("an_average_that_starts_as_the_parameters", "donated-twice"): (
         "donated-twice: state['ema'] and state['params'] are in the same memory, and "
         "state['ema'] is donated: the call raises an error or, before jax 0.11.1 on "
-        "CPU devices, ends the process. Give the second memory of its own: jnp.copy of "
-        "state['params'] before the first step. (chapter 13)"
+        "CPU devices, ends the process. Give the second one its own memory: jnp.copy "
+        "of state['params'] before the first step. (chapter 13)"
     ),
     ("donated_for_another_sharding", "donation-ignored"): (
         "donation-ignored: x is donated, but no result takes its memory (4 KiB per "
-        "device): result lies P() and not P('data'). Return an array of the same "
+        "device): result is sharded as P(), not P('data'). Return an array of the same "
         "shape, dtype and sharding (out_shardings), or don't donate it. (chapter 13)"
     ),
 }

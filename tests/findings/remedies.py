@@ -68,8 +68,8 @@ def same_as(code: str, bad: str, good: str, saves: str | None = None) -> None:
     REMEDIES.setdefault(code, []).append(Remedy(bad, GOOD[good], saves))
 
 
-same_as("gradients-each-turn", "accumulated_gradients", "accumulated_in_a_shard_map",
-        "sent")  # fmt: skip
+same_as("gradients-each-iteration", "accumulated_gradients",
+        "accumulated_in_a_shard_map", "sent")  # fmt: skip
 same_as("replicated-state", "adam_state_replicated", "adam_state_sharded", "peak")
 same_as("annotated-only", "annotated_and_replicated", "annotated_and_placed", "peak")
 
@@ -146,7 +146,7 @@ def zeros_like_as_asked(mesh):
 
 
 @remedy("replicated-output", "fsdp_gradients_with_activations_pinned_only", "results")
-@remedy("moved-output", "fsdp_gradients_not_asked_for", "moved")
+@remedy("resharded-output", "fsdp_gradients_not_asked_for", "moved")
 def gradients_as_asked(mesh):
     params = mlp(mesh, ("data",), ("data",))
     args = params, on(mesh, (B, D), "data")
@@ -165,19 +165,19 @@ def step_with_constraints(mesh):
 # --- Gathers --------------------------------------------------------------------------
 
 
-@remedy("moved-operand", "rows_sorted", "sent")
+@remedy("communicated-operand", "rows_sorted", "sent")
 def rows_sorted_with_sharded_columns(mesh):
     jit = {"out_shardings": to(mesh, None, "data")}
     return lambda x: jnp.sort(x, 0), (on(mesh, (8 * B, D), None, "data"),), {"jit": jit}
 
 
-@remedy("moved-operand", "rows_joined", "sent")
+@remedy("communicated-operand", "rows_joined", "sent")
 def rows_stacked(mesh):
     args = on(mesh, (8 * B, D), "data"), on(mesh, (8 * B, D), "data")
     return lambda x, y: jnp.stack([x, y * 2], 1), args
 
 
-@remedy("moved-operand", "rows_permuted", "sent")
+@remedy("communicated-operand", "rows_permuted", "sent")
 def rows_permuted_by_each_device(mesh):
     def f(key, x):
         key = jax.random.fold_in(key, lax.axis_index("data"))

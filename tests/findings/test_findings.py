@@ -143,9 +143,9 @@ ON_GPU = {
     "state_replicated_in_one_tree": {"replicated-state"},
     "annotated_and_never_placed": {"annotated-only"},
     "columns_sorted_and_joined": set(),
-    "rows_joined": {"moved-operand"},
-    "rows_permuted": {"moved-operand"},
-    "rows_sorted": {"moved-operand"},
+    "rows_joined": {"communicated-operand"},
+    "rows_permuted": {"communicated-operand"},
+    "rows_sorted": {"communicated-operand"},
 }
 
 
@@ -187,8 +187,8 @@ WRONG = {
 }
 # What some compilers move to join rows, or the two halves of a head.
 SOMETIMES = {
-    "two_more_rows": {"moved-operand"},
-    "rotary_halves_on_two_devices": {"moved-operand"},
+    "two_more_rows": {"communicated-operand"},
+    "rotary_halves_on_two_devices": {"communicated-operand"},
 }
 REPEATED = {"idle-axis", "redundant-work"}  # tests/hlo/test_work.py is about these
 
@@ -403,7 +403,7 @@ def test_of_a_compiled_function_only_what_its_text_shows():
     f, args = BAD["fsdp_gradients_not_asked_for"].on(jax.devices())
     assert spmd.xray(jax.jit(f).lower(*args).compile()).findings == ()
     traced = spmd.xray(jax.jit(f).trace(*args)).findings
-    assert {"replicated-output", "moved-output"} <= codes(traced)
+    assert {"replicated-output", "resharded-output"} <= codes(traced)
 
 
 # --- True in fact -------------------------------------------------------------------

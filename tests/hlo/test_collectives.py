@@ -219,7 +219,7 @@ def test_stablehlo():
 
 def test_a_text_cut_short():
     text = stored("tp_mlp.cpu_0.12.0.1")
-    why = "is cut short: it has no whole ENTRY computation: give compiled.as_text()"
+    why = "is cut short: it has no complete ENTRY computation: give compiled.as_text()"
     for cut in (text[:60], text[: text.index("ENTRY")], "HloModule x"):
         assert why in message(NotUnderstood, cut, M42)
 
@@ -235,7 +235,7 @@ def test_a_damaged_text():
 
 def test_two_modules():
     assert message(NotUnderstood, one("negate(%p)") * 2, M42) == (
-        "text holds several HloModules: give one at a time"
+        "text has several HloModules: give one at a time"
     )
 
 
@@ -267,7 +267,7 @@ def test_wrong_mesh():
 def test_not_a_mesh_shape(mesh):
     why = "is not a dict of axis sizes; give one such as {'data': 4, 'model': 2}."
     if isinstance(mesh, dict):
-        why = f"axis 'data' has size {mesh['data']!r}; a mesh gives each axis name a "
+        why = f"axis 'data' has size {mesh['data']!r}; a mesh maps each axis name a "
     told = message(NotUnderstood, one("negate(%p)"), mesh)
     assert told.startswith(f"mesh_shape={mesh!r}")
     assert why in told

@@ -38,7 +38,7 @@ BAD = [
     *(("b", text, "B: “") for text in ("(((", "P('a' 'b')", "é")),
     *(("c", text, "C: “") for text in ("P(1)", "nothing at all")),
     *(
-        ("ijk"[n % 3], text, f"{'IJK'[n % 3]}: “{text}” is not a size; give a whole ")
+        ("ijk"[n % 3], text, f"{'IJK'[n % 3]}: “{text}” is not a size; give an ")
         for n, text in enumerate(
             ("", "0", "-8", "4.5", "1e3", "nan", "None", "1000001", "9" * 30, "x", "∞")
         )

@@ -276,8 +276,8 @@ def test_the_compiler_agrees_where_such_axes_meet(axes):
 def test_what_would_be_padded_is_not_covered():
     found = matmul((48, 40, 18), ("model",), (None, "model"), mesh=M42)
     assert found.why_not == (
-        "shards along model (2) would move to the axis data (4), and would be padded "
-        "there"
+        "shards along model (2) would be sent to the axis data (4), and would be "
+        "padded there"
     )
 
 
@@ -391,8 +391,8 @@ def test_one_device():
     [
         (dict(sizes=(48, 40)), NotUnderstood, r"sizes=\(48, 40\) are not three sizes"),
         (dict(sizes=(48, 0, 4)), NotUnderstood, "1 or more"),
-        (dict(sizes=(48, 4.5, 4)), NotUnderstood, "whole numbers"),
-        (dict(sizes=(48, True, 4)), NotUnderstood, "whole numbers"),
+        (dict(sizes=(48, 4.5, 4)), NotUnderstood, "integers, 1 or more"),
+        (dict(sizes=(48, True, 4)), NotUnderstood, "integers, 1 or more"),
         (dict(sizes=7), NotUnderstood, "sizes=7"),
         (dict(a="data"), NotUnderstood, "A: 'data' is not a spec"),
         (dict(a=7), NotUnderstood, "A: 7 is not a spec"),

@@ -159,7 +159,7 @@ def test_state_left_on_one_device_shows(mesh):
     assert held.per_device[0] == 64 * 32 * 4 * (1 + 8) // 4 + 32 * 4 * 3 + 4
     assert set(list(held.per_device.values())[1:]) == {64 * 32 + 32 * 4}
     assert held.notes == (
-        "5 leaves, 16.3 KiB, lie on device 0 only, beside arrays on several: "
+        "5 leaves, 16.3 KiB, are on device 0 only, beside arrays on several: "
         "state/0/count, state/0/mu/b, state/0/mu/w and 2 more. Give jit "
         "out_shardings, or move them with jax.device_put.",
     )
@@ -202,7 +202,8 @@ def test_a_struct_whose_spec_has_no_mesh(mesh):
     with pytest.raises(
         errors.NotUnderstood,
         match=r"^leaf 'a': the ShapeDtypeStruct of shape \(8,\) has a PartitionSpec "
-        r"and no mesh; call this inside of  with jax.set_mesh\(mesh\):  as JAX asks.$",
+        r"and no mesh; call this inside of  with jax.set_mesh\(mesh\):  as JAX "
+        r"requires.$",
     ):
         memory({"a": struct(8, sharding=P("data"))})
 
@@ -277,7 +278,7 @@ def test_numbers_and_numpy_lie_on_the_host(mesh):
         ("", 32),
     ]
     assert (held.host_bytes, held.largest_device_bytes, held.total_bytes) == (96, 8, 32)
-    assert held.notes == ("2 leaves, 96 B, lie on the host: step and x.",)
+    assert held.notes == ("2 leaves, 96 B, are on the host: step and x.",)
     assert memory({"step": 3}).per_device == {}
     assert repr(memory({"step": 3})).startswith("Memory of 0 arrays, 0 B: nothing on")
 
@@ -297,7 +298,7 @@ def test_arrays_moved_to_the_host(mesh):
     )
     assert held.largest_device_bytes == 16
     assert held.host_bytes == 64
-    assert held.notes == ("1 leaf, 64 B, lies on the host: h.",)
+    assert held.notes == ("1 leaf, 64 B, is on the host: h.",)
 
 
 def test_a_donated_array_holds_nothing(mesh):
@@ -363,8 +364,8 @@ def test_positions_beside_ids_are_said(mesh):
     held = memory({"a": struct(8, sharding=abstract), "b": put((8,), mesh, "data")})
     assert held.per_device == dict.fromkeys(range(8), 12)
     assert held.notes == (
-        "Some leaves lie on a mesh without devices: its positions are taken for "
-        "device ids.",
+        "Some leaves are on a mesh without devices: its positions are used as device "
+        "ids.",
     )
 
 
@@ -430,11 +431,11 @@ def test_whole_text(mesh):
     )
     assert repr(held) == (
         "Memory of 3 arrays, 8.5 KiB: 12 KiB on 8 devices, 1.5 KiB on each\n"
-        "leaf  array            spec                per device  copies  devices\n"
-        "w     float32[64, 32]  P('data', 'model')       1 KiB       1  0–7\n"
-        "v     float32[128]     P(None)                  512 B       8  0–7\n"
-        "step  int32[]          one device                 4 B       1  0\n"
-        "1 leaf, 4 B, lies on device 0 only, beside arrays on several: step. Give jit\n"
+        "leaf  array            spec                per device  replicas  devices\n"
+        "w     float32[64, 32]  P('data', 'model')       1 KiB         1  0–7\n"
+        "v     float32[128]     P(None)                  512 B         8  0–7\n"
+        "step  int32[]          one device                 4 B         1  0\n"
+        "1 leaf, 4 B, is on device 0 only, beside arrays on several: step. Give jit\n"
         "  out_shardings, or move them with jax.device_put."
     )
 
@@ -531,7 +532,7 @@ def test_memory_is_frozen(mesh):
             {},
             errors.NotUnderstood,
             r"leaf 'a': ShapeDtypeStruct\(shape=\(3,\), dtype=float32\) has no "
-            r"sharding yet; say how it lies, such as memory\(tree, P\('data'\), "
+            r"sharding yet; give one, such as memory\(tree, P\('data'\), "
             r"mesh=mesh\), or memory\(tree, shardings\) with a tree of NamedShard",
         ),
         (
@@ -557,7 +558,7 @@ def test_memory_is_frozen(mesh):
             {"a": struct(4)},
             {"shardings": {"b": P()}, "mesh": {"data": 2}},
             errors.NotUnderstood,
-            r"shardings=\{'b': P\w*\(\)\} says nothing of the leaf 'a'; give one "
+            r"shardings=\{'b': P\w*\(\)\} has no spec for the leaf 'a'; give one "
             "sharding for all leaves, or a tree with the same keys, with None for what "
             "stays as it is.",
         ),
@@ -579,8 +580,8 @@ def test_memory_is_frozen(mesh):
             {"a": struct(4)},
             {"shardings": AbstractMesh((2,), ("data",))},
             errors.NotUnderstood,
-            r"shardings=… is a mesh; give it by name, memory\(tree, mesh=mesh\), and "
-            r"beside it what lies on it, such as memory\(tree, P\('data'\), mesh=mes",
+            r"shardings=… is a mesh; give it by name, memory\(tree, mesh=mesh\), "
+            r"and beside it the spec, such as memory\(tree, P\('data'\), mesh=mes",
         ),
         (
             {"a": struct(4)},

@@ -347,7 +347,7 @@ def test_a_report_knows_which_shards_are_equal(report):
 
 @pytest.mark.parametrize("n", [-1, 9, 1.0, "0", None, True])
 def test_a_number_that_there_is_not(report, n):
-    with pytest.raises(spmd.NotUnderstood, match="give a whole number from 0 to"):
+    with pytest.raises(spmd.NotUnderstood, match="give an integer from 0 to"):
         report.play(n)
 
 

@@ -49,8 +49,8 @@ def test_an_array(mesh):
     assert info.device_ids == tuple(range(8))
     assert info.platform == "8 × cpu"
     assert repr(info) == (
-        "ShardingInfo(float32[8, 10] as P('data', None) over data=4 × model=2: "
-        "(2, 10) a device, 80 B, 2 copies)"
+        "ShardingInfo(float32[8, 10] as P('data', None) over data=4 × model=2: (2, "
+        "10) a device, 80 B, 2 replicas)"
     )
 
 
@@ -261,7 +261,7 @@ SIZES = {"data": 4, "model": 2}
             P(None, "zzz"),
             "sharding=P(None, 'zzz'): the mesh has no axis 'zzz'; its axes are 'data' "
             "(4) and 'model' (2). Use one of them, or None to leave the dimension "
-            "whole.",
+            "unsharded.",
         ),
         (
             errors.TooManyEntries,
@@ -282,24 +282,24 @@ SIZES = {"data": 4, "model": 2}
             (6, 10),
             P("data"),
             "sharding=P('data', None): dimension 0 of shape (6, 10) has 6 elements, "
-            "which do not divide into 4 equal blocks over 'data' (4); make it 4 or 8, "
-            "or leave it whole with P(None, None).",
+            "which do not divide into 4 equal shards over 'data' (4); make it 4 or 8, "
+            "or leave it unsharded with P(None, None).",
         ),
         (
             errors.NotDivisible,
             (1, 10),
             P("data"),
             "sharding=P('data', None): dimension 0 of shape (1, 10) has 1 element, "
-            "which does not divide into 4 equal blocks over 'data' (4); make it 4, or "
-            "leave it whole with P(None, None).",
+            "which does not divide into 4 equal shards over 'data' (4); make it 4, or "
+            "leave it unsharded with P(None, None).",
         ),
         (
             errors.NotDivisible,
             (8, 7),
             P(None, ("data", "model")),
             "sharding=P(None, ('data', 'model')): dimension 1 of shape (8, 7) has 7 "
-            "elements, which do not divide into 8 equal blocks over 'data' (4) and "
-            "'model' (2); make it 8, or leave it whole with P(None, None).",
+            "elements, which do not divide into 8 equal shards over 'data' (4) and "
+            "'model' (2); make it 8, or leave it unsharded with P(None, None).",
         ),
         (
             errors.NotUnderstood,
@@ -307,7 +307,7 @@ SIZES = {"data": 4, "model": 2}
             P("data", P.UNCONSTRAINED),
             "sharding=P('data', UNCONSTRAINED): UNCONSTRAINED leaves a dimension to "
             "the compiler, so there is nothing to lay out yet; name axes, or None for "
-            "a whole dimension.",
+            "an unsharded dimension.",
         ),
     ],
 )
@@ -322,9 +322,9 @@ def test_an_axis_used_twice():
         lambda: read_sharding((8, 8), P("data", ("model", "data")), mesh=SIZES),
     )
     assert words == (
-        "sharding=P('data', ('model', 'data')) uses the mesh axis 'data' for dimension "
-        "0 and again for dimension 1; an axis can cut an array only once, so use it in "
-        "one place, such as P('data', 'model')."
+        "sharding=P('data', ('model', 'data')) uses the mesh axis 'data' for "
+        "dimension 0 and again for dimension 1; an axis can shard only one dimension "
+        "of an array, so use it once, such as P('data', 'model')."
     )
 
 
@@ -334,8 +334,9 @@ def test_an_axis_twice_in_one_place():
         lambda: read_sharding((8,), P(("data", "data")), mesh=SIZES),
     )
     assert words == (
-        "sharding=P(('data', 'data')) uses the mesh axis 'data' twice for dimension 0; "
-        "an axis can cut an array only once, so use it in one place, such as P('data')."
+        "sharding=P(('data', 'data')) uses the mesh axis 'data' twice for dimension "
+        "0; an axis can shard only one dimension of an array, so use it once, such as "
+        "P('data')."
     )
 
 
@@ -345,7 +346,7 @@ def test_the_only_axis_is_named_as_one():
     )
     assert words == (
         "sharding=P('q'): the mesh has no axis 'q'; its only axis is 'x' (8). Use it, "
-        "or None to leave the dimension whole."
+        "or None to leave the dimension unsharded."
     )
 
 
@@ -368,18 +369,18 @@ def test_a_list_is_a_tuple_and_none_in_quotes_is_an_axis():
     [
         (
             {"data": 0},
-            "mesh={'data': 0}: axis 'data' has size 0; a mesh gives each axis name a "
-            "whole number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
+            "mesh={'data': 0}: axis 'data' has size 0; a mesh maps each axis name to "
+            "a number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
         ),
         (
             {"data": 2.0},
-            "mesh={'data': 2.0}: axis 'data' has size 2.0; a mesh gives each axis name "
-            "a whole number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
+            "mesh={'data': 2.0}: axis 'data' has size 2.0; a mesh maps each axis name "
+            "to a number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
         ),
         (
             {4: 2},
-            "mesh={4: 2}: axis 4 has size 2; a mesh gives each axis name a whole "
-            "number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
+            "mesh={4: 2}: axis 4 has size 2; a mesh maps each axis name to a number "
+            "of devices, 1 or more, such as {'data': 4, 'model': 2}.",
         ),
         (
             (4, 2),
@@ -451,14 +452,13 @@ def test_another_mesh_than_the_array_s(mesh):
         (
             {"w": 1},
             "x is a dict, not one array; for a tree of arrays use "
-            "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of whole "
-            "numbers.",
+            "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of integers.",
         ),
         (
             (6, 10),
-            "x=(6, 10) is a bare shape, which lies nowhere; say how it is cut, such as "
-            "spmd.sharding(x, NamedSharding(mesh, P('data'))) or "
-            "spmd.sharding(x, P('data'), mesh=mesh).",
+            "x=(6, 10) is a bare shape without a sharding; give one, such as "
+            "spmd.sharding(x, NamedSharding(mesh, P('data'))) or spmd.sharding(x, "
+            "P('data'), mesh=mesh).",
         ),
         (
             None,
@@ -525,8 +525,8 @@ def test_shapes_and_dtypes_that_are_none():
         )
 
     assert call((-8,)) == (
-        "x=(-8,) is not a shape; a shape is a tuple of whole numbers, 0 or more, such "
-        "as (6, 10)."
+        "x=(-8,) is not a shape; a shape is a tuple of integers, 0 or more, such as "
+        "(6, 10)."
     )
     assert call((8,), "flot") == (
         "dtype='flot' is not the name of an element type; give one such as 'float32', "
@@ -552,8 +552,8 @@ def test_tracers_are_told_where_to_look(mesh):
         "x is a tracer: while JAX traces a function there is no array yet, and on Auto "
         "axes no sharding either. Look at jax.typeof(x) there, or call this outside of "
         "the function, on what it takes or returns.",
-        "x is the type float32[8,2], which says where an array lies only on a mesh "
-        "with Explicit axes; call this outside of the function, on what it takes or "
+        "x is the type float32[8,2], which includes the sharding only on a mesh with "
+        "Explicit axes; call this outside of the function, on what it takes or "
         "returns.",
     ]
 

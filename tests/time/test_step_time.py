@@ -461,8 +461,8 @@ def test_what_is_no_program_or_no_chip_is_told(arguments, said):
         ({"tokens": True}, "tokens=True"),
         ({"model_flops": "7"}, "model_flops='7'"),
         ({"tokens": float("nan")}, "tokens=nan is not a positive number"),
-        ({"host_devices": -8}, "host_devices=-8 is not a whole number from 1 on"),
-        ({"host_devices": 0.4}, "host_devices=0.4 is not a whole number"),
+        ({"host_devices": -8}, "host_devices=-8 is not an integer of 1 or more"),
+        ({"host_devices": 0.4}, "host_devices=0.4 is not an integer"),
         ({"rates": {"kernel_s": float("inf")}}, "kernel_s=inf is not a positive"),
         ({"rates": {"collectives": [1]}}, r"collectives=\[1\] is no dict"),
         (

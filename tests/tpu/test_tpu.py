@@ -604,9 +604,9 @@ MISTAKES = [
         {},
         "no axes: name them and their sizes, such as tpu_mesh('v5e:2x4', data=8)",
     ),
-    ({"data": 0}, "data=0 is not a number of devices; give a whole number, 1 or more"),
-    ({"data": True}, "data=True is not a number of devices; give a whole number, 1 or"),
-    ({"data": "8"}, "data='8' is not a number of devices; give a whole number, 1 or"),
+    ({"data": 0}, "data=0 is not a number of devices; give an integer, 1 or more"),
+    ({"data": True}, "data=True is not a number of devices; give an integer, 1 or"),
+    ({"data": "8"}, "data='8' is not a number of devices; give an integer, 1 or"),
     (
         {"data": 8, "axis_types": "manual!"},
         "axis_types='manual!' is of no use: give 'auto', 'explicit' or an AxisType, or "

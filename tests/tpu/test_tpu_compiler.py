@@ -148,9 +148,9 @@ def test_the_torus_refuses():
         tpu_mesh("v5p:4x4x4", data=8, model=8)
     assert str(raised.value) == (
         "data=8, model=8 does not fit the 4×4×4 torus of v5p:4x4x4: each axis must be "
-        "whole directions of it, or it shares wires with another. These fit: "
-        "(data=4, model=16) and (data=16, model=4). Give anyhow=True to compile for it "
-        "all the same"
+        "full directions of it, or it shares links with another. These fit: (data=4, "
+        "model=16) and (data=16, model=4). Give anyhow=True to compile for it all the "
+        "same"
     )
     assert isinstance(raised.value, spmd.MeshMismatch)
     assert raised.traceback[-1].name == "tpu_mesh"

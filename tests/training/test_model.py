@@ -698,11 +698,11 @@ def test_what_is_not_given():
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"layers": 0}, "layers=0 is not a size; give a whole number, 1 or more."),
-        ({"seq": 2.5}, "seq=2.5 is not a size; give a whole number, 1 or more."),
-        ({"vocab": "9"}, "vocab='9' is not a size; give a whole number, 1 or more."),
-        ({"heads": True}, "heads=True is not a size; give a whole number, 1 or more."),
-        ({"d_ff": -4}, "d_ff=-4 is not a size; give a whole number, 1 or more."),
+        ({"layers": 0}, "layers=0 is not a size; give an integer, 1 or more."),
+        ({"seq": 2.5}, "seq=2.5 is not a size; give an integer, 1 or more."),
+        ({"vocab": "9"}, "vocab='9' is not a size; give an integer, 1 or more."),
+        ({"heads": True}, "heads=True is not a size; give an integer, 1 or more."),
+        ({"d_ff": -4}, "d_ff=-4 is not a size; give an integer, 1 or more."),
         (
             {"d_model": 50},
             "d_model=50 does not divide into heads=6; make it 48 or 54, or say how "
@@ -740,16 +740,14 @@ def test_shapes_that_are_none(change, text):
             "global_every=2 without a window: every layer attends to all tokens; give "
             "window= too, or leave global_every out.",
         ),
-        ({"window": 0}, "window=0 is not a size; give a whole number, 1 or more."),
+        ({"window": 0}, "window=0 is not a size; give an integer, 1 or more."),
         (
             {"window": 4, "global_every": 1},
-            "global_every=1 is not a period of layers; give a whole number from 2 to "
-            "6.",
+            "global_every=1 is not a period of layers; give an integer from 2 to 6.",
         ),
         (
             {"window": 4, "global_every": 7},
-            "global_every=7 is not a period of layers; give a whole number from 2 to "
-            "6.",
+            "global_every=7 is not a period of layers; give an integer from 2 to 6.",
         ),
         (
             {"experts_per_token": 2},
@@ -766,20 +764,20 @@ def test_shapes_that_are_none(change, text):
             "router_biases=True means nothing without experts; give experts= too, or "
             "leave router_biases out.",
         ),
-        ({"experts": 0}, "experts=0 is not a size; give a whole number, 1 or more."),
+        ({"experts": 0}, "experts=0 is not a size; give an integer, 1 or more."),
         (
             {"experts": 8},
-            "experts=8 needs experts_per_token, how many of them a token uses; give a "
-            "whole number from 1 to 8.",
+            "experts=8 needs experts_per_token, how many of them a token uses; give "
+            "an integer from 1 to 8.",
         ),
         (
             {"experts": 8, "experts_per_token": 9},
-            "experts_per_token=9 is not a number of experts; give a whole number from "
-            "1 to 8.",
+            "experts_per_token=9 is not a number of experts; give an integer from 1 "
+            "to 8.",
         ),
         (
             MOE | {"shared_experts": -1},
-            "shared_experts=-1 is not a number; give a whole number, 0 or more.",
+            "shared_experts=-1 is not a number; give an integer, 0 or more.",
         ),
         (
             MOE | {"dense_layers": 6},
@@ -813,7 +811,7 @@ def test_shapes_that_are_none(change, text):
         ),
         (
             MLA | {"qk_rope_head_dim": 0},
-            "qk_rope_head_dim=0 is not a size; give a whole number, 1 or more.",
+            "qk_rope_head_dim=0 is not a size; give an integer, 1 or more.",
         ),
         (
             MLA | {"biases": True},
@@ -864,7 +862,7 @@ def test_what_a_model_of_images_has_not():
         (image.kv_cache_bytes_per_token, "reads images and has no cache."),
         (
             image.flops_per_token,
-            "reads images and is counted by the image: ask forward_flops.",
+            "reads images and is counted per image: use forward_flops.",
         ),
     ):
         with pytest.raises(NotUnderstood) as caught:
@@ -876,7 +874,7 @@ def test_what_a_model_of_images_has_not():
 
 def test_questions_that_are_none():
     m = Transformer(2, 48, 6)
-    with pytest.raises(NotUnderstood, match=r"^batch=0 is not a size; give a whole"):
+    with pytest.raises(NotUnderstood, match=r"^batch=0 is not a size; give an integer"):
         m.flops(0)
     with pytest.raises(
         NotUnderstood,

@@ -922,7 +922,7 @@ WRONG = {
     "an axis of no devices": (
         {"mesh": {"data": 0}},
         NotUnderstood,
-        r"axis 'data' has size 0; a mesh gives each axis name a whole number",
+        r"axis 'data' has size 0; a mesh maps each axis name to a number",
     ),
     "a batch that does not divide": (
         {"batch": 9},
@@ -937,7 +937,7 @@ WRONG = {
     "a batch that is no number": (
         {"batch": 2.5},
         NotUnderstood,
-        r"batch=2\.5 is not a size; give a whole number, 1 or more\.",
+        r"batch=2\.5 is not a size; give an integer, 1 or more\.",
     ),
     "heads that do not divide": (
         {"mesh": {"model": 8}},

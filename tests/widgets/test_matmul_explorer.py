@@ -145,7 +145,7 @@ def test_the_code_shows_the_same(browser):
 
 def test_the_first_picture_and_the_presets(browser):
     presets = {
-        "Nothing moves (case 1)": [],
+        "No communication (case 1)": [],
         "All-reduce (case 2)": ["all-reduce"],
         "All-gather (case 3)": ["all-gather"],
         "All-gather, one axis twice (case 4)": ["all-gather"],
@@ -157,7 +157,7 @@ def test_the_first_picture_and_the_presets(browser):
         for name, kinds in presets.items():
             page.get_by_label(name, exact=True).check()
             said = page.locator(".spmd-w-said").inner_text()
-            for kind in kinds or ["nothing moves"]:
+            for kind in kinds or ["no communication"]:
                 assert kind in said
             assert page.locator(".spmd-mm-steps li").count() == 4
         notes = page.locator(".spmd-mm-notes").inner_text()
@@ -286,7 +286,7 @@ def test_by_keyboard_only(browser):
         page.keyboard.press("Tab")
         page.locator("input[type=radio]:checked").focus()
         page.keyboard.press("ArrowLeft")
-        assert "nothing moves" in page.locator(".spmd-w-said").inner_text()
+        assert "no communication" in page.locator(".spmd-w-said").inner_text()
         page.locator("[data-key=c]").focus()
         page.keyboard.type("P(None, None)")
         assert "all-gather of C" in page.locator(".spmd-w-said").inner_text()

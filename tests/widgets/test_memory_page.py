@@ -143,7 +143,7 @@ def test_a_link_holds_the_state(context):
     page.get_by_label("Mesh axis model").fill("4")
     page.get_by_label("Sequences a step").fill("64")
     page.get_by_label("Type of the gradients").select_option("bfloat16, float32")
-    page.get_by_label("model cuts the sequence").check()
+    page.get_by_label("model shards the sequence").check()
     query = opened.query()
     state = {
         "zero": "1", "model": "gpt3-175b", "data": "16", "model_axis": "4",

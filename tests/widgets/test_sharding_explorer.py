@@ -82,7 +82,7 @@ def expected(mesh, shape, entries, dtype, device=0) -> dict:
     words = drawing_words.say_sharding(info, info)
     facts = list(words.facts)
     if info.device_count > 1:
-        times = f", {info.replicas} times one copy" if info.replicas > 1 else ""
+        times = f", {info.replicas} times the array" if info.replicas > 1 else ""
         held = bytes_words(info.bytes_per_device * info.device_count)
         facts.append(f"all devices together hold {held}{times}")
     owners = itertools.islice(info.owners.items(), 64)
@@ -122,17 +122,17 @@ def chosen(info: ShardingInfo, device: int) -> dict:
     place = ", ".join(f"{axis} {where[axis]}" for axis, _ in info.axes)
     slices = ", ".join(f"{a}:{b}" for a, b in info.slices(block))
     others = [one for one in holders if one != device]
-    shared = "no other device holds it"
+    shared = "no other device has it"
     if others:
         word = "devices" if len(others) > 1 else "device"
-        shared = f"the same block is on {word} {device_list(others)}"
+        shared = f"the same shard is on {word} {device_list(others)}"
     at = f" ({place})" if place else ""
     return {
         "device": device,
         "block": list(block),
         "holders": list(holders),
         "where": where,
-        "sentence": f"Device {device}{at} holds [{slices}]; {shared}.",
+        "sentence": f"Device {device}{at} has [{slices}]; {shared}.",
     }
 
 
@@ -163,7 +163,7 @@ MUTANTS = {
         "[...$mesh].reverse()",
         "[...$mesh]",
     ),
-    "nothing is cut": ("shardingOf", "$size / $grid[$dim]", "$size"),
+    "nothing is sharded": ("shardingOf", "$size / $grid[$dim]", "$size"),
     "copies over the used axes": (
         "shardingOf",
         "$used.has($axis) ? $n : $n * $size",
@@ -181,7 +181,7 @@ MUTANTS = {
     ),
     "an axis twice": ("checkAxes", "if ($axis in $seen)", "if ($axis in {})"),
     "a half rounded up": ("fixedWords", "&& $whole % 2n === 1n", ""),
-    "no copies": ("shardingOf", "$n > 1 && !$used.has($a)", "$n > 1"),
+    "no replicas": ("shardingOf", "$n > 1 && !$used.has($a)", "$n > 1"),
 }
 
 
@@ -340,7 +340,7 @@ class Opened(widget_harness.Opened):
 
 def test_it_begins_with_an_answer(context):
     opened = Opened(context)
-    assert "each device holds (4, 4): 64 B of 512 B" in opened.said
+    assert "per device: (4, 4), 64 B of 512 B" in opened.said
     pressed = opened.page.locator('[aria-pressed="true"]')
     assert pressed.count() == 1
     assert "device 5" in pressed.inner_text()
@@ -351,7 +351,7 @@ def test_with_a_mouse(context):
     opened = Opened(context)
     page = opened.page
     page.get_by_label("Replicated").check()
-    assert "8 copies of the whole array" in opened.said
+    assert "8 replicas of the array" in opened.said
     page.get_by_label("Dimension 1 over").select_option("model,data")
     assert "P(None, ('model', 'data'))" in opened.said
     assert (
@@ -359,8 +359,7 @@ def test_with_a_mouse(context):
     )
     page.locator("[data-key=device-3]").click()
     assert (
-        "Device 3 (data 0, model 3) holds"
-        in page.locator(".spmd-w-chosen").inner_text()
+        "Device 3 (data 0, model 3) has" in page.locator(".spmd-w-chosen").inner_text()
     )
     assert page.evaluate("document.activeElement.dataset.key") == "device-3"
     page.get_by_text("The same as a table").click()

@@ -291,7 +291,10 @@ def test_half_precision_on_cpu_is_said():
     args = [on(M42, (32, 64), "data", dtype=jnp.bfloat16)]
     seen = xray(lambda x: x.sum(0), *args)
     assert seen.collectives[0].dtype == "float32"
-    note = "The CPU compiler moves bfloat16 as float32: elsewhere such bytes are half."
+    note = (
+        "The CPU compiler communicates bfloat16 as float32: on other platforms these "
+        "bytes are half."
+    )
     assert note in repr(seen)
     assert note not in repr(xray(lambda x: x.sum(0), on(M42, (32, 64), "data")))
 
@@ -567,8 +570,8 @@ def test_options_that_cannot_be_applied():
 def test_a_mesh_that_the_program_does_not_use():
     assert message(MeshMismatch, doubled_sum, jnp.ones((8, 4)), mesh=M42) == (
         "mesh={'data': 4, 'model': 2} has 8 devices, but the program was compiled for "
-        "1: give arguments that lie on this mesh, such as "
-        "jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))"
+        "1: give arguments on this mesh, such as jax.ShapeDtypeStruct(shape, dtype, "
+        "sharding=NamedSharding(mesh, spec))"
     )
     small = Mesh(np.array(jax.devices()[:2]), ("data",))
     assert "has 2 devices, but the program was compiled for 8: give" in (

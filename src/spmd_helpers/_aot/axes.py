@@ -29,7 +29,7 @@ def checked_sizes(
         examples: from a number of axes to meshes that fit, in words.
 
     Raises:
-        NotUnderstood: there are no axes, or a size is no whole number.
+        NotUnderstood: there are no axes, or a size is no integer.
         MeshMismatch: the sizes do not multiply to the number of devices.
     """
     if not axes:

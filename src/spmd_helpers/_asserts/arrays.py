@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def assert_close(got: object, want: object, rtol: float = 1e-5) -> None:
-    """Check that two trees hold the same numbers.
+    """Check that two trees have the same values.
 
-    Whole numbers, booleans and texts must be equal. Floats must lie within
+    Integers, booleans and texts must be equal. Floats must be within
     `rtol` of the largest magnitude in their array, so that a sum that came in
     another order passes and a factor does not. Random keys compare as their bits.
 
@@ -144,7 +144,7 @@ def assert_same_as_one_device(
     """Check that a function gives, on sharded arguments, what one device gives.
 
     The function runs twice: on the arguments as they are, and on copies of them
-    that all lie on one device. Arguments that the function donates stay usable.
+    that are all on one device. Arguments that the function donates stay usable.
 
     >>> import jax
     >>> from jax.sharding import AxisType, NamedSharding, PartitionSpec as P

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 def leaf_difference(got: object, want: object, rtol: float) -> str:
     """How one leaf differs, in words; empty if it does not.
 
-    Whole numbers, booleans and texts must be equal; floats and complex numbers lie
+    Integers, booleans and texts must be equal; floats and complex numbers are
     within `rtol` of the largest finite magnitude in `want`. Infinite values and NaN
     must stand where they stand in `want`.
     """

@@ -96,7 +96,7 @@ def assert_peak_memory(
 
     Raises:
         CheckFailed: the program needs more.
-        NotUnderstood: `at_most_bytes` is not a whole number, or the compiler of
+        NotUnderstood: `at_most_bytes` is not an integer, or the compiler of
             this platform gives no figure.
 
     For budgets of memory, in the chapters on scale.

@@ -15,9 +15,9 @@ Choice = TypeVar("Choice")
 
 
 def as_integer(value: object, least: int = 0, most: int | None = None) -> int | None:
-    """The whole number that a value is, or None if it is none from least to most.
+    """The integer that a value is, or None if it is none from least to most.
 
-    NumPy's whole numbers are taken; a bool, a text and 3.0 are not.
+    NumPy's integers are taken; a bool, a text and 3.0 are not.
 
     >>> as_integer(3), as_integer(3.0), as_integer(True), as_integer(-1)
     (3, None, None, None)
@@ -43,12 +43,12 @@ def integer(
     most: int | None = None,
     example: str = "",
 ) -> int:
-    """A whole number in a range, or NotUnderstood: `what` says what it counts.
+    """An integer in a range, or NotUnderstood: `what` says what it counts.
 
     >>> integer("batch", 2.5)
     Traceback (most recent call last):
     ...
-    spmd_helpers._errors.NotUnderstood: batch=2.5 is not a size; give a whole number, \
+    spmd_helpers._errors.NotUnderstood: batch=2.5 is not a size; give an integer, \
 1 or more.
     """
     number = as_integer(value, least, most)
@@ -57,7 +57,7 @@ def integer(
     values = f", {least} or more" if most is None else f" from {least} to {most}"
     such = f", such as {example}" if example else ""
     raise NotUnderstood(
-        f"{name}={value!r} is not {what}; give a whole number{values}{such}."
+        f"{name}={value!r} is not {what}; give an integer{values}{such}."
     )
 
 
@@ -77,7 +77,7 @@ def axis_sizes(name: str, mesh: object) -> dict[str, int]:
     Traceback (most recent call last):
     ...
     spmd_helpers._errors.NotUnderstood: mesh={'data': 4, 'model': 0}: axis 'model' has \
-size 0; a mesh gives each axis name a whole number of devices, 1 or more, such as \
+size 0; a mesh maps each axis name to a number of devices, 1 or more, such as \
 {'data': 4, 'model': 2}.
     """
     if not isinstance(mesh, Mapping):
@@ -88,8 +88,8 @@ size 0; a mesh gives each axis name a whole number of devices, 1 or more, such a
     for axis, size in mesh.items():
         if not isinstance(axis, str) or as_integer(size, 1) is None:
             raise NotUnderstood(
-                f"{name}={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh gives "
-                "each axis name a whole number of devices, 1 or more, such as "
+                f"{name}={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh maps "
+                "each axis name to a number of devices, 1 or more, such as "
                 "{'data': 4, 'model': 2}."
             )
     return {axis: operator.index(size) for axis, size in mesh.items()}

@@ -77,27 +77,27 @@ def draw(
     dtype: "DTypeLike" = "float32",
     shards: "ShardingLike | None" = None,
 ) -> Drawing:
-    """Draw how an array is cut over devices, without touching its data.
+    """Draw how an array is sharded over devices, without touching its data.
 
     >>> from jax.sharding import PartitionSpec as P
     >>> draw((6, 10), P("data"), mesh={"data": 2, "model": 4})  # 6 / 2 = 3 rows each
     float32[6, 10] as P('data', None)
     mesh data=2 × model=4
-    each device holds (3, 10): 120 B of 240 B
-    4 copies of each block, over model
+    per device: (3, 10), 120 B of 240 B
+    replicated over model: 4 replicas of each shard
     <BLANKLINE>
     rows: dim 0 · data ↓
-    columns: dim 1 · whole →
+    columns: dim 1 · unsharded →
     <BLANKLINE>
                  0:10
-    data 0  0:3  0–3 · 4 copies
-    data 1  3:6  4–7 · 4 copies
+    data 0  0:3  0–3 · 4 replicas
+    data 1  3:6  4–7 · 4 replicas
     <BLANKLINE>
     cells: positions in the mesh (no devices yet)
 
     The last two dimensions are rows and columns, the ones before make panels. Each of
-    up to eight blocks has a color of its own, the same in each drawing and in a player;
-    the color of a strip is its mesh axis. Blocks are not to scale, and of very many
+    up to eight shards has a color of its own, the same in each drawing and in a player;
+    the color of a strip is its mesh axis. Cells are not to scale, and of very many
     only the first and the last are drawn.
 
     Args:
@@ -141,7 +141,7 @@ def _check_within(info: "ShardingInfo", smaller: "ShardingInfo") -> None:
 
 
 def draw_mesh(mesh: "MeshLike") -> Drawing:
-    """Draw a mesh: which device stands at each place, axis names on the edges.
+    """Draw a mesh: which device is at each position, axis names on the edges.
 
     >>> draw_mesh({"data": 2, "model": 4})
     mesh data=2 × model=4

@@ -12,7 +12,7 @@ from itertools import product
 from .._core.palette import SHARDS
 from .._core.words import PMAP_AXIS, count_words, device_list
 from .._shardings.sharding import MeshFacts, ShardingInfo
-from .words import Words, say_copies, say_mesh, say_sharding, sentences
+from .words import Words, say_mesh, say_replicas, say_sharding, sentences
 
 Cell = Callable[[Sequence[int]], tuple[str, ...]]  # a block's index → its words
 Shard = Callable[[Sequence[int]], int | None]  # its index → the number of its color
@@ -92,7 +92,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class _Dim:
-    """One dimension to draw: its name, the axes that cut it, its lines' labels."""
+    """One dimension to draw: its name, the axes that shard it, its lines' labels."""
 
     name: str
     axes: tuple[tuple[str, int], ...]
@@ -108,7 +108,7 @@ def sharding_picture(info: ShardingInfo, drawn: ShardingInfo | None = None) -> P
 
     Args:
         info: where the array is.
-        drawn: the sharding whose blocks are the cells, if they are smaller.
+        drawn: the sharding whose shards are the cells, if they are smaller.
     """
     drawn = drawn or info
     dims = [
@@ -122,14 +122,14 @@ def sharding_picture(info: ShardingInfo, drawn: ShardingInfo | None = None) -> P
         )
     ]
     smaller = tuple(b // a for a, b in zip(info.grid, drawn.grid, strict=True))
-    copies = say_copies(info)
+    replicas = say_replicas(info)
 
     def cell(block: Sequence[int]) -> tuple[str, ...]:
         inside = tuple(i // n for i, n in zip(block, smaller, strict=True))
         ids = info.devices(inside)
         if info.device_count == 1:
-            return (f"device {ids[0]}", *copies)
-        return (device_list(ids), *copies)
+            return (f"device {ids[0]}", *replicas)
+        return (device_list(ids), *replicas)
 
     colored = math.prod(drawn.grid) <= len(SHARDS)
     return _picture(
@@ -137,7 +137,7 @@ def sharding_picture(info: ShardingInfo, drawn: ShardingInfo | None = None) -> P
         dict(drawn.axes),
         cell,
         say_sharding(info, drawn),
-        things="blocks",
+        things="shards",
         hatched=info.replicas > 1,
         shard=(lambda block: _position(block, drawn.grid)) if colored else _no_shard,
     )
@@ -348,7 +348,7 @@ def _caption(dim: _Dim, hues: Mapping[str, int]) -> list[Word]:
         return names
     words = [Word(f"{dim.name} · ")]
     if not names:
-        return [*words, Word("whole")]
+        return [*words, Word("unsharded")]
     if len(names) == 1:
         return words + names
     for name, mark in zip(names, ["("] + [", "] * len(names), strict=False):

@@ -95,12 +95,12 @@ def say_cells(
     return Words(title, (), tuple(notes), f"{'. '.join(parts)}.")
 
 
-def say_copies(info: ShardingInfo) -> tuple[str, ...]:
-    """How many devices have a copy of a block, for its cell; nothing if one has."""
+def say_replicas(info: ShardingInfo) -> tuple[str, ...]:
+    """How many devices have the same shard, for its cell; nothing if one has."""
     sums = math.prod(info.mesh_shape[axis] for axis in info.unreduced)
     words = []
     if info.replicas // sums > 1:
-        words.append(count_words(info.replicas // sums, "copy", "copies"))
+        words.append(count_words(info.replicas // sums, "replica"))
     if sums > 1:
         words.append(f"{sums} partial sums")
     return tuple(words)
@@ -113,18 +113,18 @@ def _sharding_facts(info: ShardingInfo) -> list[str]:
         return [f"all on one device{kind}: {bytes_words(info.total_bytes)}"]
     facts = [
         f"mesh {mesh_words(info.mesh_shape)}{kind}",
-        f"each device holds {info.shard_shape}: {size}",
+        f"per device: {info.shard_shape}, {size}",
     ]
-    copied = [axis for axis in info.replicated_over if axis not in info.unreduced]
-    copies = math.prod(info.mesh_shape[axis] for axis in copied)
-    what = "the whole array" if math.prod(info.grid) == 1 else "each block"
-    if copied:
-        facts.append(f"{copies} copies of {what}, over {join_words(copied)}")
+    axes = [axis for axis in info.replicated_over if axis not in info.unreduced]
+    number = math.prod(info.mesh_shape[axis] for axis in axes)
+    what = "the array" if math.prod(info.grid) == 1 else "each shard"
+    if axes:
+        facts.append(f"replicated over {join_words(axes)}: {number} replicas of {what}")
     elif not info.unreduced:
-        facts.append(f"1 copy of {what}")
+        facts.append("not replicated")
     if info.unreduced:
-        axes = join_words(info.unreduced)
-        facts.append(f"over {axes} each device holds its part of a sum, not added yet")
+        over = join_words(info.unreduced)
+        facts.append(f"unreduced over {over}: each device has a partial sum")
     return facts
 
 
@@ -138,24 +138,24 @@ def _sharding_notes(info: ShardingInfo) -> list[str]:
         if PMAP_AXIS in entry:
             n = info.grid[dim]
             notes.append(
-                f"dim {dim} is pmap's stack, one slice a device; what pmap replicates "
-                f"lies there as {n} copies"
+                f"dim {dim} is pmap's stacked axis, one slice per device; a replicated "
+                f"value is stacked there {n} times"
             )
     return notes
 
 
 def _sentence(info: ShardingInfo, facts: Sequence[str]) -> str:
     parts = [f"A {info.dtype} array of shape {info.shape}. {sentences(facts)}"]
-    for dim, (entry, blocks) in enumerate(zip(info.entries, info.grid, strict=True)):
+    for dim, (entry, shards) in enumerate(zip(info.entries, info.grid, strict=True)):
         if not info.axes:
             break
         if entry:
-            cut = f"cut into {count_words(blocks, 'block')} over {join_words(entry)}"
+            how = f"split into {count_words(shards, 'shard')} over {join_words(entry)}"
             if len(entry) > 1:
-                cut += ", the first of them slowest"
+                how += ", the first of them slowest"
         else:
-            cut = "whole"
-        parts.append(f"Dimension {dim} is {cut}.")
+            how = "unsharded"
+        parts.append(f"Dimension {dim} is {how}.")
     if info.axes and math.prod(info.grid) <= 8:
         for block in info.owners:
             where = ", ".join(f"{a}:{b}" for a, b in info.slices(block))

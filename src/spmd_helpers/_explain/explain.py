@@ -23,7 +23,7 @@ _CELL = "padding: 0.1em 0.7em 0.1em 0; text-align: left; vertical-align: top"
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What `explain` says about an error.
+    """The explanation of an error.
 
     Attributes:
         code: the name of the rule that knows it; '' for an unknown error.
@@ -91,8 +91,8 @@ def explain(error: BaseException | str | None = None) -> Explanation:
         >>> explain("DuplicateSpecError: A single NamedSharding spec specification can "
         ...         "map every mesh axis to at most one positional dimension, but "
         ...         "P('data', 'data') has duplicate entries for `data`")
-        means    P('data', 'data') uses the axis 'data' twice. An axis cuts one \
-dimension: its devices are spent there.
+        means    P('data', 'data') uses the axis 'data' twice. An axis can shard only \
+one dimension.
         instead  P('data', None)  # or another axis of the mesh for the second
         chapter  3, mesh and partitionspec
         >>> explain(KeyError("w")).known

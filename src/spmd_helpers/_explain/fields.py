@@ -185,7 +185,7 @@ def _words(name: str, text: str) -> str:
         return join_words([f"'{one}'" for one in _names(text)])
     if kind in ("left", "right"):
         inner = text.strip()[1:-1].rstrip(",")
-        return "not cut" if inner == "None" else f"over {inner}"
+        return "unsharded" if inner == "None" else f"over {inner}"
     if name == "bytes" and text.isdigit():
         return bytes_words(int(text))
     if name == "there":

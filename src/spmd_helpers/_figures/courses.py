@@ -1,4 +1,4 @@
-"""Memory over a training step: what a device holds, phase by phase, layer by layer.
+"""Memory over a training step: the bytes of a device, phase by phase, layer by layer.
 
 All numbers are those of a `TrainingMemory`: its lines, and the bytes of its phases. A
 line that is kept for the backward pass fills up in the forward pass, a layer at a
@@ -31,7 +31,7 @@ _LAYERS = re.compile(r"(\d+) layers? ×")
 
 @dataclass(frozen=True)
 class Point:
-    """What a device holds at one point of a step.
+    """The memory of a device at one point of a step.
 
     Attributes:
         x: where it is drawn, from the start of the step.

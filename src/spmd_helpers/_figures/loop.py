@@ -71,7 +71,7 @@ class LoopTimeline(InNotebook):
         sentence: duration, idle share and lead in words.
 
     Raises:
-        NotUnderstood: a number is no whole number of 1 or more.
+        NotUnderstood: a number is no integer of 1 or more.
 
     Used in chapter 13.
     """

@@ -100,7 +100,7 @@ class _View:
         return block * step, (block + 1) * step
 
     def _axes(self, dim: str) -> list[str]:
-        """The axes that cut a dimension at the multiply, the slowest first."""
+        """The axes that shard a dimension at the multiply, the slowest first."""
         entries = (*self.product.a.entries, *self.product.b.entries, *self.c.entries)
         known = dict.fromkeys(axis for entry in entries for axis in entry)
         return [axis for axis in known if self.cuts.get(axis) == dim]

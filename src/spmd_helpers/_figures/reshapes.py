@@ -93,7 +93,7 @@ def read(x: Any, counts: Iterable[int]) -> tuple[ShardingInfo, tuple[Reshape, ..
         if number is None or info.shape[-1] % number:
             raise NotUnderstood(
                 f"heads={count!r}: {info.shape[-1]} features can't be divided into so "
-                "many heads; give whole numbers that divide them."
+                "many heads; give integers that divide them."
             )
     if not numbers:
         raise NotUnderstood("heads is empty; give numbers of heads, such as (8, 6).")

@@ -71,8 +71,8 @@ class RingPicture:
         blocks = ring.blocks[number]
         example = min(self._n - 1, 1)
         words = [
-            "Each device computes the scores of its queries with the block of keys "
-            f"that it has: device {ring.devices[example]} those of "
+            "Each device computes the scores of its queries with its current block of "
+            f"keys: device {ring.devices[example]} those of "
             f"q{ring.queries[example]} with kv{blocks[example]}."
         ]
         pairs = zip(ring.queries, blocks, strict=True)

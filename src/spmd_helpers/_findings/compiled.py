@@ -113,15 +113,18 @@ def stacks(
     size = sum(group[0].shape.nbytes for group in by_array.values())
     axes = dict.fromkeys(axis_name(a) for each in every for a in each.axes)
     inside = _turns(evidence, first.place)
-    when = "before the loop" if inside == 1 else f"in each of {inside or 'its'} turns"
+    when = (
+        "before the loop" if inside == 1 else f"in each of {inside or 'its'} iterations"
+    )
     yield Finding(
         "gathered-stack",
-        f"{few_paths(by_array)}: cut over {axes_words(axes)} along the dimension "
-        f"that a loop takes slice by slice, and so all "
+        f"{few_paths(by_array)}: sharded over {axes_words(axes)} along the dimension "
+        "that a loop slices, one slice per iteration, so all "
         f"{first.shape.dims[first.dimension]} slices are gathered {when}: "
-        f"{bytes_words(size)} on each device.",
-        f"Cut another dimension of the stack, such as {_moved_words(evidence, first)}: "
-        "then each turn gathers its own layer only.",
+        f"{bytes_words(size)} per device.",
+        "Shard another dimension of the stack, such as "
+        f"{_moved_words(evidence, first)}: then each iteration gathers only its own "
+        "layer.",
         "10_fsdp",
         source_of(evidence, first, named),
     )
@@ -265,11 +268,12 @@ def _is_lookup(use: Use) -> bool:
 def _table(evidence: Evidence, each: Gathered, rows: int, named: Named) -> Finding:
     return Finding(
         "gathered-embedding",
-        f"{array_of(evidence, each)} is gathered whole over {axes_words(each.axes)}, "
-        f"{bytes_words(each.shape.nbytes)} on each device, to look up "
-        f"{bytes_words(rows)} of it.",
-        "Leave the table cut and let the rows travel: cut its features, "
-        f"{_moved_words(evidence, each)}, or its rows without asking for it whole.",
+        f"{array_of(evidence, each)} is all-gathered over {axes_words(each.axes)}, "
+        f"{bytes_words(each.shape.nbytes)} per device, to look up {bytes_words(rows)} "
+        "of it.",
+        "Keep the table sharded, so that only the looked-up rows are communicated: "
+        f"shard its features, {_moved_words(evidence, each)}, or shard its rows and "
+        "don't request it replicated.",
         "11_two_dimensions",
         source_of(evidence, each, named),
     )
@@ -297,10 +301,10 @@ def conditions(evidence: Evidence, named: Named) -> Iterator[Finding]:
         yield Finding(
             "loop-collective",
             f"The condition of a while loop needs {what} over {axes_words(axes)}: "
-            "before each turn all devices wait for each other, and all run as many "
-            "turns as the slowest needs.",
+            "before each iteration all devices synchronize, and all run as many "
+            "iterations as the slowest needs.",
             "If the rows are independent, put the loop in jax.shard_map, where each "
-            "device tests its own; else test every few turns only.",
+            "device tests its own; otherwise test only every few iterations.",
             "05_three_modes",
             where,
         )
@@ -320,7 +324,7 @@ def _condition(place: Place | None) -> str | None:
 
 
 def accumulated(evidence: Evidence, named: Named) -> Iterator[Finding]:
-    """`gradients-each-turn`: a loop adds up gradients that it all-reduces each time."""
+    """`gradients-each-iteration`: a loop all-reduces the gradients that it adds up."""
     loops: dict[str, list[tuple[Place, Instruction]]] = {}
     for place, i in evidence.exchanges:
         body = _loop(place)
@@ -341,10 +345,10 @@ def accumulated(evidence: Evidence, named: Named) -> Iterator[Finding]:
         axis = repr(axis_name(axes[0])) if len(axes) == 1 else repr(tuple(axes))
         turns = _turns(evidence, place)
         yield Finding(
-            "gradients-each-turn",
+            "gradients-each-iteration",
             f"A loop adds up gradients and sums them over {axes_words(axes)} in each "
-            f"of its {turns} turns, {bytes_words(size)} each time: once after the loop "
-            "is enough.",
+            f"of its {turns} iterations, {bytes_words(size)} each time: once after "
+            "the loop is enough.",
             "Put the loop in jax.shard_map: differentiate with respect to "
             f"jax.lax.pcast(params, {axis}, to='varying'), add up each device's own "
             f"gradients, and after the loop take jax.lax.psum(grads, {axis}), or the "

@@ -174,8 +174,7 @@ def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]
         yield Finding(
             "idle-axis",
             f"Along {axes_words([axis], sizes)} all devices compute the same matrix "
-            f"products: {share:.0%} of that work is done for nothing"
-            f"{_redundancy(evidence)}.",
+            f"products: {share:.0%} of that work is redundant{_redundancy(evidence)}.",
             f"An array is sharded over {axis}, but no operand of the large products is"
             f"{most.words}: shard their batch or their weights over it."
             if cut
@@ -193,8 +192,8 @@ def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]
             most = _most(evidence, axis, named)
             yield Finding(
                 "redundant-work",
-                f"Along {axes_words([axis], sizes)} {share:.0%} of the work of the "
-                f"matrix products is repeated{_redundancy(evidence)}{most.words}.",
+                f"Along {axes_words([axis], sizes)} {share:.0%} of the matrix "
+                f"products' work is redundant{_redundancy(evidence)}{most.words}.",
                 f"Shard the batch or the weight of that product over {axis}.",
                 "07_redundant_compute",
                 most.line,
@@ -205,8 +204,8 @@ def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]
             "redundant-work",
             "Groups of devices, parts of an axis, compute the same matrix products"
             f"{_redundancy(evidence)}.",
-            "Look for an array whose cut does not fit the product, such as heads that "
-            "do not divide by the devices.",
+            "Look for an array whose sharding does not fit the product, such as heads "
+            "that are not divisible by the devices.",
             "07_redundant_compute",
         )
 

@@ -1,4 +1,4 @@
-"""Arrays that were cut and are gathered on every device, without a request for it."""
+"""Sharded arrays that are all-gathered on every device, without a request for it."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -169,8 +169,8 @@ def _output(
     return Finding(
         "gathered-output",
         f"{few_paths(names)} {is_or_are} gathered over {axes_words(axes)} only "
-        f"because the result is replicated, {bytes_words(size)} on each device"
-        f"{': ' + join_words(list(why)) if why else ''}.",
+        f"because the result is replicated, {bytes_words(size)} per "
+        f"device{': ' + join_words(list(why)) if why else ''}.",
         "Choose sizes that divide by the devices and keep the sharded dimension as it "
         "is; or say where it goes with out_shardings.",
         "04_computation_follows_data",
@@ -179,7 +179,7 @@ def _output(
 
 
 def _uneven(evidence: Evidence, out: Leaf, each: Gathered) -> str | None:
-    """Why a result can't stay cut, where its size tells."""
+    """Why a result can't stay sharded, where its size tells."""
     blocks = prod(evidence.mesh_shape[axis] for axis in {*map(axis_name, each.axes)})
     if len(out.shape) != len(each.shape.dims):
         return None
@@ -230,12 +230,12 @@ def _reshard(
     line = named(*request.line) if request.line else source_of(evidence, each, named)
     return Finding(
         "gathered-reshard",
-        f"To lie as {spec_words(request.cuts or ())}, "
-        f"{array_words(request.shape, request.dtype)} is first gathered whole over "
-        f"{axes_words(each.axes)}: {bytes_words(each.shape.nbytes)} on each device, of "
-        f"which it keeps 1/{parts}.",
-        "Go there in two steps, moving one axis at a time, or cut it from the start "
-        "as it is needed.",
+        f"To reshard {array_words(request.shape, request.dtype)} to "
+        f"{spec_words(request.cuts or ())}, the compiler first all-gathers it over "
+        f"{axes_words(each.axes)}: {bytes_words(each.shape.nbytes)} per device, of "
+        f"which each device keeps 1/{parts}.",
+        "Reshard in two steps, one axis at a time, or shard it from the start as it "
+        "is needed.",
         "04_computation_follows_data",
         line,
     )
@@ -262,18 +262,18 @@ def _reshape(
     line = reshape.line
     return Finding(
         "gathered-reshape",
-        f"The reshape of {tuple(reshape.before)} to {tuple(reshape.after)} gathers its "
-        f"operand over {axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} on "
-        f"each device: {why}.",
-        "Cut a dimension that the reshape keeps, or a number of heads that divides by "
-        "the devices of the axis.",
+        f"The reshape of {tuple(reshape.before)} to {tuple(reshape.after)} "
+        f"all-gathers its operand over {axes_words(each.axes)}, "
+        f"{bytes_words(each.shape.nbytes)} per device: {why}.",
+        "Shard a dimension that the reshape keeps, or use a number of heads that is "
+        "divisible by the devices of the axis.",
         "12_attention",
         named(*line) if line else source_of(evidence, each, named),
     )
 
 
 def _why_gathered(evidence: Evidence, each: Gathered, reshape: Reshape) -> str | None:
-    """Why a gather is this reshape's: which dimension could not stay cut."""
+    """Why a gather is this reshape's: which dimension could not stay sharded."""
     size = prod(evidence.mesh_shape.get(axis_name(axis), 1) for axis in each.axes)
     for old, new in _groups(reshape.before, reshape.after):
         # A dimension of 1, which broadcasting adds, splits nothing.
@@ -285,9 +285,9 @@ def _why_gathered(evidence: Evidence, each: Gathered, reshape: Reshape) -> str |
         if len(new) > 1 and split:
             parts = reshape.after[new[0]]
             if parts % size:
-                return f"its {parts} parts do not divide by {size}"
+                return f"its {parts} parts are not divisible by {size}"
         if len(old) > 1 and any(_fits(each, reshape.before, n) for n in old[1:]):
-            return "of dimensions that are merged only the first may be cut"
+            return "of dimensions that are merged, only the first can stay sharded"
     return None
 
 
@@ -347,8 +347,8 @@ def _operand(
 ) -> Finding:
     return Finding(
         "gathered-operand",
-        f"For {what} the compiler gathers {array_of(evidence, each)} whole over "
-        f"{axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} on each device.",
+        f"For {what} the compiler all-gathers {array_of(evidence, each)} over "
+        f"{axes_words(each.axes)}, {bytes_words(each.shape.nbytes)} per device.",
         remedy,
         "04_computation_follows_data",
         source_of(evidence, each, named),
@@ -385,7 +385,7 @@ def _spec(
         f"A shard_map takes {array_of(evidence, each)} as "
         f"{spec_words(request.cuts or ())}, but it is sharded as {given}: it is "
         f"gathered over {axes_words(each.axes)} first, "
-        f"{bytes_words(each.shape.nbytes)} on each device.",
+        f"{bytes_words(each.shape.nbytes)} per device.",
         f"Take it as it is sharded, {given} in in_specs, and gather inside what one "
         "step needs at a time.",
         "05_three_modes",

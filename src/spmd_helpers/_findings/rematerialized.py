@@ -61,8 +61,8 @@ def rematerialized(
             f"The compiler knows no direct way from {spec_words(one.before)} to "
             f"{spec_words(one.after)}, so {words} is first replicated on every device: "
             f"{bytes_words(one.nbytes)} on each, of which it keeps 1/{parts}.",
-            "Go there in two steps, moving one axis at a time, or shard it from the "
-            "start as it is needed.",
+            "Reshard in two steps, one axis at a time, or shard it from the start as "
+            "it is needed.",
             "04_computation_follows_data",
             named(*line) if line else None,
         )

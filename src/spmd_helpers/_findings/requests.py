@@ -50,17 +50,17 @@ def _padded(
     constraint = spec_words(request.cuts or ())
     yield Finding(
         "padded-constraint",
-        f"The constraint {constraint} cuts dimension {dimension} of "
-        f"{array_words(request.shape, request.dtype)} into {blocks} blocks: {size} "
-        f"does not divide by {blocks}, so each device holds {rows} rows, "
-        f"{rows * blocks} in all, and "
+        f"The constraint {constraint} splits dimension {dimension} of "
+        f"{array_words(request.shape, request.dtype)} into {blocks} shards: {size} is "
+        f"not divisible by {blocks}, so each device has {rows} rows, {rows * blocks} "
+        "in all, and "
         + (
             f"{count_words(idle, 'device')} nothing but padding."
             if idle
             else "the last ones are padding."
         ),
-        f"Choose a size that divides by {blocks}, such as {rows * blocks}, and mask "
-        "what is too much.",
+        f"Choose a size that is divisible by {blocks}, such as {rows * blocks}, and "
+        "mask the padding.",
         "08_it_ran_but",
         _line(request, named),
     )
@@ -77,11 +77,11 @@ def _dropped(
     constraint = spec_words(request.cuts or ())
     return Finding(
         "dropped-constraint",
-        f"The constraint {constraint} is not obeyed: {path} comes out as "
+        f"The constraint {constraint} has no effect: {path} comes out as "
         f"{spec_words(got or ())}, because dimension {dimension} of "
-        f"{array_words(request.shape, request.dtype)} does not divide by {blocks}.",
-        f"Choose a size that divides by {blocks}, such as {rows * blocks}, and mask "
-        "what is too much.",
+        f"{array_words(request.shape, request.dtype)} is not divisible by {blocks}.",
+        f"Choose a size that is divisible by {blocks}, such as {rows * blocks}, and "
+        "mask the padding.",
         "08_it_ran_but",
         _line(request, named),
     )
@@ -100,12 +100,12 @@ def device_puts(
         lies = _lies(key, request, evidence, requested)
         if request.cuts is None or lies == request.cuts:
             continue
-        stays = "" if lies is None else f" It lies as {spec_words(lies)} as before."
+        stays = "" if lies is None else f" It stays sharded as {spec_words(lies)}."
         yield Finding(
             "dropped-constraint",
             f"jax.device_put to {spec_words(request.cuts)} inside jit does nothing to "
-            f"{array_words(request.shape, request.dtype)}: on Auto axes it is passed "
-            f"over.{stays}",
+            f"{array_words(request.shape, request.dtype)}: on Auto axes jit ignores "
+            f"it.{stays}",
             "Write jax.lax.with_sharding_constraint(x, NamedSharding(mesh, "
             f"{spec_words(request.cuts)})), or use Explicit axes and jax.reshard.",
             "08_it_ran_but",
@@ -116,7 +116,7 @@ def device_puts(
 def _lies(
     key: Key, request: Request, evidence: Evidence, requested: TracedRequests
 ) -> Cuts | None:
-    """How the array lies after a device_put, if a result or an argument tells."""
+    """The array's sharding after a device_put, if a result or an argument shows it."""
     for out, traced in zip(evidence.outputs, requested.results, strict=False):
         if key in traced.puts and out.shape == request.shape:
             return cuts(out, evidence)
@@ -139,7 +139,7 @@ def reshards(
     named: Named,
     known: Collection[str | None] = (),
 ) -> Iterator[Finding]:
-    """`unrequested-reshard`: all-to-alls in a program that asks for no move.
+    """`unrequested-reshard`: all-to-alls in a program that requests no resharding.
 
     On lines that are `known` an operation needs its operand in one piece.
     """
@@ -167,10 +167,10 @@ def reshards(
     which = "this one" if len(moved) == 1 else "the biggest"
     yield Finding(
         "unrequested-reshard",
-        "Nothing in the function asks for it, but the compiler moves arrays with "
+        "The function requests no resharding, but the compiler reshards arrays with "
         f"{count_words(len(moved), 'all-to-all')} over {axes_words(axes)}; {which} "
         f"sends {bytes_words(biggest.wire_bytes)} from each device{times}.",
-        "Say how the activations lie, x = jax.lax.with_sharding_constraint(x, "
+        "Constrain the activations, x = jax.lax.with_sharding_constraint(x, "
         f"NamedSharding(mesh, {_batch_words(evidence)})), and give out_shardings; or "
         "make the mesh's axes Explicit.",
         "10_fsdp",
@@ -204,7 +204,7 @@ _MOVES = {
 
 
 def moving_operations(evidence: Evidence, named: Named) -> Iterator[Finding]:
-    """`moved-operand`: an operation moves its operand, however its result is asked."""
+    """`communicated-operand`: an operation needs its operand resharded."""
     groups: dict[tuple[str, str | None], list[Collective]] = {}
     shuffled = any(
         "jit(_shuffle)" in i.rest
@@ -226,9 +226,9 @@ def moving_operations(evidence: Evidence, named: Named) -> Iterator[Finding]:
         what, remedy = _MOVES.get(name, _SHUFFLE)
         kind = moved[0].kind + ("s" if len(moved) > 1 else "")
         yield Finding(
-            "moved-operand",
-            f"For {what} the compiler moves the operand with {len(moved)} {kind} over "
-            f"{axes_words(axis for c in moved for axis in c.axes)}: "
+            "communicated-operand",
+            f"For {what} the compiler communicates the operand with {len(moved)} "
+            f"{kind} over {axes_words(axis for c in moved for axis in c.axes)}: "
             f"{bytes_words(sum(c.wire_bytes for c in moved))} from each device.",
             remedy,
             "04_computation_follows_data",
@@ -245,7 +245,7 @@ _SHUFFLE = (
 
 
 def _taken(request: Request, evidence: Evidence, named: Named) -> Finding | None:
-    """An argument that a shard_map takes cut along another dimension than it is."""
+    """An argument that a shard_map takes with another dimension sharded than it has."""
     if request.explicit or request.cuts is None:
         return None
     wanted = {axis: n for n, axes in enumerate(request.cuts) for axis in axes}
@@ -257,10 +257,10 @@ def _taken(request: Request, evidence: Evidence, named: Named) -> Finding | None
             return Finding(
                 "unrequested-reshard",
                 f"A shard_map takes {leaf.path} as {spec_words(request.cuts)}, but it "
-                f"lies as {spec_words(lies)}: it is moved over {axes_words(moved)} "
-                "first, each time.",
-                f"Place it as {spec_words(request.cuts)} once, with jax.device_put, or "
-                "take it as it lies: change in_specs.",
+                f"is sharded as {spec_words(lies)}: every call first reshards it over "
+                f"{axes_words(moved)}.",
+                f"Place it as {spec_words(request.cuts)} once, with jax.device_put, "
+                "or change in_specs to its own sharding.",
                 "05_three_modes",
                 _line(request, named),
             )

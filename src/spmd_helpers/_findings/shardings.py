@@ -23,7 +23,7 @@ _KEYS = re.compile(r"\[[^\]]*\]|\.\w+")
 
 
 def cuts(leaf: Leaf, evidence: Evidence) -> Cuts | None:
-    """The axes that cut each dimension of an argument or a result; None if unknown."""
+    """The axes that shard each dimension of an argument or result; None if unknown."""
     if leaf.sharding_info is None or not leaf.sharding_info.mesh_shape:
         if not is_named(leaf.sharding):
             return None
@@ -50,7 +50,7 @@ class Stray:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The axes that cut the argument and not the result."""
+        """The axes that shard the argument and not the result."""
         kept = {axis for axes in self.out_cuts for axis in axes}
         return tuple(
             axis for axes in self.into_cuts for axis in axes if axis not in kept
@@ -68,7 +68,7 @@ class Stray:
 
     @property
     def wasted_bytes(self) -> int:
-        """What a device holds more of the result than if it were cut so."""
+        """The bytes per device beyond those of that sharding."""
         bytes_per_device, sizes = self.info.bytes_per_device, self.info.mesh_shape
         return bytes_per_device - bytes_per_device // prod(
             sizes[axis] for axis in self.lost
@@ -76,7 +76,7 @@ class Stray:
 
 
 def results(strays: tuple[list[Stray], list[Stray]]) -> Iterator[Finding]:
-    """`replicated-output` and `moved-output`."""
+    """`replicated-output` and `resharded-output`."""
     replicated, moved = strays
     if replicated:
         yield _replicated(replicated)
@@ -87,7 +87,7 @@ def results(strays: tuple[list[Stray], list[Stray]]) -> Iterator[Finding]:
 def strays(
     evidence: Evidence, requested: TracedRequests | None
 ) -> tuple[list[Stray], list[Stray]]:
-    """The results that come out uncut along an axis, and those cut otherwise."""
+    """Results that come out replicated over an axis, and those sharded otherwise."""
     replicated: list[Stray] = []
     moved: list[Stray] = []
     if (
@@ -122,10 +122,10 @@ def _replicated(pairs: list[Stray]) -> Finding:
     verb = "comes" if len(pairs) == 1 else "come"
     return Finding(
         "replicated-output",
-        f"{few_paths(p.out.path for p in pairs)} {verb} out whole along "
-        f"{axes_words(axes)}, which cuts {few_paths(p.into.path for p in pairs)} "
-        f"of the same shape: {bytes_words(wasted)} more on each device.",
-        f"Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, "
+        f"{few_paths(p.out.path for p in pairs)} {verb} out replicated over "
+        f"{axes_words(axes)}, which shards {few_paths(p.into.path for p in pairs)} of "
+        f"the same shape: {bytes_words(wasted)} more per device.",
+        "State it: jax.jit(f, out_shardings=…) with the shardings of the arguments, "
         f"here {spec_words(first.into_cuts)}; or make the mesh's axes Explicit.",
         "10_fsdp",
     )
@@ -135,11 +135,11 @@ def _moved(pairs: list[Stray]) -> Finding:
     first = pairs[0]
     verb = "comes" if len(pairs) == 1 else "come"
     return Finding(
-        "moved-output",
-        f"{few_paths(p.out.path for p in pairs)} {verb} out cut along another "
+        "resharded-output",
+        f"{few_paths(p.out.path for p in pairs)} {verb} out sharded along another "
         f"dimension than {few_paths(p.into.path for p in pairs)} of the same shape: "
         f"{spec_words(first.out_cuts)} instead of {spec_words(first.into_cuts)}.",
-        f"Ask for it: jax.jit(f, out_shardings=…) with the shardings of the arguments, "
+        "State it: jax.jit(f, out_shardings=…) with the shardings of the arguments, "
         f"here {spec_words(first.into_cuts)}; or make the mesh's axes Explicit.",
         "10_fsdp",
     )
@@ -241,11 +241,10 @@ def replicated_state(evidence: Evidence) -> Iterator[Finding]:
         many = len(group) > 1
         yield Finding(
             "replicated-state",
-            f"{few_paths(s.path for s, _, _ in group)} "
-            f"{'are' if many else 'is'} not sharded over {axes_words(lost)}, as "
-            f"{few_paths(p.path for _, p, _ in group)} "
-            f"{'are' if many else 'is'}: "
-            f"{bytes_words(sum(w for _, _, w in group))} more on each device, and each "
+            f"{few_paths(s.path for s, _, _ in group)} {'are' if many else 'is'} not "
+            f"sharded over {axes_words(lost)}, as "
+            f"{few_paths(p.path for _, p, _ in group)} {'are' if many else 'is'}: "
+            f"{bytes_words(sum(w for _, _, w in group))} more per device, and each "
             "update gathers.",
             "Shard the optimizer state as the parameters, here "
             f"{spec_words(cuts(param, evidence) or ())}: jax.device_put(opt_state, …), "
@@ -310,13 +309,14 @@ def annotated(evidence: Evidence) -> Iterator[Finding]:
         many = len(group) > 1
         yield Finding(
             "annotated-only",
-            f"{few_paths(leaf.path for leaf, _ in group)} "
-            f"{'are' if many else 'is'} annotated with {axes_words(lost)}, which "
-            f"does not shard {'them' if many else 'it'}: "
-            f"{bytes_words(sum(more for _, more in group))} more on each device. "
-            "An annotation places nothing by itself.",
-            "Place the model as it says: state = nnx.state(model); nnx.update(model, "
-            "jax.device_put(state, nnx.get_named_sharding(state, mesh))).",
+            f"{few_paths(leaf.path for leaf, _ in group)} {'are' if many else 'is'} "
+            f"annotated with {axes_words(lost)}, which does not shard "
+            f"{'them' if many else 'it'}: "
+            f"{bytes_words(sum(more for _, more in group))} more per device. An "
+            "annotation places nothing by itself.",
+            "Place the model as its annotations say: state = nnx.state(model); "
+            "nnx.update(model, jax.device_put(state, nnx.get_named_sharding(state, "
+            "mesh))).",
             "10_fsdp",
         )
 
@@ -325,7 +325,7 @@ def annotated(evidence: Evidence) -> Iterator[Finding]:
 
 
 def one_device(evidence: Evidence) -> Iterator[Finding]:
-    """`single-device-output`: the arguments lie on a mesh, the program runs on one."""
+    """`single-device-output`: the arguments are on a mesh, the program runs on one."""
     devices = max((leaf.devices for leaf in evidence.inputs), default=1)
     outputs = [
         out for out in evidence.outputs if out.sharding is None and out.devices == 1
@@ -336,12 +336,12 @@ def one_device(evidence: Evidence) -> Iterator[Finding]:
     biggest = sorted(outputs, key=_total_bytes, reverse=True)
     yield Finding(
         "single-device-output",
-        f"The arguments lie on {devices} devices, but "
-        f"{few_paths(o.path for o in biggest)} "
-        f"({bytes_words(size)} in all) will lie on one: the values of the arguments "
-        "are not used, so jit leaves them out, and with them where they lie.",
-        "Say where the results go: jax.jit(f, out_shardings=…), with the shardings of "
-        "the parameters.",
+        f"The arguments are on {devices} devices, but "
+        f"{few_paths(o.path for o in biggest)} ({bytes_words(size)} in all) will be "
+        "on one: the program uses none of the arguments' values, so no sharding "
+        "propagates to the results.",
+        "State the results' shardings: jax.jit(f, out_shardings=…), with the "
+        "shardings of the parameters.",
         "10_fsdp",
     )
 
@@ -462,12 +462,12 @@ def _below(path: str) -> str:
 
 _Change = tuple[str, str, str]  # how it goes in, how it comes out, what to do
 _PLACE = (
-    "Place it before the first step as the step returns it: "
-    "jax.device_put(state, sharding); or ask for it with out_shardings."
+    "Place it before the first step as the step returns it: jax.device_put(state, "
+    "sharding); or request it with out_shardings."
 )
 _MEMORY = (
-    "Ask for the memory that it came from: out_shardings=sharding.with_memory_kind(…), "
-    "as the argument has it."
+    "Request the memory kind of the argument: "
+    "out_shardings=sharding.with_memory_kind(…), as the argument has it."
 )
 _CAST = "Give the first step what the step returns: x = x.astype(dtype) before it."
 
@@ -563,4 +563,4 @@ def _not_reused(leaf: Leaf, evidence: Evidence) -> str:
     here, there = cuts(leaf, evidence), cuts(same[0], evidence)
     if here is None or there is None or here == there:
         return "others were given away for them"
-    return f"{same[0].path} lies {spec_words(there)} and not {spec_words(here)}"
+    return f"{same[0].path} is sharded as {spec_words(there)}, not {spec_words(here)}"

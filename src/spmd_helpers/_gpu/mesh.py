@@ -32,7 +32,7 @@ def gpu_mesh(
     """Make a mesh of GPUs that are not there, to compile for.
 
     No GPU is needed, no driver and no library of NVIDIA's, only JAX's CUDA plugin, 12
-    or 13 (`pip install 'jax[cuda12-local]'`, on Linux). Its devices hold no data and
+    or 13 (`pip install 'jax[cuda12-local]'`, on Linux). Its devices have no data and
     run nothing: give `xray` a function and `jax.ShapeDtypeStruct`s that are sharded
     over this mesh, and see what the GPU compiler makes of it. JAX goes on with the
     devices that it has.

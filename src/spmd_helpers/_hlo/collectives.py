@@ -56,7 +56,8 @@ class Collective:
             Empty where the groups follow no axis: see `groups`.
         count: executions in one call of the program, loops multiplied. None where
             a loop's trips are unknown.
-        dtype: as the program moves it; the CPU compiler moves bfloat16 as float32.
+        dtype: that of the communicated array; the CPU compiler uses float32 for
+            bfloat16.
         operand_bytes: what one device puts in, for one execution. A combined
             (tuple) collective is one, its bytes summed.
         result_bytes: what one device gets out, for one execution.

@@ -25,7 +25,7 @@ def read_module(text: str) -> Module:
     if not text.strip():
         raise NotUnderstood("text='' is empty: give compiled.as_text()")
     if len(re.findall(r"^HloModule", text, re.M)) > 1:
-        raise NotUnderstood("text holds several HloModules: give one at a time")
+        raise NotUnderstood("text has several HloModules: give one at a time")
     module = parse(text)
     if module is None:
         start = text.strip().splitlines()[0][:60]
@@ -33,7 +33,7 @@ def read_module(text: str) -> Module:
         if re.match(r"(#loc|module @|module \{)", start):
             why = "is StableHLO, from before the compiler added the collectives"
         if start.startswith("HloModule"):
-            why = "is cut short: it has no whole ENTRY computation"
+            why = "is cut short: it has no complete ENTRY computation"
         raise NotUnderstood(
             f"text={start!r}… {why}: give compiled.as_text(), where "
             "compiled = jax.jit(f).lower(*args).compile()"

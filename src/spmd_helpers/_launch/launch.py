@@ -288,8 +288,8 @@ class _Cluster:
     def _time_is_up(self, limit: float) -> NoReturn:
         if len(self.ready) < self.processes:
             raise LaunchTimedOut(
-                f"the {self.processes} processes had not found each other after"
-                f" {limit:g} s: is the machine very busy?"
+                f"the {self.processes} processes had not connected after {limit:g} s: "
+                "is the machine very busy?"
             )
         begins = [0] * self.processes
         if hasattr(signal, "SIGUSR1"):  # each writes where it is, and goes on

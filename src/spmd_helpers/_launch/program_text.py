@@ -123,8 +123,8 @@ def _source(function: FunctionType) -> str:
         if name == "<lambda>" or re.search(rf"^(async )?def {name}\b", text, re.M):
             return text
     raise NotUnderstood(
-        f"launch: the text of {function.__name__} is not to be found: define it in"
-        " a cell or a file, or give the program as a text"
+        f"launch: the text of {function.__name__} was not found: define it in a cell "
+        "or a file, or give the program as a text"
     )
 
 

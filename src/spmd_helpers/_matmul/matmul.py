@@ -244,8 +244,8 @@ def _sizes(sizes: Sequence[int]) -> tuple[int, int, int]:
         i = j = k = None
     if i is None or j is None or k is None:
         raise NotUnderstood(
-            f"sizes={sizes!r} are not three sizes; give those of A [I, J] and B "
-            "[J, K], whole numbers, 1 or more, such as (48, 40, 24)."
+            f"sizes={sizes!r} are not three sizes; give those of A [I, J] and B [J, "
+            "K], integers, 1 or more, such as (48, 40, 24)."
         )
     return i, j, k
 

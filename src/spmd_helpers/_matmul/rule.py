@@ -210,8 +210,8 @@ class _Work:
             dim = self._gathered_dim(small, target)
             if self.sizes[dim] % self.mesh[large]:
                 raise _Outside(
-                    f"shards along {small} ({self.mesh[small]}) would move to the axis "
-                    f"{large} ({self.mesh[large]}), and would be padded there"
+                    f"shards along {small} ({self.mesh[small]}) would be sent to the "
+                    f"axis {large} ({self.mesh[large]}), and would be padded there"
                 )
 
     def check_wish(self, target: Mapping[str, str], natural_is_known: bool) -> None:
@@ -237,9 +237,9 @@ class _Work:
                 if fits and beside.get(self.kinds[y]) == target[y]:
                     return
         raise _Outside(
-            "of shardings asked for C, where more than one axis is in use, it knows a "
-            "few: C is replicated, or one axis stays, and along the other one C is "
-            "reduce-scattered, or gathered, or sharded along its other dimension"
+            "of shardings requested for C, where more than one axis is in use, it "
+            "knows a few: C is replicated, or one axis stays, and along the other one "
+            "C is reduce-scattered, or gathered, or sharded along its other dimension"
         )
 
     def run(self, target: Mapping[str, str]) -> None:

@@ -38,7 +38,7 @@ def say_result(title: str, plan: Plan, c: ShardingInfo | None) -> str:
     if idle:
         times = math.prod(c.mesh_shape[axis] for axis in idle)
         waste = f"redundancy {times}: devices along {join_words(idle)} do the same work"
-    what = ", then ".join(moved) or "nothing moves"
+    what = ", then ".join(moved) or "no communication"
     return f"{title}: {what}; C is sharded as {spec_words(c.entries)}; {waste}."
 
 
@@ -47,7 +47,7 @@ def say_steps(
 ) -> tuple[str, ...]:
     """Before, communicate, multiply, reduce: a sentence or two each."""
     before = (
-        f"Each device holds {_times(a.shard_shape)} of A, "
+        f"Each device has {_times(a.shard_shape)} of A, "
         f"{bytes_words(a.bytes_per_device)}, and {_times(b.shard_shape)} of B, "
         f"{bytes_words(b.bytes_per_device)}."
     )
@@ -63,12 +63,12 @@ def _communicate(plan: Plan) -> str:
         small, large = plan.swapped
         words.insert(
             0,
-            f"{plan.moves[0].of} is not sharded over {large}, so its shards move there "
-            f"from {small} first.",
+            f"{plan.moves[0].of} is not sharded over {large}, so its shards are first "
+            f"sent there from {small}.",
         )
     sliced = [of for of in "AB" if _slices(plan, of)]
     if not words:
-        words = ["Nothing moves."]
+        words = ["Nothing is communicated."]
         if not sliced:
             words.append("Each device has what it multiplies.")
     if sliced:
@@ -143,8 +143,8 @@ def say_choice(
     if len({kinds[axis] for axis in sided}) > 1:
         return (
             "A and B are sharded along J over different axes. If these axes are "
-            "equally long, the compiler moves the shards of the smaller operand to the "
-            "other axis, of A if they are equal; otherwise it gathers both."
+            "equally long, the compiler sends the shards of the smaller operand to "
+            "the other axis, of A if they are equal; otherwise it gathers both."
         )
     if plan.swapped:
         return ""
@@ -188,8 +188,8 @@ def say_pitfalls(plan: Plan, mesh: Mapping[str, int]) -> tuple[str, ...]:
     pitfalls = []
     moved = {move.of for move in plan.moves}
     for axis in (x for x, kind in plan.kinds.items() if kind in ("IJ", "-J")):
-        price = "B has to move" if "B" in moved else "C has to be reduced"
-        price = "something has to move" if plan.why_not else price
+        price = "B has to be communicated" if "B" in moved else "C has to be reduced"
+        price = "something has to be communicated" if plan.why_not else price
         pitfalls.append(
             f"Claim 8: {axis} shards J of B and not of A. The numbers are right, and "
             f"{price}. On purpose, to save memory, it is called FSDP."

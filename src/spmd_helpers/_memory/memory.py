@@ -46,7 +46,7 @@ class MemoryLine:
             mesh has others; 'one device' for an array on one.
         bytes_per_device: bytes that each of `devices` holds of it.
         total_bytes: bytes of the array, counted once.
-        copies: how many devices hold each block.
+        copies: how many devices have the same shard.
         devices: ids of the devices that hold it; positions in its mesh if the mesh
             has no devices; none for what lies on no device.
         where: 'host' for what lies in the host's memory, 'deleted' for an array that
@@ -131,22 +131,22 @@ def memory(
     (288, 216)
     >>> params
     Memory of 2 arrays, 216 B: 288 B on 4 devices, 72 B on each
-    leaf  array          spec             per device  copies  devices
-    w     float32[8, 6]  P('data', None)        48 B       1  0–3
-    b     float32[6]     P(None)                24 B       4  0–3
+    leaf  array          spec             per device  replicas  devices
+    w     float32[8, 6]  P('data', None)        48 B         1  0–3
+    b     float32[6]     P(None)                24 B         4  0–3
 
     Args:
         tree: any pytree of `jax.Array`, `jax.ShapeDtypeStruct` or ShardingInfo, such as
             parameters, an optimizer's state, a Flax NNX module, or the shardings of an
             X-ray. An array that stands in it twice counts once. NumPy arrays and Python
-            numbers lie on the host: they are listed, and hold nothing on a device.
+            numbers are on the host: they are listed, and use no device memory.
             Functions in it, such as a module's activation, are left out.
-        shardings: how the leaves would lie: one NamedSharding or PartitionSpec for all,
+        shardings: the shardings to assume: one NamedSharding or PartitionSpec for all,
             or a tree of them with the form of `tree`, or of its upper part. None, also
             in the tree, leaves a leaf as it is.
         mesh: the mesh of the PartitionSpecs: a Mesh, an AbstractMesh, or a dict from
-            axis name to number of devices. Its devices are counted even if they hold
-            nothing.
+            axis name to number of devices. Its devices are counted even if they have
+            no bytes.
 
     Returns:
         A Memory, in bytes. Elements of less than a byte count as one, as JAX counts
@@ -154,7 +154,7 @@ def memory(
 
     Raises:
         UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: a spec does not fit.
-        NotUnderstood: a leaf is not an array, or does not say where it lies.
+        NotUnderstood: a leaf is not an array, or has no sharding.
 
     Used in chapters 08 to 11 and 13.
     """
@@ -220,9 +220,9 @@ def _leaves(
         above = [keys[:n] for n in range(len(keys) + 1) if keys[:n] in wanted]
         if not above:
             raise NotUnderstood(
-                f"shardings={short(shardings)} says nothing of the leaf "
-                f"{'/'.join(keys)!r}; give one sharding for all leaves, or a tree with "
-                "the same keys, with None for what stays as it is."
+                f"shardings={short(shardings)} has no spec for the leaf "
+                f"{'/'.join(keys)!r}; give one sharding for all leaves, or a tree "
+                "with the same keys, with None for what stays as it is."
             )
         used.update(above)
         leaves.append(("/".join(keys) or "(the array)", leaf, wanted[above[0]]))
@@ -249,7 +249,7 @@ def _check_wanted(shardings: object, path: str, sharding: object) -> None:
     if isinstance(sharding, jax_types("Mesh", "AbstractMesh")):
         raise NotUnderstood(
             "shardings=… is a mesh; give it by name, memory(tree, mesh=mesh), and "
-            "beside it what lies on it, such as memory(tree, P('data'), mesh=mesh)."
+            "beside it the spec, such as memory(tree, P('data'), mesh=mesh)."
         )
     kinds = jax_types("Sharding", "PartitionSpec")
     if sharding is not None and not isinstance(sharding, kinds):
@@ -282,9 +282,9 @@ def _line(
         dtype = "float32"  # not used: the leaf has its own
         if own is None and not (isinstance(leaf, ShardingInfo) or is_tracer(leaf)):
             raise NotUnderstood(
-                f"{short(leaf)} has no sharding yet; say how it lies, such as "
-                "memory(tree, P('data'), mesh=mesh), or memory(tree, shardings) with a "
-                "tree of NamedShardings."
+                f"{short(leaf)} has no sharding yet; give one, such as memory(tree, "
+                "P('data'), mesh=mesh), or memory(tree, shardings) with a tree of "
+                "NamedShardings."
             )
     if not isinstance(own, jax_types("NamedSharding", "SingleDeviceSharding")):
         if _is_sharding(own):
@@ -339,7 +339,7 @@ def _own_sharding(leaf: Any) -> "Sharding | None":
     except TypeError:  # a ShapeDtypeStruct with a bare PartitionSpec
         raise NotUnderstood(
             f"the {type(leaf).__name__} of shape {leaf.shape} has a PartitionSpec and "
-            "no mesh; call this inside of  with jax.set_mesh(mesh):  as JAX asks."
+            "no mesh; call this inside of  with jax.set_mesh(mesh):  as JAX requires."
         ) from None
 
 

@@ -17,7 +17,7 @@ from .._shardings.sharding import MeshFacts
 if TYPE_CHECKING:
     from .memory import Device, Memory, MemoryLine
 
-HEAD = ("leaf", "array", "spec", "per device", "copies", "devices")
+HEAD = ("leaf", "array", "spec", "per device", "replicas", "devices")
 NUMBERS = (3, 4)
 ROWS = 24
 NOTHING = "no leaf"
@@ -136,13 +136,13 @@ def notes(lines: Sequence["MemoryLine"], meshes: Sequence[MeshFacts]) -> list[st
             alone.setdefault(line.devices[0], []).append(line)
     for device, group in alone.items():
         sentences.append(
-            f"{_leaves(group, 'lies', 'lie')} on {_named([device])} only, beside "
-            f"arrays on several: {_some(group)}. Give jit out_shardings, or move them "
-            "with jax.device_put."
+            f"{_leaves(group, 'is', 'are')} on {_named([device])} only, beside arrays "
+            f"on several: {_some(group)}. Give jit out_shardings, or move them with "
+            "jax.device_put."
         )
     host = [line for line in lines if line.where == "host"]
     if host:
-        sentences.append(f"{_leaves(host, 'lies', 'lie')} on the host: {_some(host)}.")
+        sentences.append(f"{_leaves(host, 'is', 'are')} on the host: {_some(host)}.")
     gone = [line for line in lines if line.where == "deleted"]
     if gone:
         sentences.append(
@@ -157,7 +157,7 @@ def notes(lines: Sequence["MemoryLine"], meshes: Sequence[MeshFacts]) -> list[st
     bare = [mesh for mesh in meshes if mesh.device_ids is None]
     if bare and len(bare) < len(meshes):
         sentences.append(
-            "Some leaves lie on a mesh without devices: its positions are taken for "
+            "Some leaves are on a mesh without devices: its positions are used as "
             "device ids."
         )
     return sentences

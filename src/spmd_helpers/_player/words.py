@@ -122,8 +122,8 @@ def say_start(collective: Collective) -> str:
         return f"Each device's shard is divided into {n} pieces, one per device."
     if schedule.sent_as(collective) == "all-reduce":
         return (
-            f"Each device has its own shard, {given}, and zeros in the place of the "
-            "others: the compiler adds them up."
+            f"Each device has its own shard, {given}, and zeros for the others: the "
+            "compiler adds them up."
         )
     return f"Each device has one shard, {given}."
 

@@ -1,4 +1,4 @@
-"""The mesh axes that cut each dimension of an array: from a spec, and in words."""
+"""The mesh axes that shard each dimension of an array: from a spec, and in words."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
@@ -8,11 +8,11 @@ from . import sharding
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that cut it
+Cuts = tuple[tuple[str, ...], ...]  # for each dimension the mesh axes that shard it
 
 
 def is_named(given: object) -> "TypeGuard[NamedSharding]":
-    """Whether a sharding names the mesh axes that cut each dimension."""
+    """Whether a sharding names the mesh axes that shard each dimension."""
     return hasattr(given, "spec")
 
 

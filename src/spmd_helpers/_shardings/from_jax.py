@@ -36,14 +36,14 @@ def sharding(
     mesh: "MeshLike | None" = None,
     dtype: "DTypeLike" = "float32",
 ) -> ShardingInfo:
-    """Say how an array is cut over devices, without touching its data.
+    """Say how an array is sharded over devices, without touching its data.
 
     >>> import jax
     >>> from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
     >>> mesh = AbstractMesh((2, 4), ("data", "model"))
     >>> sharding((6, 10), NamedSharding(mesh, P("data")))
     ShardingInfo(float32[6, 10] as P('data', None) over data=2 × model=4: (3, 10) a \
-device, 120 B, 4 copies)
+device, 120 B, 4 replicas)
 
     A dict of axis sizes is mesh enough; 6 / 2 = 3 rows and 12 / 4 = 3 columns:
 
@@ -124,9 +124,9 @@ def _sharding(
     if isinstance(x, tuple) and all(map(_is_number, x)):
         if sharding is None:
             raise NotUnderstood(
-                f"x={x!r} is a bare shape, which lies nowhere; say how it is cut, "
-                "such as spmd.sharding(x, NamedSharding(mesh, P('data'))) or "
-                "spmd.sharding(x, P('data'), mesh=mesh)."
+                f"x={x!r} is a bare shape without a sharding; give one, such as "
+                "spmd.sharding(x, NamedSharding(mesh, P('data'))) or spmd.sharding(x, "
+                "P('data'), mesh=mesh)."
             )
         return _lay(x, *read_dtype(dtype), sharding, given)
     shape, kind = getattr(x, "shape", None), getattr(x, "dtype", None)
@@ -202,7 +202,8 @@ def _read_spec(
     if any(type(part).__name__ == "UnconstrainedSingleton" for part in parts):
         raise NotUnderstood(
             f"sharding={spec}: UNCONSTRAINED leaves a dimension to the compiler, so "
-            "there is nothing to lay out yet; name axes, or None for a whole dimension."
+            "there is nothing to lay out yet; name axes, or None for an unsharded "
+            "dimension."
         )
     parts = tuple(
         part
@@ -293,7 +294,7 @@ def _check_type(x: object, sharding: "NamedSharding") -> None:
     """Refuse a type from inside a jitted function that does not tell the sharding."""
     if {mode.name for mode in sharding.mesh.axis_types} != {"Explicit"}:
         raise NotUnderstood(
-            f"x is the type {x}, which says where an array lies only on a mesh with "
+            f"x is the type {x}, which includes the sharding only on a mesh with "
             "Explicit axes; call this outside of the function, on what it takes or "
             "returns."
         )
@@ -308,8 +309,7 @@ def _no_array(x: object) -> str:
     if isinstance(x, (list, tuple, Mapping)):
         return (
             f"x is a {type(x).__name__}, not one array; for a tree of arrays use "
-            "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of whole "
-            "numbers."
+            "jax.tree.map(spmd.sharding, x), and write a shape as a tuple of integers."
         )
     if isinstance(x, jax_types("Mesh", "AbstractMesh")):
         return "x is a mesh, not an array; use draw_mesh(x)."

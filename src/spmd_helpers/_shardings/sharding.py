@@ -1,9 +1,10 @@
-"""Where an array's blocks lie: the arithmetic of a sharding, free of JAX.
+"""Where an array's shards are: the arithmetic of a sharding, free of JAX.
 
 A mesh is a box of devices with a name for each axis. Devices are counted by their
 position, the last axis running fastest. A spec gives each array dimension a tuple of
-mesh axes. The dimension is cut into as many blocks as these axes have devices, and
-the first axis of the tuple is the slowest. Axes that no dimension uses hold copies.
+mesh axes. The dimension is split into as many shards as these axes have devices, and
+the first axis of the tuple is the slowest. Over axes that no dimension uses, the array
+is replicated.
 """
 
 import math
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Block = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]  # for each dimension the axes that cut it
 
-# Of float0, the gradient of a whole number, there is nothing.
+# Of float0, the gradient of an integer, there is nothing.
 _NAMED_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16, "float0": 0}
 _NUMBER = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
 
@@ -53,7 +54,7 @@ class MeshFacts:
 
 @dataclass(frozen=True, repr=False)
 class ShardingInfo:
-    """How one array is cut into blocks, and which devices hold each block.
+    """How one array is split into shards, and which devices have each shard.
 
     >>> mesh = {"data": 2, "model": 4}
     >>> info = ShardingInfo((6, 10), mesh_shape=mesh, entries=("data",))
@@ -69,13 +70,14 @@ class ShardingInfo:
         dtype: its element type by name, such as 'float32' or 'key<fry>'.
         itemsize: bytes an element; from `dtype` if not given.
         mesh_shape: axis name to number of devices, in mesh order; empty for an array
-            that lies on one device.
-        entries: for each dimension the mesh axes that cut it: a name, a tuple of names,
-            or None. Missing ones at the end are None. Kept as tuples, one a dimension.
-        spec: the PartitionSpec that JAX holds; None for an array on one device.
+            that is on one device.
+        entries: for each dimension the mesh axes that shard it: a name, a tuple of
+            names, or None. Missing ones at the end are None. Kept as tuples, one a
+            dimension.
+        spec: JAX's PartitionSpec; None for an array on one device.
         device_ids: ids of the devices in mesh order; None where there are no devices.
         platform: what the devices are, in words.
-        unreduced: axes over which each device holds only its part of a sum.
+        unreduced: axes over which each device has a partial sum.
 
     Raises:
         UnknownAxis, TooManyEntries, AxisUsedTwice, NotDivisible: the spec does not fit.
@@ -109,22 +111,22 @@ class ShardingInfo:
 
     @cached_property
     def grid(self) -> tuple[int, ...]:
-        """The number of blocks along each dimension."""
+        """The number of shards along each dimension."""
         return _grid(dict(self.axes), self.entries)
 
     @cached_property
     def shard_shape(self) -> tuple[int, ...]:
-        """The shape of one block, which is what one device holds."""
+        """The shape of one shard, the part of one device."""
         return _shard_shape(self.shape, self.grid)
 
     @cached_property
     def replicas(self) -> int:
-        """How many devices hold each block."""
+        """How many devices have each shard."""
         return _replicas(dict(self.axes), self.entries)
 
     @property
     def replicated_over(self) -> tuple[str, ...]:
-        """The mesh axes, of more than one device, along which blocks repeat."""
+        """The mesh axes, of more than one device, along which shards repeat."""
         used = {axis for entry in self.entries for axis in entry}
         return tuple(a for a, size in self.axes if size > 1 and a not in used)
 
@@ -135,7 +137,7 @@ class ShardingInfo:
 
     @property
     def bytes_per_device(self) -> int:
-        """Bytes of one block."""
+        """Bytes of one shard."""
         return math.prod(self.shard_shape) * self.itemsize
 
     @property
@@ -145,15 +147,15 @@ class ShardingInfo:
 
     @cached_property
     def owners(self) -> dict[Block, tuple[int, ...]]:
-        """Each block's index, and the positions of its devices in the mesh."""
+        """Each shard's index, and the positions of its devices in the mesh."""
         return _owners(dict(self.axes), self.entries)
 
     def slices(self, block: Block) -> tuple[tuple[int, int], ...]:
-        """First and one-past-last index of a block along each dimension."""
+        """First and one-past-last index of a shard along each dimension."""
         return _slices(block, self.shard_shape)
 
     def devices(self, block: Block) -> tuple[int, ...]:
-        """Ids of the devices that hold a block; positions where ids are unknown."""
+        """Ids of the devices that have a shard; positions where ids are unknown."""
         places = self.owners[block]
         if self.device_ids is None:
             return places
@@ -164,7 +166,7 @@ class ShardingInfo:
         each = f"{self.shard_shape} a device, {bytes_words(self.bytes_per_device)}"
         if not self.axes:
             return f"ShardingInfo({what} on one device: {each})"
-        copies = count_words(self.replicas, "copy", "copies")
+        copies = count_words(self.replicas, "replica")
         where = f"{spec_words(self.entries)} over {mesh_words(dict(self.axes))}"
         return f"ShardingInfo({what} as {where}: {each}, {copies})"
 
@@ -196,7 +198,7 @@ def _coordinates(position: int, mesh: dict[str, int]) -> dict[str, int]:
 def _block_number(
     where: Mapping[str, int], mesh: Mapping[str, int], entry: tuple[str, ...]
 ) -> int:
-    """Which block of a dimension a device holds; the first axis is the slowest."""
+    """Which shard of a dimension a device has; the first axis is the slowest."""
     number = 0
     for axis in entry:
         number = number * mesh[axis] + where[axis]
@@ -267,8 +269,8 @@ def _checked_shape(shape: object) -> tuple[int, ...]:
     sizes = tuple(n for n in map(as_integer, given) if n is not None)
     if len(sizes) < len(given):
         raise NotUnderstood(
-            f"x={shape!r} is not a shape; a shape is a tuple of whole numbers, "
-            "0 or more, such as (6, 10)."
+            f"x={shape!r} is not a shape; a shape is a tuple of integers, 0 or more, "
+            "such as (6, 10)."
         )
     return sizes
 
@@ -307,8 +309,8 @@ def _check_axes(
                 if dims[axis] == dim:
                     where = f"twice for dimension {dim}"
                 raise AxisUsedTwice(
-                    f"{given} uses the mesh axis {axis!r} {where}; an axis can cut an "
-                    "array only once, so use it in one place, such as "
+                    f"{given} uses the mesh axis {axis!r} {where}; an axis can shard "
+                    "only one dimension of an array, so use it once, such as "
                     f"{spec_words(once)}."
                 )
             dims[axis] = dim
@@ -325,7 +327,7 @@ def _unknown(axis: str, mesh: Mapping[str, int], entries: Entries) -> str:
         fixed = tuple(tuple(close if a == axis else a for a in e) for e in entries)
         return f"{words} Did you mean {spec_words(fixed)}?"
     use = "it" if one else "one of them"
-    return f"{words} Use {use}, or None to leave the dimension whole."
+    return f"{words} Use {use}, or None to leave the dimension unsharded."
 
 
 def _check_division(
@@ -343,6 +345,6 @@ def _check_division(
         raise NotDivisible(
             f"sharding={spec_words(entries)}: dimension {dim} of shape {shape} has "
             f"{count_words(size, 'element')}, which {do} not divide into {blocks} "
-            f"equal blocks over {axes}; make it {sizes}, or leave it whole with "
+            f"equal shards over {axes}; make it {sizes}, or leave it unsharded with "
             f"{spec_words(uncut)}."
         )

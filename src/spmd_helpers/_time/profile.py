@@ -81,14 +81,14 @@ def profile(
 
     Raises:
         NotUnderstood: the devices are not GPUs, an argument is no array, `steps` is
-            not a whole number from 1 on, or f donates an argument that `carry` does not
+            not an integer from 1 on, or f donates an argument that `carry` does not
             give back, or `carry` names outputs or arguments that there are not.
 
     Used in the chapter on real cards.
     """
     jax = require_jax()
     if as_integer(steps, 1) is None:
-        raise NotUnderstood(f"steps={steps!r} is not a whole number from 1 on: give 3")
+        raise NotUnderstood(f"steps={steps!r} is not an integer of 1 or more: give 3")
     _check_arrays(jax, args, kwargs)
     program = compile_it(jax, f, args, kwargs, jit)
     _check_devices(jax, program.compiled)
@@ -193,7 +193,7 @@ def _check_arrays(jax: ModuleType, args: object, kwargs: object) -> None:
             where = jax.tree_util.keystr(path[1:])
             raise NotUnderstood(
                 f"args{where} is a ShapeDtypeStruct, and profile runs the function: "
-                "give arrays, or ask spmd.step_time what it would take"
+                "give arrays, or use spmd.step_time for a prediction"
             )
 
 

@@ -166,7 +166,7 @@ def _check(name: str, value: object) -> None:
         return
     if name == "host_devices" and as_integer(value, 1) is None:
         raise NotUnderstood(
-            f"host_devices={value!r} is not a whole number from 1 on: give the devices "
+            f"host_devices={value!r} is not an integer of 1 or more: give the devices "
             "of one host, such as 8"
         )
     if not is_positive(value):
@@ -299,7 +299,7 @@ def _why_bounds(chip: Chip, platform: str, module: Module) -> str:
             "beside what is not known. compiled.as_text() has one"
         )
     mesh = "gpu_mesh" if chip.kind == "gpu" else "tpu_mesh"
-    wider = " and moves bfloat16 as float32" if platform == "cpu" else ""
+    wider = " and communicates bfloat16 as float32" if platform == "cpu" else ""
     return (
         f"bounds only: the {platform.upper()} compiler made this program. It fuses "
         f"and schedules for that hardware{wider}, and the compiler of chip "

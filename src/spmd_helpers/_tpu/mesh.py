@@ -34,8 +34,8 @@ def tpu_mesh(
     """Make a mesh of TPU devices that are not there, to compile for.
 
     No accelerator is needed, only the TPU compiler (`pip install 'jax[tpu]'`). Its
-    devices hold no data and run nothing: give `xray` a function and
-    `jax.ShapeDtypeStruct`s that lie on this mesh, and see what the TPU compiler makes
+    devices have no data and run nothing: give `xray` a function and
+    `jax.ShapeDtypeStruct`s on this mesh, and see what the TPU compiler makes
     of it. JAX goes on with the devices that it has.
 
         mesh = tpu_mesh("v5p:4x4x4", data=16, model=4)
@@ -53,11 +53,11 @@ def tpu_mesh(
             it is two. Any block of whole hosts will do; which of them can be rented
             is for docs.cloud.google.com/tpu/docs to say.
         axis_types: 'auto' or 'explicit', or an AxisType, or one for each axis.
-        anyhow: take a mesh that does not fit the torus. Its axes then share wires
+        anyhow: take a mesh that does not fit the torus. Its axes then share links
             (JAX's `allow_split_physical_axes`): memory and collectives are the same,
             but on a real slice they would be slower.
         axes: the mesh's axes and their sizes, in order. The last one should be that
-            which moves the most: JAX gives it the best wires.
+            which communicates the most: JAX gives it the best links.
 
     Returns:
         A `jax.sharding.Mesh`.
@@ -65,8 +65,8 @@ def tpu_mesh(
     Raises:
         UnknownTopology: there is no such chip, or no such block of them.
         MeshMismatch: the sizes do not multiply to the number of devices.
-        NotOnTorus: an axis is not made of whole directions of the torus, so that it
-            would share its wires with another axis.
+        NotOnTorus: an axis is not made of full directions of the torus, so that it
+            would share its links with another axis.
         NoTpuCompiler: libtpu is not there, or too old for this JAX.
         NotUnderstood: a size or `axis_types` is of no use.
 
@@ -155,7 +155,7 @@ def _place(
     devices: "Sequence[Device]",
     anyhow: bool,
 ) -> "np.ndarray":
-    """An array of the devices in the mesh's shape, as JAX lays axes along wires."""
+    """The devices in the mesh's shape, as JAX assigns axes to directions."""
     from jax.experimental import mesh_utils
 
     shape = tuple(axes.values())
@@ -174,8 +174,8 @@ def _off_torus(topology: Topology, axes: dict[str, int]) -> NotOnTorus:
     words = ", ".join(f"{axis}={size}" for axis, size in axes.items())
     shape = tuple(axes.values())
     return NotOnTorus(
-        f"{words} does not fit the {wires} torus of {topology.name}: each axis must be "
-        "whole directions of it, or it shares wires with another. These fit: "
+        f"{words} does not fit the {wires} torus of {topology.name}: each axis must "
+        "be full directions of it, or it shares links with another. These fit: "
         f"{_examples(_first(topology, len(shape)), tuple(axes))}. Give anyhow=True to "
         "compile for it all the same"
     )

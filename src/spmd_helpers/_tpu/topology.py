@@ -1,4 +1,4 @@
-"""The names of TPU slices, and which meshes lie along the wires of one."""
+"""The names of TPU slices, and which meshes fit the directions of one."""
 
 import itertools
 import re
@@ -94,7 +94,7 @@ class Topology:
 
     @property
     def torus(self) -> tuple[int, ...]:
-        """The wires' directions: the chips', and last the devices of one chip."""
+        """The directions of the links: the chips', and last the devices of one chip."""
         sizes: tuple[int, ...] = (*self.chips, 1)[:3]
         cores = self.generation.devices_per_chip
         return (*sizes, cores) if cores > 1 else sizes
@@ -207,9 +207,9 @@ def _usual_blocks(generation: Generation) -> list[tuple[int, ...]]:
 
 
 def lies_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether each axis of a mesh is made of whole directions of the torus.
+    """Whether each axis of a mesh is made of full directions of the torus.
 
-    An axis then uses all the wires of its directions, and shares none with another
+    An axis then uses all the links of its directions, and shares none with another
     axis. This is JAX's rule (`jax.experimental.mesh_utils.create_device_mesh`), and
     its order of choice: the last axis first, with as many directions as will do.
 
@@ -242,7 +242,7 @@ def _directions(
 
 
 def shapes_on(torus: tuple[int, ...], axes: int) -> list[tuple[int, ...]]:
-    """The meshes with so many axes that lie on a torus, the evenest first.
+    """The meshes with so many axes that fit a torus, the evenest first.
 
     >>> shapes_on((4, 4, 4), 2)
     [(4, 16), (16, 4), (1, 64), (64, 1)]

@@ -156,7 +156,7 @@ def _head_norms(setup: Setup) -> list[Line]:
 def _heads(setup: Setup) -> Line:
     """Queries and their result on each device's tokens, keys and values as used.
 
-    Where context shards the tokens, keys and values are those of the whole sequence,
+    Where context shards the tokens, keys and values are those of the full sequence,
     unless they go around a ring.
     """
     model, c = setup.transformer, setup.compute_bytes

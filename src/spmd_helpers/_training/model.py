@@ -110,7 +110,7 @@ class Transformer:
         source: where the shapes stand.
 
     Raises:
-        NotUnderstood: a size is not a whole number of 1 or more, heads do not divide,
+        NotUnderstood: a size is not an integer of 1 or more, heads do not divide,
             `positions` or `norm` is not one of the words above, or fields do not go
             together, such as `experts_per_token` without `experts`.
 
@@ -120,7 +120,7 @@ class Transformer:
     layers: int
     d_model: int
     heads: int
-    # A whole number once the record is made: None stands for what follows from others.
+    # An integer once the record is made: None stands for what follows from others.
     kv_heads: int = None  # type: ignore[assignment]  # heads
     d_ff: int = None  # type: ignore[assignment]  # 4 * d_model
     vocab: int = 50257
@@ -338,7 +338,7 @@ class Transformer:
             NotUnderstood: `seq` is none, or the model reads images, whose head works
                 once for an image.
         """
-        _check_generates(self, "is counted by the image: ask forward_flops")
+        _check_generates(self, "is counted per image: use forward_flops")
         return self.forward_flops(1, seq) // _tokens(self, seq)
 
     def flops(
@@ -414,7 +414,7 @@ class MLP:
         source: where the shapes stand.
 
     Raises:
-        NotUnderstood: a size is not a whole number of 1 or more.
+        NotUnderstood: a size is not an integer of 1 or more.
 
     Used in chapters 09 to 11 and 14.
     """
@@ -704,7 +704,7 @@ def _put_experts(model: Transformer) -> None:
     if model.experts_per_token is None:
         raise NotUnderstood(
             f"experts={model.experts} needs experts_per_token, how many of them a "
-            f"token uses; give a whole number from 1 to {model.experts}."
+            f"token uses; give an integer from 1 to {model.experts}."
         )
     top = integer(
         "experts_per_token",

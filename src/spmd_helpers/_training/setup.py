@@ -1,8 +1,8 @@
 """One way to train a model on a mesh: the arguments, checked, and sizes per device.
 
-`data` and `fsdp` shard the batch. `fsdp` shards the whole state too, and `data` as much
-of it as `zero` says: from 1 to 3 the optimizer's state, the gradients, the parameters.
-`model` shards the heads, the inside of the feed-forward part and the vocabulary (tensor
+`data` and `fsdp` shard the batch. `fsdp` shards all of the state too, and `data` the
+part of it that `zero` names: from 1 to 3 the optimizer's state, the gradients, the
+parameters. `model` shards the heads, the inside of the feed-forward part and the vocabulary (tensor
 parallelism). `context` shards the tokens of a sequence.
 """
 
@@ -105,7 +105,7 @@ class Setup:
 
     @property
     def keys_split(self) -> int:
-        """How many devices cut the heads of keys and values; else they have them all.
+        """How many devices shard the heads of keys and values; else they have them all.
 
         Where the axis model has more devices than there are such heads.
         """
@@ -130,7 +130,7 @@ class Setup:
 
     @property
     def stream(self) -> int:
-        """How many devices cut what flows between the layers, beside the batch."""
+        """How many devices shard what flows between the layers, beside the batch."""
         return self.split if self.sequence_parallel else 1
 
     @property
@@ -274,7 +274,7 @@ def checked_setup(
     batch, seq = _checked_batch(model, batch, seq, axes, parts)
     if grad_dtype == () or grad_dtype == []:
         raise NotUnderstood(
-            f"grad_dtype={grad_dtype!r} holds no type; give one, such as 'float32', or "
+            f"grad_dtype={grad_dtype!r} has no type; give one, such as 'float32', or "
             "two that are kept beside each other."
         )
     grad_dtypes: Sequence[str] = (
@@ -335,7 +335,7 @@ def _floating(name: str, key: str) -> int:
     """Bytes of a number of a type that can be trained.
 
     Raises:
-        NotUnderstood: the type has whole numbers, which have no gradient.
+        NotUnderstood: the type has integers, which have no gradient.
     """
     size = itemsize(name, key)
     if "float" not in name:
@@ -387,7 +387,7 @@ def usual(
 ) -> Usual:
     """How a transformer is trained today; an MLP and the formulas of 2022 have less.
 
-    The axis data shards the whole state, unless there is fsdp for that.
+    The axis data shards all of the state, unless there is fsdp for that.
     """
     zero = 3 if axes.get("fsdp", 1) == 1 else 0
     if isinstance(model, MLP) or counting != "jax":
@@ -428,9 +428,9 @@ def _checked_zero(zero: int) -> int:
     stage = as_integer(zero, 0, 3)
     if stage is None:
         raise NotUnderstood(
-            f"zero={zero!r} is not a stage of ZeRO; give 0 (the state is whole on "
-            "every device of data), 1 (the optimizer's is cut), 2 (gradients too) or "
-            "3 (parameters too: FSDP)."
+            f"zero={zero!r} is not a stage of ZeRO; give 0 (all state is replicated "
+            "over data), 1 (the optimizer state is sharded), 2 (gradients too) or 3 "
+            "(parameters too: FSDP)."
         )
     return stage
 
@@ -515,7 +515,7 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
         if size % devices:
             where = f"{name}={size} over {devices} devices ({mesh_words(_there(axes))})"
             raise NotDivisible(
-                f"zero={setup.zero} cuts {where}, which does not divide; make data "
+                f"zero={setup.zero} shards {where}, which does not divide; make data "
                 "smaller, or count with zero=0."
                 if setup.fsdp == 1
                 else f"fsdp shards {where}, which does not divide; make fsdp or data "

@@ -1,8 +1,8 @@
 """Parameters, gradients and optimizer state: bytes per device, exactly.
 
-The axis `model` cuts the matrices of attention, of the feed-forward part and of the
-vocabulary, and the biases of those whose columns it cuts. Norms, learned positions and
-the biases that are added after a sum over `model` are replicated on its devices
+The axis `model` shards the matrices of attention, of the feed-forward part and of the
+vocabulary, and the biases of those whose columns it shards. Norms, learned positions
+and the biases that are added after a sum over `model` are replicated on its devices
 (Shoeybi et al. 2019, arXiv:1909.08053, section 3). The axes `fsdp` and
 `data` shard the elements of each array, whatever its dimensions (Rajbhandari et al.
 2019, arXiv:1910.02054, section 5: ZeRO).
@@ -109,7 +109,7 @@ def _kept_numbers(setup: Setup) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class Array:
-    """Arrays of one shape: layers are stacked, each dimension is cut or not."""
+    """Arrays of one shape: layers are stacked, each dimension is sharded or not."""
 
     shape: tuple[int, ...]
     cuts: tuple[int, ...]  # over how many devices each dimension is sharded
@@ -234,7 +234,7 @@ def _sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
 
 
 def numbers(setup: Setup) -> tuple[int, int]:
-    """How many parameters the axis model cuts, and how many it replicates.
+    """How many parameters the axis model shards, and how many it replicates.
 
     The published formulas let it cut all of them.
     """
@@ -266,7 +266,7 @@ def layer_weights(model: Transformer | MLP) -> int:
 
 
 def device_weights(setup: Setup) -> tuple[int, int]:
-    """Numbers in a layer's matrices: those that model cuts, and those it replicates."""
+    """Numbers in a layer's matrices: those that model shards, those it replicates."""
     weights = layer_weights(setup.model)
     if setup.is_mlp or setup.keys_split == setup.split:
         return weights, 0

@@ -185,7 +185,7 @@ def training_memory(
             arXiv:2110.02861), which are counted.
         mu_dtype: type of the first moment alone, as optax's adam, adamw and lion take
             it; `moment_dtype` if not given.
-        master_weights: whether the optimizer keeps a copy of the parameters in float32.
+        master_weights: whether the optimizer keeps float32 master weights.
         recompute: 'everything_saveable' keeps what JAX keeps and recomputes nothing;
             'selective' recomputes attention's scores (Korthikanti et al. 2022). The
             others are policies of `jax.checkpoint`, around each layer. Its input is
@@ -201,11 +201,11 @@ def training_memory(
             result), 'out', 'gate', 'up' and 'down'. A derivative never uses the last.
         names_which_can_be_offloaded: those that it keeps in the host's memory.
         attention: 'plain' writes the scores [heads, seq, seq]; 'flash' is a kernel that
-            does not. Over `context` both have keys and values of the whole sequence on
+            does not. Over `context` both have keys and values of the full sequence on
             each device. 'ring' sends them around `context` and has the scores of one
             block at a time. Not given, as with recompute, 'flash' (over `context`
             'ring') or 'plain'.
-        sequence_parallel: whether `model` also cuts what flows between the layers,
+        sequence_parallel: whether `model` also shards what flows between the layers,
             along the sequence.
         gradient_accumulation: into how many parts each device's batch is divided, whose
             gradients are added up before one update.

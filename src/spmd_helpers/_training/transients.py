@@ -58,7 +58,7 @@ def _conversion(setup: Setup) -> list[Line]:
 def _loss(setup: Setup) -> list[Line]:
     """Logits in float32, and the head in the type of the computation.
 
-    Where gradients are cut over data, the logits' gradient is written too, and waits:
+    Where gradients are sharded over data, the logits' gradient is written and kept:
     the compiler may compute the head's gradient from it after all else.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
@@ -193,7 +193,7 @@ def inside(setup: Setup, when: str, which: int, source: str) -> Line:
 
 
 def sequences(setup: Setup, when: str, count: int, source: str) -> list[Line]:
-    """Sequences that are cut over model are all-gathered before the products."""
+    """Sequences that are sharded over model are all-gathered before the products."""
     if setup.stream == 1:
         return []
     c, wide = setup.compute_bytes, setup.model.d_model
@@ -203,7 +203,7 @@ def sequences(setup: Setup, when: str, count: int, source: str) -> list[Line]:
 
 
 def matrices(setup: Setup, when: str, count: int, source: str) -> list[Line]:
-    """A layer's largest matrices, all-gathered where parameters are cut over data."""
+    """A layer's largest matrices, all-gathered if parameters are sharded over data."""
     if not setup.gathers:
         return []
     model, c = setup.model, setup.compute_bytes

@@ -30,7 +30,7 @@ from .._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from .._training.training_memory import training_memory
 
 _CONTROLS = ("data", "model")  # axes of the calculator's mesh
-_EXACT = 2**53  # whole numbers of JavaScript are exact below
+_EXACT = 2**53  # integers of JavaScript are exact below
 # What the page compares with: stored programs, by kind and name.
 _COMPARED = (
     ("tpu-memory", "mlp fsdp"),
@@ -129,7 +129,7 @@ def measured() -> dict[str, object]:
 
 
 def _exact(value: object) -> object:
-    """Whole numbers too large for JavaScript as text."""
+    """Integers too large for JavaScript as text."""
     return value if as_integer(value, _EXACT) is None else str(value)
 
 

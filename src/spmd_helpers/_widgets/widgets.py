@@ -39,7 +39,7 @@ class _Widget(anywidget.AnyWidget):
 
 
 class ShardingExplorer(_Widget):
-    """Try shapes, meshes and specs: which device holds what, and what errors say.
+    """Try shapes, meshes and specs: which device has which shard, and the errors.
 
     Works in Jupyter, in Colab and, without Python, on the book's own page. All is
     computed in the browser.
@@ -93,7 +93,7 @@ class ShardingExplorer(_Widget):
 
 
 class MatmulExplorer(_Widget):
-    """Try two specs: what their product moves and repeats, played for one device.
+    """Try two specs: what their product communicates and repeats, for one device.
 
     Works in Jupyter, in Colab and, without Python, on the book's own page. All is
     computed in the browser, by the rule of `matmul`.

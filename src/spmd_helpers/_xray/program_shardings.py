@@ -49,9 +49,9 @@ def find_mesh(
         if size != devices:
             raise MeshMismatch(
                 f"mesh={read_mesh(mesh).shape} has {size} devices, but the program "
-                f"was compiled for {devices}: give arguments that lie on this mesh, "
-                "such as jax.ShapeDtypeStruct(shape, dtype, "
-                "sharding=NamedSharding(mesh, spec))"
+                f"was compiled for {devices}: give arguments on this mesh, such as "
+                "jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, "
+                "spec))"
             )
         return mesh
     meshes: list[Mesh | AbstractMesh] = [

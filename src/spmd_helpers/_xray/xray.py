@@ -153,7 +153,7 @@ class XRay(InTable):
                 )
             raise NotUnderstood(
                 f"n={n!r} is none of the {count_words(count, 'collective')} of "
-                f"{self.name}; give a whole number from 0 to {count - 1}."
+                f"{self.name}; give an integer from 0 to {count - 1}."
             )
         mesh = self.mesh_shape or None
         return CollectivePlayer(self.collectives[number], mesh=mesh)
@@ -187,7 +187,7 @@ def xray(
     carry: Mapping[int, int] | int | None = None,
     **kwargs: Any,
 ) -> XRay:
-    """Compile a function without running it, and say what devices exchange and hold.
+    """Compile a function without running it: communication, work and memory per device.
 
         >>> import jax, jax.numpy as jnp
         >>> from jax.sharding import NamedSharding, PartitionSpec as P

@@ -32,7 +32,7 @@ def build(devices):
 
 # Gradients of 40·56 + 56·40 = 4480 weights, in each of 4 turns.
 EXCHANGES = {("all-reduce", ("data",), MICRO): 4480 * FLOAT}
-FINDINGS = {"gradients-each-turn"}
+FINDINGS = {"gradients-each-iteration"}
 # These two compilers add up each device's own and sum them after the loop.
 TPU = GPU = {("all-reduce", ("data",), 1): 4480 * FLOAT}
 TPU_FINDINGS = GPU_FINDINGS = set()

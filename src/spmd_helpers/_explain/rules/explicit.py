@@ -1,6 +1,6 @@
 """Rules for errors of Explicit axes, where a sharding is part of the type.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -29,9 +29,9 @@ RULES = (
         ),
         says="Contracting dimensions are sharded and it is ambiguous how the output"
         " should be sharded: LEFT and RIGHT",
-        means="The dimension that is summed is cut, {left} on the left and {right}"
-        " on the right. The product can be summed everywhere (all-reduce) or be left"
-        " in parts (reduce-scatter): you say which.",
+        means="The contracted dimension is sharded, {left} on the left and {right} on"
+        " the right. The result can be replicated (all-reduce) or sharded"
+        " (reduce-scatter): state which.",
         instead="jnp.matmul(x, w, out_sharding=P('data', None))  # under"
         " jax.set_mesh\n"
         "mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * 2)  # or"
@@ -47,9 +47,10 @@ RULES = (
         ),
         says="OP operation with inputs: TYPES produces an illegally sharded result:"
         " TYPE",
-        means="Both inputs of {op} are cut over one axis, in different dimensions:"
-        " {types}. The result can't use it twice. On Auto axes XLA would gather one of"
-        " them, and compute the same along the idle axis.",
+        means="Both inputs of {op} are sharded over one axis, in different dimensions:"
+        " {types}. The result can't use this axis twice. On Auto axes XLA would"
+        " all-gather one of them, and every device along the idle axis would compute"
+        " the same.",
         instead="w = jax.reshard(w, P(None, 'model'))  # another axis of the mesh, or"
         " P()\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # or leave f to XLA:"
@@ -69,8 +70,8 @@ RULES = (
             r"^Incompatible types for (?P<op>\w+) arguments: (?P<types>\S*@.*)",
         ),
         says="OP got incompatible shardings: TYPES",
-        means="On Explicit axes nothing moves unasked, and the inputs are cut in"
-        " ways that don't fit: {types}.",
+        means="On Explicit axes JAX reshards nothing implicitly, and the inputs'"
+        " shardings don't fit together: {types}.",
         instead="y = jax.reshard(y, jax.typeof(x).sharding.spec)  # under"
         " jax.set_mesh(mesh)",
         chapter=MODES,
@@ -85,8 +86,8 @@ RULES = (
         ),
         says="Use .at[...].get(out_sharding=) to provide output PartitionSpec for"
         " the gather. Got operand=TYPE, indices=TYPES",
-        means="Indexing picks from an array cut as {type} at places cut as {types}."
-        " How the result is cut does not follow: you say it.",
+        means="Indexing takes elements of {type} at indices of {types}. The sharding"
+        " of the result does not follow from these: state it.",
         instead="y = x.at[i].get(out_sharding=P('data', None))  # for x[i], under"
         " jax.set_mesh(mesh)\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x, i)  # if f indexes: a"
@@ -102,8 +103,8 @@ RULES = (
         ),
         says="Use .at[...].set/add/mul/...(out_sharding=) to provide output"
         " PartitionSpec for the scatter. Got operand=TYPE",
-        means="An update writes into an array cut as {type}. Whether it stays so"
-        " does not follow: you say it.",
+        means="An update writes into an array of type {type}. The sharding of the"
+        " result does not follow from the operands: state it.",
         instead="x.at[i].set(v, out_sharding=jax.typeof(x).sharding.spec)  # under"
         " jax.set_mesh(mesh)\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x, i)  # if f updates:"
@@ -120,8 +121,8 @@ RULES = (
         ),
         says="This reshape is not supported. Please specify the sharding of the"
         " output. Got operand type: TYPE, new sizes: SHAPE",
-        means="A cut dimension of {type} is split or merged into {shape}, and the"
-        " cut does not carry over: the axis does not divide the new first factor.",
+        means="A sharded dimension of {type} is split or merged into {shape}, and its"
+        " sharding does not carry over: the axis does not divide the new first factor.",
         instead="x.reshape({shape}, out_sharding=P(...))  # one entry a new"
         " dimension\n"
         "# free where the mesh axis divides the first factor: heads before head_dim",
@@ -160,7 +161,7 @@ RULES = (
         chapter="08_it_ran_but",
     ),
     Rule(
-        code="vmap-over-a-cut-axis",
+        code="vmap-over-a-sharded-axis",
         raised=("ValueError",),
         patterns=(
             r"^Unmapped values passed to vmap cannot be sharded along the mesh axis you"
@@ -169,9 +170,9 @@ RULES = (
         ),
         says="Unmapped values passed to vmap cannot be sharded along the mesh axis"
         " you are vmapping over. Got TYPE, axis: AXES",
-        means="vmap maps a dimension that is cut over {axes}, and an argument that"
-        " is not mapped, {type}, is cut over it too.",
-        instead="w = jax.reshard(w, P())  # whole on every device, then vmap",
+        means="vmap maps a dimension that is sharded over {axes}, and an argument that"
+        " is not mapped, {type}, is sharded over {axes} too.",
+        instead="w = jax.reshard(w, P())  # replicated, then vmap",
         chapter=MODES,
     ),
     Rule(
@@ -218,7 +219,7 @@ RULES = (
         chapter=MODES,
     ),
     Rule(
-        code="dimension-must-be-whole",
+        code="dimension-must-be-unsharded",
         raised=(*TYPE, "ValueError"),
         patterns=(
             r"^(?P<op>slicing|padding|dynamic_slice) on sharded dims .* Got input"
@@ -239,9 +240,9 @@ RULES = (
             r" non-trivial\. Got input type: (?P<type>\S+) with",
         ),
         says="OP on sharded dims is not implemented. Got input TYPE",
-        means="{op} works along a dimension that is cut ({type}; @ names the axis)."
-        " Each device would need its neighbors' part, and on Explicit axes nothing"
-        " moves unasked.",
+        means="{op} works along a dimension that is sharded ({type}; @ names the"
+        " axis). Each device would need its neighbors' shards, and on Explicit axes"
+        " JAX communicates nothing implicitly.",
         instead="x = jax.reshard(x, P())  # gather first, under"
         " jax.set_mesh(mesh)\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # or leave f to XLA",
@@ -278,7 +279,7 @@ RULES = (
         chapter=MODES,
     ),
     Rule(
-        code="branches-are-cut-differently",
+        code="branches-differ-in-sharding",
         raised=("TypeError",),
         patterns=(
             r"^(?P<op>cond|switch) branches .*? has type (?P<type>\S+\[\S*\]) but the"
@@ -318,8 +319,8 @@ RULES = (
         says="PartitionSpec passed to OP cannot contain axis names that are of type"
         " Auto or Manual. Got SPEC with axis name AXIS of type MODE",
         means="{op} states a sharding, which is for Explicit axes; {axis!r} is"
-        " {mode}. On Auto axes one asks XLA with a constraint, inside shard_map the"
-        " axis is spent.",
+        " {mode}. On Auto axes use a constraint; inside shard_map the axis is manual "
+        "and can't be used.",
         instead="y = lax.with_sharding_constraint(y, NamedSharding(mesh, {spec}))\n"
         "mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Explicit,) * 2)",
         chapter=MODES,
@@ -333,8 +334,8 @@ RULES = (
         where=r"jax/_src/pjit\.py|auto_axes|explicit_axes",
         alone=True,
         says="Missing required keyword argument: 'NAME'",
-        means="auto_axes and explicit_axes leave one mode and come back, and {name}"
-        " says how the arrays lie at that border.",
+        means="auto_axes and explicit_axes switch to another mode and back, and {name}"
+        " states the arrays' shardings at that boundary.",
         instead="jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # under"
         " jax.set_mesh(mesh)",
         chapter=MODES,
@@ -346,7 +347,7 @@ RULES = (
         says="any other ShardingTypeError",
         means="On Explicit axes a sharding is part of the type, and JAX does not"
         " guess the result's here.",
-        instead="jax.typeof(x)  # shows how an input is cut\n"
+        instead="jax.typeof(x)  # shows the sharding of an input\n"
         "y = jax.sharding.auto_axes(f, out_sharding=P('data'))(x)  # or leave f to XLA",
         chapter=MODES,
     ),

@@ -1,6 +1,6 @@
 """Rules for errors of several processes: their start, and what each of them has.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from .rule import Rule
@@ -16,8 +16,8 @@ RULES = (
         patterns=(r"^Fetching value for 'jax\.Array' that spans non-addressable",),
         says="Fetching value for jax.Array that spans non-addressable devices is"
         " not possible",
-        means="Part of the array lies on devices of another process, and NumPy"
-        " and device_get need all of it here; print shows only shape and dtype.",
+        means="Part of the array is on devices of another process, and NumPy and"
+        " device_get need all of it here; print shows only shape and dtype.",
         instead="[s.data for s in x.addressable_shards]  # this process's part\n"
         "multihost_utils.process_allgather(x, tiled=True)  # all, in every process",
         chapter=HOSTS,
@@ -31,8 +31,8 @@ RULES = (
         ),
         says="Closing over jax.Array that spans non-addressable devices is not"
         " allowed. Got TYPE",
-        means="The function uses {type} from outside, and part of it lies on"
-        " another process: it can't become a constant of the program.",
+        means="The function uses {type} from outside, and part of it is on another"
+        " process: it can't become a constant of the program.",
         instead="step(params, x)  # hand it in as an argument",
         chapter=HOSTS,
     ),
@@ -41,8 +41,8 @@ RULES = (
         raised=("AssertionError",),
         patterns=(r"passed to device_put is not the same on each process",),
         says="value passed to device_put is not the same on each process",
-        means="device_put onto a mesh of several processes takes the same whole"
-        " value in each of them; here each gives its own.",
+        means="device_put onto a mesh of several processes takes the same full value"
+        " in each of them; here each gives its own.",
         instead="params = init(jax.random.key(0))  # replicated: one seed everywhere\n"
         "jax.make_array_from_process_local_data(rows, mine)  # rows: sharded over the"
         " processes",
@@ -57,9 +57,9 @@ RULES = (
         ),
         says="When the second argument to device_put is a Device, the first"
         " argument must be a fully addressable array",
-        means="Part of the array lies on another process: it can't be put on one"
-        " device of this one.",
-        instead="jax.device_put(x, NamedSharding(mesh, P()))  # whole, in every"
+        means="Part of the array is on devices of another process: it can't be put on"
+        " one device of this one.",
+        instead="jax.device_put(x, NamedSharding(mesh, P()))  # replicated, in every"
         " process",
         chapter=HOSTS,
     ),
@@ -79,8 +79,8 @@ RULES = (
         patterns=(r"^jax\.distributed\.initialize\(\) must be called before any JAX",),
         says="jax.distributed.initialize() must be called before any JAX calls that"
         " might initialise the XLA backend",
-        means="JAX already runs in this process, alone. Processes meet before the"
-        " first array or jax.devices().",
+        means="JAX already runs in this process, alone. Processes must connect before"
+        " the first array or jax.devices().",
         instead="jax.distributed.initialize(address, processes, number)  # right"
         " after import jax",
         chapter=HOSTS,

@@ -1,6 +1,6 @@
 """Rules for errors of Flax, Optax and Orbax.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -18,7 +18,7 @@ RULES = (
         raised=("TypeError",),
         patterns=(r"^Missing required argument '(?P<name>wrt)'\. As of Flax 0\.11",),
         says="Missing required argument `wrt`. As of Flax 0.11.0 …",
-        means="nnx.Optimizer asks which variables it optimizes.",
+        means="nnx.Optimizer needs to know which variables it optimizes.",
         instead="optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)",
         chapter=TWO,
     ),
@@ -31,7 +31,7 @@ RULES = (
         ),
         says="Missing required argument `grads`, or: Optimizer does not have"
         " attribute 'model' since Flax 0.11.0",
-        means="nnx.Optimizer no longer holds the model: both are given at each step.",
+        means="nnx.Optimizer no longer stores the model: both are given at each step.",
         instead="optimizer.update(model, grads)",
         chapter=TWO,
     ),
@@ -94,7 +94,7 @@ RULES = (
         where=r"apply_updates",
         says="pytree structure error in optax.apply_updates: KIND",
         means="Optax's update returns a pair, updates and state, and the pair was"
-        " handed on whole.",
+        " passed on as it is.",
         instead="updates, state = tx.update(grads, state, params)\n"
         "params = optax.apply_updates(params, updates)",
         chapter=LOOP,
@@ -188,7 +188,7 @@ RULES = (
         says="Topology mismatch detected. The checkpoint was saved with a different"
         " topology than the current one",
         means="The checkpoint was saved from other devices, and without a target Orbax"
-        " restores each array as it was placed. A target says how it is placed here.",
+        " restores each array as it was placed. A target states how it is placed here.",
         instead="target = {{'w': jax.ShapeDtypeStruct((8, 8), jnp.float32,"
         " sharding=NamedSharding(mesh, P('data')))}}  # the saved tree\n"
         "state = ocp.StandardCheckpointer().restore(path, target)",
@@ -221,7 +221,7 @@ RULES = (
         ),
         says="Requested shape: SHAPE is not compatible with the stored shape: SHAPE"
         " HAVE",
-        means="The target asks for {shape}, and the checkpoint has {shape_have}. A"
+        means="The target has the shape {shape}, and the checkpoint has {shape_have}. A"
         " sharding may change when an array is restored, its shape not.",
         instead="jax.ShapeDtypeStruct({shape_have}, dtype, sharding=sharding)  # in the"
         " target",
@@ -249,8 +249,8 @@ RULES = (
         raised=("ValueError",),
         patterns=(r"^Checkpoint path should be absolute\. Got (?P<value>\S+)",),
         says="Checkpoint path should be absolute. Got VALUE",
-        means="Orbax takes absolute paths only. It says so from a thread of its own, so"
-        " the error can come up in a later call.",
+        means="Orbax takes absolute paths only. The error is raised in a background"
+        " thread, so it can appear in a later call.",
         instead="path = pathlib.Path(path).absolute()",
         chapter=HOSTS,
     ),
@@ -261,7 +261,7 @@ RULES = (
         where=r"-packages[/\\]orbax[/\\]",
         alone=True,
         says="Destination VALUE already exists, from Orbax",
-        means="Orbax does not write over a checkpoint unless told to.",
+        means="Orbax does not overwrite a checkpoint by default.",
         instead="checkpointer.save(path, state, force=True)  # or another path",
         chapter=HOSTS,
     ),

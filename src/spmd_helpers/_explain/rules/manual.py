@@ -1,6 +1,6 @@
 """Rules for errors inside shard_map: axis names, specs, varying values.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -30,9 +30,9 @@ RULES = (
         ),
         says="Found an unbound axis name: AXIS. To fix this, please call axis_index"
         " under jax.shard_map",
-        means="No axis is called {axis!r} where this runs. Under jit the program is"
-        " written for the whole array, and no device has a number.",
-        instead="i = jnp.arange(x.shape[0])  # under jit: the place in the whole"
+        means="No axis named {axis!r} exists where this runs. Under jit the program is"
+        " written for the global array, and no device has an index.",
+        instead="i = jnp.arange(x.shape[0])  # under jit: the index in the global"
         " array\n"
         "jax.shard_map(f, mesh=mesh, ...)  # axis_index inside f",
         chapter=JIT,
@@ -46,8 +46,8 @@ RULES = (
         ),
         says="Found an unbound axis name: AXIS. To fix this, please call psum under"
         " jax.shard_map",
-        means="No axis is called {axis!r} where this runs. jit and set_mesh name"
-        " none: under jit an array is the whole array, and its mean needs no"
+        means="No axis named {axis!r} exists where this runs. jit and set_mesh bind"
+        " none: under jit an array is the global array, and its mean needs no"
         " collective.",
         instead="loss = x.mean()  # under jit: the mean over all devices\n"
         "jax.pmap(step, axis_name={axis!r})  # under pmap; in shard_map, the mesh's"
@@ -91,8 +91,8 @@ RULES = (
         ),
         says="all_to_all requires the size of the mapped axis to equal"
         " x.shape[split_axis], but they are PARTS and SIZE",
-        means="all_to_all cuts one dimension of each block into {parts} pieces, one"
-        " for each device, and that dimension has {size}.",
+        means="all_to_all splits one dimension of each shard into {parts} pieces, one"
+        " per device, and that dimension has size {size}.",
         instead="y = lax.all_to_all(x, 'x', split_axis, concat_axis, tiled=True)  #"
         " {parts} must divide x.shape[split_axis]",
         chapter=MODES,
@@ -117,8 +117,8 @@ RULES = (
         raised=("ValueError",),
         patterns=(r"^ppermute sources and destinations must be unique",),
         says="ppermute sources and destinations must be unique",
-        means="ppermute sends each device's block to one other device, and in its"
-        " pairs a device stands twice on one side.",
+        means="ppermute sends each device's shard to one other device, and in its"
+        " pairs a device appears twice as source or as destination.",
         instead="n = lax.axis_size('x')\n"
         "y = lax.ppermute(x, 'x', [(i, (i + 1) % n) for i in range(n)])",
         chapter=MODES,
@@ -197,8 +197,8 @@ RULES = (
         ),
         says="shard_map requires axis_names to be a subset of mesh.axis_names, or"
         " to be a set",
-        means="axis_names is a set of the mesh's own names, those along which the"
-        " function sees its block. Here it is {axes}.",
+        means="axis_names is a set of the mesh's own names, those over which the"
+        " function gets a shard. Here it is {axes}.",
         instead="jax.shard_map(f, mesh=mesh, axis_names={{'data'}}, in_specs=...,"
         " out_specs=...)",
         chapter=MODES,
@@ -247,7 +247,7 @@ RULES = (
         says="out_specs entry SPEC is too long to be compatible with an output of"
         " rank RANK",
         means="The function gives {type}, which has {rank} dimensions, and {spec}"
-        " glues blocks along a dimension that is not there.",
+        " concatenates shards along a dimension that does not exist.",
         instead="return v.sum()[None]  # one number a device, glued by P('x')\n"
         "return lax.psum(v.sum(), 'x')  # or one sum, with out_specs=P()",
         chapter=MODES,
@@ -266,11 +266,11 @@ RULES = (
         " and nothing in the function makes them so. check_vma=False would hide that"
         " and return one device's value.",
         instead="return lax.psum(v.sum(), {axes_code})  # makes it the same\n"
-        "out_specs=...  # or name {axes} in it: the blocks stand side by side",
+        "out_specs=...  # or name {axes} in it: the shards are concatenated",
         chapter=MODES,
     ),
     Rule(
-        code="inputs-are-cut-otherwise",
+        code="inputs-differ-from-in-specs",
         raised=("ValueError",),
         patterns=(
             r"^in_specs passed to shard_map: (?P<spec>P\(.*?\)) does not match the"
@@ -279,8 +279,8 @@ RULES = (
         ),
         says="in_specs passed to shard_map: SPEC does not match the specs of the"
         " input: SPEC HAVE",
-        means="On Explicit axes shard_map moves nothing by itself: the array lies"
-        " as {spec_have}, and in_specs says {spec}.",
+        means="On Explicit axes shard_map reshards nothing implicitly: the array is"
+        " sharded as {spec_have}, and in_specs has {spec}.",
         instead="f(jax.reshard(x, {spec}))  # or leave in_specs out",
         chapter=MODES,
     ),
@@ -294,8 +294,8 @@ RULES = (
         ),
         says="Closing over inputs to shard_map where the input is sharded on"
         " Explicit axes is not implemented",
-        means="The function uses an array from outside, {type}, that is no"
-        " argument: no spec says which block of it a device sees.",
+        means="The function uses an array from outside, {type}, that is no argument:"
+        " no spec states which shard of it a device gets.",
         instead="f = jax.shard_map(lambda v, w: v + w, in_specs=(P('x'), {type_spec}),"
         " out_specs=P('x'))  # w: that array\n"
         "y = f(v, w)",
@@ -345,8 +345,8 @@ RULES = (
         ),
         says="The spec passed to with_sharding_constraint can only refer to Auto"
         " axes of the mesh; its axes are Manual",
-        means="Inside shard_map (and pmap) an axis is spent: the function holds one"
-        " block, and a sharding that names the axis means nothing there ({spec}).",
+        means="Inside shard_map (and pmap) an axis is manual: the function works on"
+        " one shard, and a sharding that names the axis has no meaning there ({spec}).",
         instead="y = f(x)  # constrain outside of shard_map, or\n"
         "jax.shard_map(f, axis_names={{'data'}}, ...)  # leaves 'model' free inside",
         chapter=MODES,

@@ -1,6 +1,6 @@
 """Rules for errors of two meshes in one program.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from .rule import Rule
@@ -17,14 +17,14 @@ RULES = (
             r" mesh passed to shard_map",
         ),
         says="The context mesh MESH (Manual) should match the mesh passed to shard_map",
-        means="This shard_map runs inside another one, over {mesh}. The inner one"
-        " must not bring a mesh: it continues with the outer one's free axes.",
+        means="This shard_map runs inside another one, over {mesh}. The inner one must"
+        " not be given a mesh: it continues with the axes that the outer one left.",
         instead="jax.shard_map(outer, mesh=mesh, axis_names={{'data'}}, ...)\n"
         "jax.shard_map(inner, axis_names={{'model'}}, ...)  # inside, no mesh=",
         chapter=MODES,
     ),
     Rule(
-        code="auto-and-explicit-meet",
+        code="auto-and-explicit-mixed",
         raised=("ValueError",),
         patterns=(
             r"[Cc]ontext mesh AbstractMesh\((?P<axes>[^=]*), axis_types=\(Auto.*?\)"
@@ -55,7 +55,7 @@ RULES = (
         ),
         says="The context mesh MESH should match the mesh passed to shard_map, or"
         " of an argument: MESH OTHER",
-        means="jax.set_mesh says {mesh}, and the shard_map or the array has"
+        means="jax.set_mesh has set {mesh}, and the shard_map or the array has"
         " {mesh_other}. A jax.set_mesh without `with` stays set.",
         instead="with jax.set_mesh(mesh): y = f(x)  # the mesh of the arrays\n"
         "y = jax.pmap(f)(x)  # a pmap: outside of jax.set_mesh",
@@ -71,7 +71,7 @@ RULES = (
         ),
         says="Mesh for all inputs should be equal. Got one mesh: MESH and another"
         " mesh: MESH OTHER",
-        means="The arrays lie on two meshes, {mesh} and {mesh_other}. Names, sizes"
+        means="The arrays are on two meshes, {mesh} and {mesh_other}. Names, sizes"
         " and the axes' types must agree; the same devices are not enough.",
         instead="mesh = jax.make_mesh((4, 2), ('data', 'model'),"
         " axis_types=(AxisType.Auto,) * 2)  # once, for all\n"
@@ -88,8 +88,8 @@ RULES = (
         says="Length of device assignment 1 is not equal to the size of the mesh"
         " COUNT of aval TYPE",
         means="An Explicit mesh of {count} devices is in the types, and no mesh is"
-        " set: a value that JAX makes by itself (a gradient's seed, zeros) lies on one"
-        " device.",
+        " set: a value that JAX makes by itself (a gradient's seed, zeros) is on one "
+        "device.",
         instead="with jax.set_mesh(mesh):\n    grads = jax.grad(loss)(params)",
         chapter=MODES,
     ),

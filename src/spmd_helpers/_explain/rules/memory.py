@@ -1,6 +1,6 @@
 """Rules for memory: what does not fit, memory kinds, lines of XLA's log.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from .rule import Rule
@@ -81,12 +81,11 @@ RULES = (
             r"RESOURCE_EXHAUSTED: .*?Attempting to allocate (?P<bytes>[\d.]+\w)\.",
         ),
         says="RESOURCE_EXHAUSTED: Out of memory allocating BYTES bytes",
-        means="One device was asked for {bytes} in one piece, and has not that much"
-        " left. An array made by jnp.zeros or init is first placed at full size on one"
-        " device.",
-        instead="params = jax.jit(init, out_shardings=shardings)(key)  # made in"
-        " pieces\n"
-        "spmd.memory(params)  # what is held, on which device",
+        means="The program tried to allocate {bytes} in one piece on one device, which"
+        " has not that much left. An array made by jnp.zeros or init is first placed"
+        " at full size on one device.",
+        instead="params = jax.jit(init, out_shardings=shardings)(key)  # made sharded\n"
+        "spmd.memory(params)  # bytes per device",
         chapter=MEMORY,
     ),
     # Memory kinds.
@@ -117,7 +116,7 @@ RULES = (
         ),
         says="Memory kinds passed to jax.jit does not match memory kind on the"
         " respective arg. Got KIND and KIND HAVE",
-        means="in_shardings says the memory kind {kind}, and the argument {type} is in"
+        means="in_shardings has the memory kind {kind}, and the argument {type} is in"
         " {kind_have}.",
         instead="x = jax.device_put(x, x.sharding.with_memory_kind('{kind}'))  # before"
         " the call",
@@ -173,8 +172,8 @@ RULES = (
         means="XLA knows no direct way between two shardings of one array. It gathers"
         " the full array on every device and keeps a part: correct, but it costs"
         " memory and time.",
-        instead="x = lax.with_sharding_constraint(x, between)  # a step between: move"
-        " one axis at a time\n"
+        instead="x = lax.with_sharding_constraint(x, between)  # an intermediate"
+        " sharding: one axis at a time\n"
         "spmd.xray(f, *args).findings  # which array it is, and where",
         chapter=FOLLOWS,
     ),

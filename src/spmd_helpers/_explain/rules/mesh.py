@@ -1,6 +1,6 @@
 """Rules for errors of devices and meshes.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -60,8 +60,8 @@ RULES = (
             r" mesh_shape (?P<shape>\(.*\))",
         ),
         says="Number of devices COUNT must be >= the product of mesh_shape SHAPE",
-        means="A mesh has one device for each of its places: {shape} asks for their"
-        " product, and there are {count} devices.",
+        means="A mesh has one device per position: {shape} needs as many devices as"
+        " the product, and there are {count}.",
         instead="devices = spmd.use_devices(8)  # first, in a fresh kernel\n"
         "mesh = jax.make_mesh(sizes, names)  # sizes whose product is {count}",
         chapter=MESH,
@@ -135,8 +135,8 @@ RULES = (
         raised=("ValueError",),
         patterns=(r"^(?P<name>\w+) is not implemented for 'jax\.sharding\.Abstract",),
         says="NAME is not implemented for jax.sharding.AbstractMesh",
-        means="An AbstractMesh has names and sizes and no devices, so no array can"
-        " lie on it.",
+        means="An AbstractMesh has names and sizes and no devices, so no array can be"
+        " placed on it.",
         instead="x = jax.device_put(x, NamedSharding(mesh, spec))  # mesh: a Mesh",
         chapter=MESH,
     ),

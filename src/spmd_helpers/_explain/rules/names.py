@@ -1,6 +1,6 @@
 """Rules for names that are gone or renamed in JAX.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from .rule import Rule
@@ -46,8 +46,8 @@ RULES = (
         raised=("DeprecationWarning",),
         patterns=(r"^'with mesh:' context manager has been deprecated",),
         says="`with mesh:` context manager has been deprecated",
-        means="A mesh is set with jax.set_mesh today. It is no mere new name:"
-        " arrays made under it are placed, whole on every device.",
+        means="A mesh is set with jax.set_mesh today. It is more than a new name:"
+        " arrays made under it are placed, replicated on every device.",
         instead="with jax.set_mesh(mesh):\n    y = f(x)",
         chapter=MESH,
     ),
@@ -87,11 +87,11 @@ RULES = (
         raised=GONE,
         patterns=(r"^jax\.(?P<name>device_put_(?:replicated|sharded)) is deprecated",),
         says="jax.NAME is deprecated; use jax.device_put instead",
-        means="{name} made pmap's stack of copies. Today a copy on every device is"
-        " a sharding, with no extra dimension.",
+        means="{name} stacked replicas for pmap. Today an array is replicated by its"
+        " sharding, with no extra dimension.",
         instead="params = jax.device_put(params, NamedSharding(mesh, P()))  #"
-        " copies\n"
-        "x = jax.device_put(x, NamedSharding(mesh, P('data')))  # pieces",
+        " replicated\n"
+        "x = jax.device_put(x, NamedSharding(mesh, P('data')))  # sharded",
         chapter=PMAP,
     ),
     Rule(
@@ -103,7 +103,7 @@ RULES = (
             "|OpShardingSharding|MeshPspecSharding",
         ),
         says="cannot import name 'NAME' from 'jax.sharding'",
-        means="{name} was removed. One class says how an array lies on a mesh:"
+        means="{name} was removed. One class states how an array is placed on a mesh:"
         " NamedSharding.",
         instead="NamedSharding(mesh, P('data'))",
         chapter=MESH,
@@ -132,8 +132,8 @@ RULES = (
             r"^module 'jax' has no attribute '(?P<name>soft_pmap|xmap)'",
         ),
         says="No module named 'jax.experimental.maps'",
-        means="xmap and what came with it were removed ({name}). jax.shard_map"
-        " writes a program for one block, jit for the whole array.",
+        means="xmap and its companions were removed ({name}). With jax.shard_map you"
+        " write the program of one shard, with jit that of the global array.",
         instead="from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
         "jax.shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=P('x'))",
         chapter=MODES,
@@ -150,7 +150,7 @@ RULES = (
         ),
         says="jax.experimental.pjit.pjit has been deprecated, or: cannot import"
         " name 'NAME'",
-        means="pjit is jit today, and what stood beside it has moved:"
+        means="pjit is jit today, and its companions have new names:"
         " jax.sharding.PartitionSpec, jax.lax.with_sharding_constraint.",
         instead="from jax.sharding import NamedSharding, PartitionSpec as P\n"
         "step = jax.jit(step, out_shardings=NamedSharding(mesh, P()))",
@@ -162,7 +162,7 @@ RULES = (
         patterns=(r"^jax\.interpreters\.pxla\.thread_resources is deprecated",),
         says="jax.interpreters.pxla.thread_resources is deprecated",
         means="Code looks for the mesh of `with mesh:`. The mesh that jax.set_mesh"
-        " sets is asked for otherwise.",
+        " sets has another accessor.",
         instead="mesh = jax.sharding.get_abstract_mesh()",
         chapter=MESH,
     ),

@@ -1,6 +1,6 @@
 """Rules for errors of placing arrays: specs, sizes, what device_put takes.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from .rule import Rule
@@ -45,8 +45,8 @@ RULES = (
         ),
         says="can map every mesh axis to at most one positional dimension, but SPEC"
         " has duplicate entries for AXIS",
-        means="{spec} uses the axis {axis!r} twice. An axis cuts one dimension: its"
-        " devices are spent there.",
+        means="{spec} uses the axis {axis!r} twice. An axis can shard only one"
+        " dimension.",
         instead="P({axis!r}, None)  # or another axis of the mesh for the second",
         chapter=MESH,
     ),
@@ -77,7 +77,7 @@ RULES = (
         means="NamedSharding takes two things in this order: a mesh, then a"
         " PartitionSpec. No spec at all is not P().",
         instead="NamedSharding(mesh, P('data'))\n"
-        "NamedSharding(mesh, P())  # a whole copy on every device",
+        "NamedSharding(mesh, P())  # replicated on every device",
         chapter=MESH,
     ),
     Rule(
@@ -95,7 +95,7 @@ RULES = (
         ),
         says="NAME requires a non-empty mesh in context if you are passing"
         " PartitionSpecs, or: Please set a mesh via jax.set_mesh",
-        means="A PartitionSpec alone says names and no devices. It needs a mesh:"
+        means="A PartitionSpec alone has axis names and no devices. It needs a mesh:"
         " one beside it, or one that is set.",
         instead="NamedSharding(mesh, P('data'))  # in place of P('data'), or\n"
         "with jax.set_mesh(mesh): ...",
@@ -125,7 +125,7 @@ RULES = (
         says="jax.device_put only accepts a Sharding, a Device … Received invalid"
         " value: VALUE",
         means="device_put takes a sharding or a device, and {value} is neither: it"
-        " does not say how the array is cut.",
+        " does not state the sharding.",
         instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))\n"
         "x = jax.device_put(x, jax.devices()[0])  # on one device",
         chapter=MESH,
@@ -142,7 +142,8 @@ RULES = (
         means="The second argument is one sharding, or a tree of shardings built"
         " like the first. A {kind} is read as a tree, and the trees differ.",
         instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))\n"
-        "tree = jax.device_put(tree, {{'w': by_rows, 'b': whole}})  # the same keys",
+        "tree = jax.device_put(tree, {{'w': by_rows, 'b': replicated}})  # the same "
+        "keys",
         chapter=MESH,
     ),
     Rule(
@@ -185,7 +186,8 @@ RULES = (
         ),
         says="Unconstrained dims are not allowed when passed to NAME",
         means="P.UNCONSTRAINED leaves a dimension to the compiler. It is for"
-        " with_sharding_constraint; where an array is placed, every dimension is said.",
+        " with_sharding_constraint; where an array is placed, every dimension must be"
+        " stated.",
         instead="P('data', None)  # here\n"
         "y = lax.with_sharding_constraint(y, NamedSharding(mesh, P('data',"
         " P.UNCONSTRAINED)))",
@@ -213,10 +215,10 @@ RULES = (
         ),
         says="SPEC implies that array axis DIM is partitioned PARTS times, but the"
         " dimension size is SIZE",
-        means="{spec} cuts dimension {dim} of the shape {shape} into {parts} equal"
-        " blocks, and {size} does not divide by {parts}.",
+        means="{spec} splits dimension {dim} of the shape {shape} into {parts} equal"
+        " shards, and {size} is not divisible by {parts}.",
         instead="x = jnp.pad(x, {pads})  # to {more}; mask what is padding\n"
-        "sharding = NamedSharding(mesh, P())  # or keep this one whole",
+        "sharding = NamedSharding(mesh, P())  # or replicate this one",
         chapter=MESH,
     ),
     Rule(
@@ -228,9 +230,10 @@ RULES = (
             r" by",
         ),
         says="shape=BLOCKS is incompatible with mesh_shape=MESH",
-        means="The way in which the compiler cut a result can't be said on the mesh"
-        " {mesh}. Either a constraint inside cuts a dimension that does not divide, or"
-        " the arrays lie on another mesh than jax.set_mesh says.",
+        means="The sharding that the compiler chose for a result can't be written on"
+        " the mesh {mesh}. Either a constraint inside shards a dimension that is not"
+        " divisible, or the arrays are on another mesh than the one that jax.set_mesh"
+        " has set.",
         instead="x = jnp.pad(x, ...)  # so that the constrained dimension divides\n"
         "with jax.set_mesh(x.sharding.mesh): ...  # or: one mesh for all",
         chapter="08_it_ran_but",
@@ -305,7 +308,7 @@ RULES = (
             r" 'sharding'",
         ),
         says="'KIND' object has no attribute 'sharding'",
-        means="A NumPy array lies in the host's memory, on no device: it has no"
+        means="A NumPy array is in the host's memory, on no device: it has no"
         " sharding.",
         instead="x = jax.device_put(x, NamedSharding(mesh, P('data')))",
         chapter=MESH,

@@ -1,6 +1,6 @@
 """Rules for errors of pmap, and of what a port from pmap leaves behind.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -52,8 +52,8 @@ RULES = (
         raised=("ValueError",),
         patterns=(r"^pmap requires at least one argument with a mapped axis",),
         says="pmap requires at least one argument with a mapped axis",
-        means="No argument has a leading axis for pmap to hand out: they are"
-        " scalars, or in_axes says None for all.",
+        means="No argument has a leading axis for pmap to map over: they are scalars,"
+        " or in_axes is None for all.",
         instead="jax.pmap(step, in_axes=(None, 0))(params, batch)",
         chapter=PMAP,
     ),
@@ -76,7 +76,7 @@ RULES = (
             r" (?P<have>\d+)",
         ),
         says="Specified axis_size WANT doesn't match received axis_size HAVE",
-        means="axis_size says {want} rows, and the arguments have {have}.",
+        means="axis_size is {want}, and the arguments have {have}.",
         instead="jax.pmap(step)  # the arguments say how many rows there are",
         chapter=PMAP,
     ),

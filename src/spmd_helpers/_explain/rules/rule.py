@@ -1,4 +1,4 @@
-"""What a rule says of one kind of error."""
+"""The text for one kind of error."""
 
 from dataclasses import dataclass
 

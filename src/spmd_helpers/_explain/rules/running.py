@@ -1,6 +1,6 @@
 """Rules for errors of a call: jit's arguments, and donation.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -31,9 +31,9 @@ RULES = (
         check="other platforms",
         says="Received incompatible devices for jitted computation: NAME on platform"
         " PLATFORM and NAME OTHER on platform PLATFORM OTHER",
-        means="{name} is on the {platform}, {name_other} on the {platform_other}. What"
-        " was placed (committed) stays where it is: JAX never moves it by itself. A"
-        " context mesh is one that jax.set_mesh set.",
+        means="{name} is on the {platform}, {name_other} on the {platform_other}. An"
+        " array that was placed (committed) stays where it is: JAX never moves it"
+        " implicitly. A context mesh is one that jax.set_mesh set.",
         instead="x = jax.device_put(x, NamedSharding(mesh, P()))  # mesh: of the"
         " devices on which to compute",
         chapter=FOLLOWS,
@@ -46,7 +46,7 @@ RULES = (
         check="same devices",
         says="Received incompatible devices for jitted computation: IDS and IDS"
         " OTHER, the same in another order",
-        means="Two arrays lie on the same devices in another order, {ids_list} and"
+        means="Two arrays are on the same devices in another order, {ids_list} and"
         " {ids_other_list}. Each mesh fixes an order, and a program has one.",
         instead="mesh = jax.make_mesh(sizes, names)  # once, for every array",
         chapter="03_mesh_and_partitionspec",
@@ -57,9 +57,9 @@ RULES = (
         patterns=(_ONE + _OTHER,),
         says="Received incompatible devices for jitted computation. Got NAME with"
         " device ids IDS and NAME OTHER with device ids IDS OTHER",
-        means="Two things lie on different devices: {name} on {ids}, {name_other}"
-        " on {ids_other}. An array that was placed stays where it is (committed): JAX"
-        " never moves it by itself.",
+        means="Two arrays are on different devices: {name} on {ids}, {name_other} on"
+        " {ids_other}. An array that was placed (committed) stays where it is: JAX"
+        " never moves it implicitly.",
         instead="x = jax.device_put(x, NamedSharding(mesh, P()))  # onto the same"
         " mesh as the others",
         chapter=FOLLOWS,
@@ -75,9 +75,9 @@ RULES = (
         ),
         says="Sharding passed to jit does not match the sharding on the respective"
         " arg. Got SPEC and SHARDING",
-        means="in_shardings says {spec}, and the argument {type} was placed"
-        " otherwise: {sharding}. jit does not move what was placed. Under jax.set_mesh"
-        " every new array is placed, whole on every device.",
+        means="in_shardings has {spec}, and the argument {type} was placed with"
+        " another sharding: {sharding}. jit does not reshard a committed argument."
+        " Under jax.set_mesh every new array is placed, replicated on every device.",
         instead="x = jax.device_put(x, NamedSharding(mesh, {spec}))  # before the"
         " call; but delete a pmap that a port left over\n"
         "step = jax.jit(step)  # and no in_shardings: jit takes the argument's own",
@@ -93,9 +93,9 @@ RULES = (
         ),
         says="Computation was compiled for input shardings that disagree with the"
         " shardings of arguments passed to it",
-        means="The program was compiled for {name} placed so: {sharding_want}. It"
-        " came placed so: {sharding}. A compiled program does not move what was"
-        " placed.",
+        means="The program was compiled for {name} with the sharding {sharding_want}."
+        " The argument has {sharding}. A compiled program does not reshard a committed"
+        " argument.",
         instead="{name} = jax.device_put({name}, compiled.input_shardings[0][0])  #"
         " of argument 0",
         chapter=FOLLOWS,
@@ -122,7 +122,8 @@ RULES = (
         " but is the wrong length, or not a tuple: WHAT",
         means="in_shardings is one sharding for all arguments, or a tuple with one"
         " entry for each. Here it is {what}.",
-        instead="jax.jit(step, in_shardings=(whole, by_rows))  # step(params, batch)",
+        instead="jax.jit(step, in_shardings=(replicated, by_rows))  # step(params,"
+        " batch)",
         chapter=JIT,
     ),
     Rule(
@@ -166,8 +167,8 @@ RULES = (
         ),
         says="The NAME attribute is not available on traced array with shape TYPE",
         means="While JAX traces a function there is no array, only its type {type}."
-        " On Auto axes nobody knows yet how it will lie; on Explicit axes the type"
-        " says it.",
+        " On Auto axes its sharding is not decided yet; on Explicit axes it is part "
+        "of the type.",
         instead="print(jax.typeof(x))  # Explicit axes: float32[8@data]\n"
         "spmd.xray(f, x).output_shardings  # Auto axes: after compiling",
         chapter="05_three_modes",
@@ -181,9 +182,9 @@ RULES = (
             r"Buffer has been deleted or (?P<type>donated)",
         ),
         says="Array has been deleted with shape=TYPE",
-        means="The array was donated (donate_argnums) or deleted: its memory now"
-        " holds the result. A cell that donates can't run twice on the same array."
-        " Before jax 0.11.1, on several CPU devices, Python itself can end instead.",
+        means="The array was donated (donate_argnums) or deleted: the result now uses"
+        " its memory. A cell that donates can't run twice on the same array. Before"
+        " jax 0.11.1, on several CPU devices, Python itself can end instead.",
         instead="params = step(params, batch)  # put the result under the same name",
         chapter=LOOP,
     ),
@@ -199,7 +200,7 @@ RULES = (
         says="Attempt to donate the same buffer twice (flattened argument NUMBER)",
         means="One array is two arguments of a call that donates: leaf {number},"
         " counted from 0, is an earlier one once more. Its memory can be given once.",
-        instead="ema = jax.tree.map(jnp.copy, params)  # a copy with memory of its own",
+        instead="ema = jax.tree.map(jnp.copy, params)  # a copy with its own memory",
         chapter=LOOP,
     ),
     Rule(
@@ -245,9 +246,9 @@ RULES = (
         ),
         says="Error interpreting argument … The problematic value is of type KIND … at"
         " path NAME, or: Argument of type KIND is not a valid JAX type",
-        means="{name} is no array ({kind}). A module or an optimizer holds functions"
-        " beside its arrays, and jit takes arrays alone. nnx.jit and Equinox's"
-        " filter_jit separate the two.",
+        means="{name} is no array ({kind}). A module or an optimizer contains"
+        " functions beside its arrays, and jit takes arrays alone. nnx.jit and"
+        " Equinox's filter_jit separate the two.",
         instead="step = jax.jit(lambda params, x: model.apply(params, x))  # arrays are"
         " arguments, model and optimizer are closed over",
         chapter=JIT,
@@ -262,8 +263,8 @@ RULES = (
         where=innermost(r":[\w<>]+: [^\n]*\bdevice_put\("),
         says="Cannot interpret value of type KIND as an abstract array, from"
         " device_put",
-        means="The tree holds a {kind} beside its arrays, as a module or an optimizer"
-        " does. device_put takes arrays alone.",
+        means="The tree contains a {kind} beside its arrays, as a module or an"
+        " optimizer does. device_put takes arrays alone.",
         instead="model = jax.tree.map(lambda v: jax.device_put(v, sharding) if"
         " isinstance(v, jax.Array) else v, model)",
         chapter=FOLLOWS,

@@ -40,8 +40,8 @@ def records() -> list[dict[str, str]]:
         >>> rule["raised"], rule["chapter"]
         ('DuplicateSpecError or ValueError', '03_mesh_and_partitionspec')
         >>> rule["means"]
-        "SPEC uses the axis 'AXIS' twice. An axis cuts one dimension: its devices are \
-spent there."
+        "SPEC uses the axis 'AXIS' twice. An axis can shard only one \
+dimension."
 
     Returns:
         Dicts with the keys code, subject, raised, says, means, instead, chapter,

@@ -1,6 +1,6 @@
 """Rules for errors of values that vary along an axis, inside shard_map.
 
-`Rule` says what the fields of one hold.
+`Rule` documents the fields.
 """
 
 from ..read import innermost
@@ -113,8 +113,8 @@ RULES = (
         raised=("ValueError",),
         patterns=(r"^(?:pvary|pcast) should be called under jax\.shard_map",),
         says="pvary should be called under jax.shard_map",
-        means="pcast says how a value differs between devices, which only shard_map"
-        " knows. Outside, an array is the whole array.",
+        means="pcast states over which axes a value differs between devices, which"
+        " exists only inside shard_map. Outside, an array is the global array.",
         instead="jax.shard_map(f, mesh=mesh, in_specs=..., out_specs=...)  # and"
         " pcast in f",
         chapter=MODES,

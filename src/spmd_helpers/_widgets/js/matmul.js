@@ -105,7 +105,7 @@ function mmCheckNatural(work, target) {
   const dim = work.kinds[small].includes("J") ? "J" : target[small] === "I" ? "K" : "I";
   if (work.sizes[dim] % work.mesh[large]) {
     mmOutside(
-      `shards along ${small} (${work.mesh[small]}) would move to the axis ${large} ` +
+      `shards along ${small} (${work.mesh[small]}) would be sent to the axis ${large} ` +
         `(${work.mesh[large]}), and would be padded there`,
     );
   }
@@ -128,7 +128,7 @@ function mmCheckWish(work, target, natural) {
     }
   }
   mmOutside(
-    "of shardings asked for C, where more than one axis is in use, it knows a few: C is replicated, " +
+    "of shardings requested for C, where more than one axis is in use, it knows a few: C is replicated, " +
       "or one axis stays, and along the other one C is reduce-scattered, or gathered, or sharded along " +
       "its other dimension",
   );

@@ -19,7 +19,7 @@ const MM_DTYPES = ["float32", "bfloat16", "float16"];
 function mmSize(text, name) {
   const words = text.trim();
   if (!/^\d{1,7}$/.test(words) || Number(words) < 1 || Number(words) > 1e6) {
-    refuse(`${name}: “${text}” is not a size; give a whole number from 1 to 1000000.`);
+    refuse(`${name}: “${text}” is not a size; give an integer from 1 to 1000000.`);
   }
   return Number(words);
 }
@@ -149,7 +149,7 @@ export const matmulExplorer = {
   caption:
     "C = A · B under jit, on Auto axes: A is [I, J], B is [J, K]; J is summed over. Matrices " +
     "only, and nothing around the product: more dimensions, or a program, are for spmd.xray. A cell " +
-    "names the devices that have the shard. (On CPU the compiler moves 16-bit numbers as float32, " +
+    "names the devices that have the shard. (On CPU the compiler communicates 16-bit numbers as float32, " +
     "and writes a reduce-scatter as an all-reduce and a slice: twice the bytes each.)",
   defaults: {
     mesh: "data=4, model=2",
@@ -166,7 +166,7 @@ export const matmulExplorer = {
   beside: { device: mmNews, step: mmNews },
   brief: mmBrief,
   presets: [
-    { name: "Nothing moves (case 1)", state: { a: "P('data', None)", b: "P(None, 'model')" } },
+    { name: "No communication (case 1)", state: { a: "P('data', None)", b: "P(None, 'model')" } },
     { name: "All-reduce (case 2)", state: {} },
     { name: "All-gather (case 3)", state: { b: "P(None, 'model')" } },
     { name: "All-gather, one axis twice (case 4)", state: { a: "P('data', None)", b: "P(None, 'data')" } },
@@ -192,7 +192,7 @@ export const matmulExplorer = {
       { key: "mesh", label: "Mesh", kind: "text", hint: "a name and a size for each axis" },
       { key: "a", label: "Sharding of A", kind: "select", options: mmChoices(state, "a", []) },
       { key: "b", label: "Sharding of B", kind: "select", options: mmChoices(state, "b", []) },
-      { key: "c", label: "Sharding asked of C", kind: "select", options: mmChoices(state, "c", [["", "left to the compiler"]]) },
+      { key: "c", label: "Sharding requested for C", kind: "select", options: mmChoices(state, "c", [["", "left to the compiler"]]) },
       { key: "i", label: "I, rows of A", kind: "number", group },
       { key: "j", label: "J, summed over", kind: "number", group },
       { key: "k", label: "K, columns of B", kind: "number", group },
@@ -294,7 +294,7 @@ function mmNews(answer) {
 function mmBrief(answer) {
   if (answer.whyNot) return "Not covered: ask spmd.xray.";
   const kinds = answer.moves.map((move) => `${move.kind} of ${move.of}`);
-  return `${kinds.join(", ") || "Nothing moves"} · redundancy ${answer.redundancy}`;
+  return `${kinds.join(", ") || "No communication"} · redundancy ${answer.redundancy}`;
 }
 
 /** Links to the players of a step's collectives, where the page has them. */
@@ -400,7 +400,7 @@ function mmAxisTable(answer, ui) {
 function mmMoveTable(answer, ui) {
   if (!answer.moves?.length) return null;
   const rows = answer.moves.map((m) => [`${m.kind} of ${m.of}`, joinWords(m.axes), `${m.put} B`, m.formula, `${m.got} B`]);
-  const head = ["what moves", "over", "puts in", "sends", "gets"];
+  const head = ["collective", "over", "puts in", "sends", "gets"];
   const table = ui.wordTable("Bytes of each device, exactly", head, rows, [2, 3, 4]);
-  return ui.h("details", { class: "spmd-w-same" }, ui.h("summary", {}, "What moves, as a table"), table);
+  return ui.h("details", { class: "spmd-w-same" }, ui.h("summary", {}, "The communication, as a table"), table);
 }

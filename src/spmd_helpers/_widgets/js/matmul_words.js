@@ -31,13 +31,13 @@ export function matmulResult(title, plan, c) {
   const idle = mmIdle(plan);
   let waste = "no redundant work";
   if (idle.length) waste = `redundancy ${mmTimes(c.mesh, idle)}: devices along ${joinWords(idle)} do the same work`;
-  return `${title}: ${moved.join(", then ") || "nothing moves"}; C is sharded as ${specWords(c.entries)}; ${waste}.`;
+  return `${title}: ${moved.join(", then ") || "no communication"}; C is sharded as ${specWords(c.entries)}; ${waste}.`;
 }
 
 /** Before, communicate, multiply, reduce: a sentence or two each. */
 export function matmulSteps(a, b, c, plan) {
   const held = (name, lay) => `${lay.shard.join(" × ")} of ${name}, ${bytesWords(lay.bytesPerDevice)}`;
-  const before = `Each device holds ${held("A", a)}, and ${held("B", b)}.`;
+  const before = `Each device has ${held("A", a)}, and ${held("B", b)}.`;
   if (!c) return [before, "", "", ""];
   return [before, mmCommunicate(plan), mmMultiply(plan, c), mmReduce(plan, c)];
 }
@@ -46,11 +46,11 @@ function mmCommunicate(plan) {
   const words = plan.moves.filter((m) => m.of !== "C").map(matmulMove);
   if (plan.swapped) {
     const [small, large] = plan.swapped;
-    words.unshift(`${plan.moves[0].of} is not sharded over ${large}, so its shards move there from ${small} first.`);
+    words.unshift(`${plan.moves[0].of} is not sharded over ${large}, so its shards are first sent there from ${small}.`);
   }
   const sliced = ["A", "B"].filter((of) => mmSlices(plan, of));
   if (!words.length) {
-    words.push("Nothing moves.");
+    words.push("Nothing is communicated.");
     if (!sliced.length) words.push("Each device has what it multiplies.");
   }
   if (sliced.length) {
@@ -114,7 +114,7 @@ export function matmulChoice(plan, a, b, wish, itemBytes) {
   if (new Set(sided.map((x) => plan.kinds[x])).size > 1) {
     return (
       "A and B are sharded along J over different axes. If these axes are equally long, the compiler " +
-      "moves the shards of the smaller operand to the other axis, of A if they are equal; otherwise it gathers both."
+      "sends the shards of the smaller operand to the other axis, of A if they are equal; otherwise it gathers both."
     );
   }
   if (plan.swapped) return "";
@@ -142,8 +142,8 @@ export function matmulPitfalls(plan, mesh) {
   const said = [];
   for (const [x, kind] of Object.entries(plan.kinds)) {
     if (kind !== "IJ" && kind !== "-J") continue;
-    let price = moved.includes("B") ? "B has to move" : "C has to be reduced";
-    if (plan.whyNot) price = "something has to move";
+    let price = moved.includes("B") ? "B has to be communicated" : "C has to be reduced";
+    if (plan.whyNot) price = "something has to be communicated";
     said.push(
       `Claim 8: ${x} shards J of B and not of A. The numbers are right, and ${price}. ` +
         "On purpose, to save memory, it is called FSDP.",

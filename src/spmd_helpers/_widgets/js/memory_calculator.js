@@ -168,7 +168,7 @@ export const memoryCalculator = {
     }
     const attention = [
       select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
-      check("sequence_parallel", "model cuts the sequence between the layers (sequence_parallel)", MEMORY_OWN),
+      check("sequence_parallel", "model shards the sequence between the layers (sequence_parallel)", MEMORY_OWN),
     ];
     const own = [["custom", "your own", "Your own"], ["mlp", "your own MLP", "Your own"]];
     const models = Object.entries(spmdFamilies).flatMap(([family, names]) => names.map((name) => [name, name, family]));
@@ -177,13 +177,13 @@ export const memoryCalculator = {
       select("model", "Model", [...models, ...own]),
       select("chip", "Chip", chips),
       ...(isMlp || state.model === "custom" ? shapes : []),
-      number("data", "Mesh axis data", "cuts the batch"),
-      number("model_axis", "Mesh axis model", "cuts heads, d_ff, vocabulary"),
+      number("data", "Mesh axis data", "shards the batch"),
+      number("model_axis", "Mesh axis model", "shards heads, d_ff, vocabulary"),
       number("batch", isMlp ? "Rows a step (batch)" : "Sequences a step (batch)", "over all devices"),
       ...(isMlp ? [] : [number("seq", "Tokens of a sequence (seq)", "empty: the model's own")]),
       select(
         "zero",
-        "data also cuts (zero)",
+        "data also shards (zero)",
         [["0", "0: nothing"], ["1", "1: optimizer"], ["2", "2: + gradients"], ["3", "3: + params"]],
         undefined,
         "ZeRO's stage; 3 is FSDP",
@@ -208,7 +208,7 @@ export const memoryCalculator = {
         MEMORY_OWN,
         "for adam, adamw and lion",
       ),
-      check("master_weights", "Keeps a copy of the parameters in float32 (master_weights)", MEMORY_OWN),
+      check("master_weights", "Keeps float32 master weights (master_weights)", MEMORY_OWN),
       select("counting", "Counting as", [["jax", "JAX"], ["megatron", "Megatron-LM"]], MEMORY_OWN),
       { key: "margin", label: "Part of the memory that may be filled (margin)", kind: "text", group: MEMORY_OWN },
     ];

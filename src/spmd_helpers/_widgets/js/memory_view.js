@@ -136,7 +136,7 @@ function memoryLines(answer, ui) {
   ]);
   rows.push(["total", answer.total, answer.peak_phase, "what is there in this phase", ""]);
   const parameters = answer.parameters.replace(/\B(?=(\d{3})+$)/g, ",");
-  const caption = `What each device holds of ${parameters} parameters: ${answer.what}`;
+  const caption = `Bytes per device for ${parameters} parameters: ${answer.what}`;
   return ui.wordTable(caption, ["part", "bytes", "when", "formula", "source"], rows, [1]);
 }
 

@@ -2,13 +2,13 @@ import {
   bytesWords, closeName, countWords, joinWords, meshWords, refuse, specWords, tupleWords,
 } from "./words.js";
 
-// Where an array's blocks lie: the arithmetic of _shardings/sharding.py and _drawing/words.py, which the
+// Where an array's shards are: the arithmetic of _shardings/sharding.py and _drawing/words.py, which the
 // tests hold this against.
 
 /** Bytes of one element. */
 export const ITEM_BYTES = { float32: 4, bfloat16: 2, float16: 2, float8_e4m3fn: 1, int32: 4, int8: 1, bool: 1 };
 
-/** How one array is cut: a mirror of ShardingInfo. `mesh` is [[axis, size], ...]. */
+/** How one array is sharded: a mirror of ShardingInfo. `mesh` is [[axis, size], ...]. */
 export function shardingOf(shape, mesh, given, itemBytes) {
   const sizes = Object.fromEntries(mesh);
   checkAxes(shape, mesh, given);
@@ -117,8 +117,8 @@ function checkAxes(shape, mesh, entries) {
         const where =
           seen[axis] === dim ? `twice for dimension ${dim}` : `for dimension ${seen[axis]} and again for dimension ${dim}`;
         refuse(
-          `${given} uses the mesh axis '${axis}' ${where}; an axis can cut an array only ` +
-            `once, so use it in one place, such as ${specWords(once)}.`,
+          `${given} uses the mesh axis '${axis}' ${where}; an axis can shard only one ` +
+            `dimension of an array, so use it once, such as ${specWords(once)}.`,
         );
       }
       seen[axis] = dim;
@@ -132,7 +132,7 @@ function unknownAxis(axis, mesh, entries) {
   const one = mesh.length === 1;
   const words = `the mesh has no axis '${axis}'; ${one ? "its only axis is" : "its axes are"} ${has}.`;
   const close = closeName(axis, mesh.map(([name]) => name));
-  if (!close) return `${words} Use ${one ? "it" : "one of them"}, or None to leave the dimension whole.`;
+  if (!close) return `${words} Use ${one ? "it" : "one of them"}, or None to leave the dimension unsharded.`;
   const fixed = entries.map((e) => e.map((a) => (a === axis ? close : a)));
   return `${words} Did you mean ${specWords(fixed)}?`;
 }
@@ -147,8 +147,8 @@ function checkDivision(shape, sizes, entries) {
     const whole = entries.map((e, d) => (d === dim ? [] : e));
     refuse(
       `sharding=${specWords(entries)}: dimension ${dim} of shape ${tupleWords(shape)} has ` +
-        `${countWords(size, "element")}, which ${size === 1 ? "does" : "do"} not divide into ${blocks} equal blocks ` +
-        `over ${axes}; make it ${better}, or leave it whole with ${specWords(whole)}.`,
+        `${countWords(size, "element")}, which ${size === 1 ? "does" : "do"} not divide into ${blocks} equal shards ` +
+        `over ${axes}; make it ${better}, or leave it unsharded with ${specWords(whole)}.`,
     );
   });
 }
@@ -165,14 +165,14 @@ export function saySharding(sharding, dtype) {
   if (!mesh.length) return { title, facts: [`all on one device: ${total}`] };
   const facts = [
     `mesh ${meshWords(mesh)}`,
-    `each device holds ${tupleWords(shard)}: ${bytesWords(sharding.bytesPerDevice)} of ${total}`,
+    `per device: ${tupleWords(shard)}, ${bytesWords(sharding.bytesPerDevice)} of ${total}`,
   ];
-  const what = grid.every((n) => n === 1) ? "the whole array" : "each block";
-  const copies = replicatedOver.reduce((n, axis) => n * sizes[axis], 1);
+  const what = grid.every((n) => n === 1) ? "the array" : "each shard";
+  const replicas = replicatedOver.reduce((n, axis) => n * sizes[axis], 1);
   facts.push(
     replicatedOver.length
-      ? `${copies} copies of ${what}, over ${joinWords(replicatedOver)}`
-      : `1 copy of ${what}`,
+      ? `replicated over ${joinWords(replicatedOver)}: ${replicas} replicas of ${what}`
+      : "not replicated",
   );
   return { title, facts };
 }

@@ -24,13 +24,13 @@ function seDevice(text, devices) {
   return Number(text);
 }
 
-/** The specs that cut one dimension: nothing, an axis, or several in an order. */
+/** The specs of one dimension: nothing, an axis, or several in an order. */
 export function dimensionChoices(mesh) {
   const names = mesh.map(([axis]) => axis);
   const orders = (left) =>
     left.flatMap((axis) => [[axis], ...orders(left.filter((a) => a !== axis)).map((o) => [axis, ...o])]);
   const all = orders(names).sort((a, b) => a.length - b.length);
-  return [["", "whole"], ...all.map((o) => [o.join(), o.length > 1 ? `(${o.join(", ")})` : o[0]])];
+  return [["", "unsharded"], ...all.map((o) => [o.join(), o.length > 1 ? `(${o.join(", ")})` : o[0]])];
 }
 
 /** The chosen block, as the device and those that share it. */
@@ -41,10 +41,10 @@ function seChosen(sharding, device) {
   const place = sharding.mesh.map(([axis]) => `${axis} ${where[axis]}`).join(", ");
   const others = holders.filter((d) => d !== device);
   const shared = others.length
-    ? `the same block is on ${others.length > 1 ? "devices" : "device"} ${deviceList(others)}`
-    : "no other device holds it";
+    ? `the same shard is on ${others.length > 1 ? "devices" : "device"} ${deviceList(others)}`
+    : "no other device has it";
   const held = sharding.shape.length ? `[${sliceWords(block, sharding)}]` : "all of it";
-  const sentence = `Device ${device}${place && ` (${place})`} holds ${held}; ${shared}.`;
+  const sentence = `Device ${device}${place && ` (${place})`} has ${held}; ${shared}.`;
   return { device, block, holders, where, sentence };
 }
 
@@ -75,7 +75,7 @@ export const shardingExplorer = {
   prefix: "se",
   title: "Sharding explorer",
   caption:
-    "Press a device to see who else holds its block. Devices are counted by their position " +
+    "Press a device to see which others have the same shard. Devices are counted by their position " +
     "in the mesh, the last axis fastest; a strip names a mesh axis and the index along it.",
   defaults: {
     mesh: "data=2, model=4",
@@ -86,7 +86,7 @@ export const shardingExplorer = {
   },
   beside: { device: (answer) => answer.chosen.sentence },
   brief: ({ shard, bytesPerDevice, replicas }) =>
-    `${tupleWords(shard)} per device, ${bytesWords(bytesPerDevice)}; ${countWords(replicas, "copy", "copies")} of each`,
+    `${tupleWords(shard)} per device, ${bytesWords(bytesPerDevice)}; ${replicas > 1 ? countWords(replicas, "replica") : "not replicated"}`,
   presets: [
     { name: "Two axes", state: {} },
     { name: "Data parallel", state: { spec: "P('data', None)" } },
@@ -142,10 +142,10 @@ export const shardingExplorer = {
       const device = attempt(() => seDevice(state.device, sharding.devices));
       const chosen = seChosen(sharding, device.error ? 0 : device);
       const said = saySharding(sharding, state.dtype);
-      const times = sharding.replicas > 1 ? `, ${sharding.replicas} times one copy` : "";
+      const times = sharding.replicas > 1 ? `, ${sharding.replicas} times the array` : "";
       const all = sharding.bytesPerDevice * BigInt(sharding.devices);
       const facts = [...said.facts];
-      if (sharding.devices > 1) facts.push(`all devices together hold ${bytesWords(all)}${times}`);
+      if (sharding.devices > 1) facts.push(`all devices together have ${bytesWords(all)}${times}`);
       return {
         title: said.title,
         facts,
@@ -204,22 +204,22 @@ function seArray(answer, ui) {
     const cell = (row, column) => {
       const block = rank > 1 ? [...front, row, column] : [column];
       const devices = holdersOf(block, answer);
-      const copies = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "copy", "copies")) : null;
+      const replicas = devices.length > 1 ? ui.h("small", {}, countWords(devices.length, "replica")) : null;
       const mine = block.join() === chosen;
       const what = ui.h("span", { class: "spmd-w-long" }, devices.length > 1 ? "devices " : "device ");
       const props = { class: mine ? "spmd-w-cell spmd-w-mine" : "spmd-w-cell" };
-      return [props, seMark(ui, mine), what, deviceList(devices), copies];
+      return [props, seMark(ui, mine), what, deviceList(devices), replicas];
     };
     const where = front.map((n, dim) => edges[dim].label(n));
     const at = where.length ? `, [${[...where, ":", ":"].join(", ")}]` : "";
-    return gridTable(answer, ui, `The array${at}: each block and the devices that hold it`, rows, columns, cell);
+    return gridTable(answer, ui, `The array${at}: each shard and the devices that have it`, rows, columns, cell);
   };
-  return ui.scrolling("The array, cut into blocks", gridPanels(edges, panel));
+  return ui.scrolling("The array, split into shards", gridPanels(edges, panel));
 }
 
 function seMesh(answer, ui) {
   const holders = new Set(answer.chosen.holders);
-  const box = deviceGrid(answer, ui, "device", ": each device and the block that it holds", (device) => ({
+  const box = deviceGrid(answer, ui, "device", ": each device and its shard", (device) => ({
     kind: holders.has(device) ? "spmd-w-mine" : "",
     sign: holders.has(device) ? "▸" : "",
     words: `[${sliceWords(blockOf(device, answer), answer)}]`,
@@ -231,7 +231,7 @@ function seMesh(answer, ui) {
 function seTable(answer, ui) {
   const rows = answer.owners.map(({ slices, devices }) => [`[${slices}]`, deviceList(devices), `${devices.length}`]);
   const less = answer.blocks > rows.length ? `, the first ${rows.length} of ${answer.blocks}` : "";
-  const caption = `Blocks and the devices that hold them${less}`;
-  const table = ui.wordTable(caption, ["block", "devices", "copies"], rows, [2]);
+  const caption = `Shards and the devices that have them${less}`;
+  const table = ui.wordTable(caption, ["shard", "devices", "replicas"], rows, [2]);
   return ui.h("details", { class: "spmd-w-same" }, ui.h("summary", {}, "The same as a table"), table);
 }

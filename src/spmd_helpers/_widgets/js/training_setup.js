@@ -118,8 +118,8 @@ function setupMesh(mesh) {
   for (const [axis, size] of Object.entries(mesh)) {
     if (typeof size === "bigint" && size >= 1n) continue;
     refuse(
-      `mesh=${setupMeshRepr(mesh)}: axis '${axis}' has size ${pyRepr(size)}; a mesh gives each ` +
-        "axis name a whole number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
+      `mesh=${setupMeshRepr(mesh)}: axis '${axis}' has size ${pyRepr(size)}; a mesh maps each ` +
+        "axis name to a number of devices, 1 or more, such as {'data': 4, 'model': 2}.",
     );
   }
 }
@@ -170,8 +170,8 @@ function setupKeeps(made) {
 function setupZero(zero) {
   if ([0n, 1n, 2n, 3n].includes(zero)) return;
   refuse(
-    `zero=${pyRepr(zero)} is not a stage of ZeRO; give 0 (the state is whole on every device of ` +
-      "data), 1 (the optimizer's is cut), 2 (gradients too) or 3 (parameters too: FSDP).",
+    `zero=${pyRepr(zero)} is not a stage of ZeRO; give 0 (all state is replicated over data), ` +
+      "1 (the optimizer state is sharded), 2 (gradients too) or 3 (parameters too: FSDP).",
   );
 }
 
@@ -233,7 +233,7 @@ function setupDivision(made, mesh) {
   for (const [name, size, devices] of cut) {
     if (size % devices === 0n) continue;
     refuse(
-      `zero=${made.zero} cuts ${name}=${size} over ${devices} devices (${meshWords(Object.entries(mesh))}), ` +
+      `zero=${made.zero} shards ${name}=${size} over ${devices} devices (${meshWords(Object.entries(mesh))}), ` +
         "which does not divide; make data smaller, or count with zero=0.",
     );
   }

@@ -19,7 +19,7 @@ export function checkRecompute(value) {
 export function wholeNumber(key, value, what, least = 1n, most = null) {
   if (typeof value === "bigint" && value >= least && (most === null || value <= most)) return value;
   const range = most === null ? `, ${least} or more` : ` from ${least} to ${most}`;
-  return refuse(`${key}=${pyRepr(value)} is not ${what}; give a whole number${range}.`);
+  return refuse(`${key}=${pyRepr(value)} is not ${what}; give an integer${range}.`);
 }
 
 export function wholeSize(key, value) {
@@ -136,8 +136,8 @@ function transformerExperts(model) {
   for (const key of ["shared_experts", "dense_layers"]) wholeNumber(key, model[key], "a number", 0n);
   if (model.experts_per_token === null) {
     refuse(
-      `experts=${model.experts} needs experts_per_token, how many of them a token uses; give a ` +
-        `whole number from 1 to ${model.experts}.`,
+      `experts=${model.experts} needs experts_per_token, how many of them a token uses; give an ` +
+        `integer from 1 to ${model.experts}.`,
     );
   }
   wholeNumber("experts_per_token", model.experts_per_token, "a number of experts", 1n, model.experts);

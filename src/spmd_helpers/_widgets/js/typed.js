@@ -23,21 +23,21 @@ export function parseMesh(text, most = 3) {
       refuse(`mesh: the axis name “${axis.slice(0, 24)}…” is longer than 24 letters.`);
     }
     if (axis === "None") {
-      refuse("mesh: in a spec None is a dimension that stays whole; give the axis another name.");
+      refuse("mesh: in a spec None is an unsharded dimension; give the axis another name.");
     }
     if (mesh.some(([name]) => name === axis)) {
       refuse(`mesh: the axis “${axis}” is there twice; give each a name of its own.`);
     }
     if (!WHOLE.test(size)) {
-      refuse(`mesh: the size of ${axis} is “${size}”, not a whole number; ${example}.`);
+      refuse(`mesh: the size of ${axis} is “${size}”, not an integer; ${example}.`);
     }
     mesh.push([axis, Number(size)]);
   }
   for (const [axis, size] of mesh) {
     if (size < 1) {
       refuse(
-        `mesh=${meshDict(mesh)}: axis '${axis}' has size ${size}; a mesh gives each ` +
-          "axis name a whole number of devices, 1 or more, such as " +
+        `mesh=${meshDict(mesh)}: axis '${axis}' has size ${size}; a mesh maps each ` +
+          "axis name to a number of devices, 1 or more, such as " +
           "{'data': 4, 'model': 2}.",
       );
     }
@@ -59,13 +59,13 @@ export function parseShape(text, least = 1, most = 4, name = "shape") {
   if (!inside) refuse(`${name}: nothing is there; give a size for each dimension, ${example}.`);
   const shape = inside.replace(/,\s*$/, "").split(/\s*[,×]\s*|\s+/).map((part) => {
     if (!WHOLE.test(part)) {
-      refuse(`${name}: “${part}” is not a whole number; give sizes, ${example}.`);
+      refuse(`${name}: “${part}” is not an integer; give sizes, ${example}.`);
     }
     return Number(part);
   });
   if (shape.some((n) => n < 0)) {
     refuse(
-      `x=${tupleWords(shape)} is not a shape; a shape is a tuple of whole numbers, ` +
+      `x=${tupleWords(shape)} is not a shape; a shape is a tuple of integers, ` +
         "0 or more, such as (6, 10).",
     );
   }
@@ -88,7 +88,7 @@ export function parseSpec(text, name = "spec") {
   if (UNCONSTRAINED.test(whole)) {
     refuse(
       `${name}: UNCONSTRAINED leaves a dimension to the compiler, so there is nothing ` +
-        "to lay out yet; name axes, or None for a whole dimension.",
+        "to lay out yet; name axes, or None for an unsharded dimension.",
     );
   }
   const called = /^(?:\w+\.)*(?:P|PartitionSpec)\s*\((.*)\)$/s.exec(whole);
