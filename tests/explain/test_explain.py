@@ -149,15 +149,15 @@ def test_every_claim_that_ends_in_an_error_is_covered():
     [
         (
             "ten_columns_in_over_four",
-            "P(None, 'data') cuts dimension 1 of the shape (3, 10, 2) into 4 equal"
-            " blocks, and 10 does not divide by 4.",
+            "P(None, 'data') splits dimension 1 of the shape (3, 10, 2) into 4 equal "
+            "shards, and 10 is not divisible by 4.",
             "x = jnp.pad(x, ((0, 0), (0, 2), (0, 0)))  # to 12; mask what is "
             "padding\nsharding = NamedSharding(mesh, P())  # or replicate this one",
         ),
         (
             "twelve_rows_into_shard_map_over_two_axes",
-            "P(('data', 'model')) cuts dimension 0 of the shape (12, 4) into 8 equal"
-            " blocks, and 12 does not divide by 8.",
+            "P(('data', 'model')) splits dimension 0 of the shape (12, 4) into 8 "
+            "equal shards, and 12 is not divisible by 8.",
             "x = jnp.pad(x, ((0, 4), (0, 0)))  # to 16; mask what is "
             "padding\nsharding = NamedSharding(mesh, P())  # or replicate this one",
         ),
@@ -239,11 +239,11 @@ def test_every_claim_that_ends_in_an_error_is_covered():
         ),
         (
             "an_array_larger_than_memory",
-            "One device was asked for 64 TiB in one piece, and has not that much left."
-            " An array made by jnp.zeros or init is first placed at full size on one"
-            " device.",
-            "params = jax.jit(init, out_shardings=shardings)(key)  # made in pieces\n"
-            "spmd.memory(params)  # what is held, on which device",
+            "The program tried to allocate 64 TiB in one piece on one device, which "
+            "has not that much left. An array made by jnp.zeros or init is first "
+            "placed at full size on one device.",
+            "params = jax.jit(init, out_shardings=shardings)(key)  # made "
+            "sharded\nspmd.memory(params)  # bytes per device",
         ),
     ],
 )

@@ -119,14 +119,14 @@ def test_a_known_error_is_explained_below_its_traceback(session):
     assert set(shown) == {"text/plain", "text/html"}
     lines = shown["text/plain"].splitlines()
     assert 2 <= len(lines) <= 5
-    assert lines[0].startswith("means    No axis is called 'data' where this runs.")
+    assert lines[0].startswith("means    No axis named 'data' where this runs.")
     assert shown["text/html"].startswith('<table class="spmd-explain"')
 
 
 def test_the_cause_is_explained(session):
     text, [shown] = session["cause"]
     assert "step 3 failed" in text
-    assert "No axis is called 'x'" in shown["text/plain"]
+    assert "No axis named 'x'" in shown["text/plain"]
 
 
 @pytest.mark.parametrize(
