@@ -119,7 +119,7 @@ def test_a_known_error_is_explained_below_its_traceback(session):
     assert set(shown) == {"text/plain", "text/html"}
     lines = shown["text/plain"].splitlines()
     assert 2 <= len(lines) <= 5
-    assert lines[0].startswith("means    No axis named 'data' where this runs.")
+    assert lines[0].startswith("means    No axis named 'data' exists where this runs.")
     assert shown["text/html"].startswith('<table class="spmd-explain"')
 
 

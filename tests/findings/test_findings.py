@@ -210,9 +210,9 @@ def test_a_stack_that_is_gathered_in_every_turn():
     (told,) = (f for f in of_text(text, M42) if f.code == "gathered-stack")
     # 6 layers of 256 · 256 numbers of 2 bytes.
     assert told.sentence == (
-        "an array bfloat16[6, 256, 256]: cut over model along the dimension that a "
-        "loop takes slice by slice, and so all 6 slices are gathered in each of 6 "
-        "turns: 768 KiB on each device."
+        "an array bfloat16[6, 256, 256]: sharded over model along the dimension that "
+        "a loop slices, one slice per iteration, so all 6 slices are gathered in each "
+        "of 6 iterations: 768 KiB per device."
     )
 
 
@@ -259,9 +259,9 @@ def test_two_arrays_gathered_together():
     """As GPUs do: one all-gather, begun and ended, of which one array is a stack."""
     (told,) = of_text(COMBINED, {"data": 8})
     assert told.sentence == (
-        "an array float32[8, 512]: cut over data along the dimension that a loop "
-        "takes slice by slice, and so all 8 slices are gathered before the loop: 16 "
-        "KiB on each device."
+        "an array float32[8, 512]: sharded over data along the dimension that a loop "
+        "slices, one slice per iteration, so all 8 slices are gathered before the "
+        "loop: 16 KiB per device."
     )
     assert of_text(COMBINED.replace("(stack, n, zero)", "(stack, zero, zero)"), M) == ()
     assert of_text(COMBINED.replace("{1,512}\n", "{8,512}\n"), M) == ()
@@ -309,8 +309,8 @@ def test_a_table_that_is_multiplied_too_is_not_gathered_for_its_rows():
     no_use = TIED.replace("dot(x, thin.0)", "dot(x, x)")
     (told,) = (f for f in of_text(no_use, M) if f.code == "gathered-embedding")
     assert told.sentence == (
-        "an array float32[4096, 8] is gathered whole over data, 128 KiB on each "
-        "device, to look up 64 B of it."
+        "an array float32[4096, 8] is all-gathered over data, 128 KiB per device, to "
+        "look up 64 B of it."
     )
 
 
@@ -377,7 +377,7 @@ def test_the_bytes_that_are_wasted(name):
         held = out.sharding_info.bytes_per_device
         wasted += held - held // prod(found.mesh_shape[axis] for axis in lost)
     (told,) = [f for f in found.findings if f.code == "replicated-output"]
-    assert f" {bytes_words(wasted)} more on each device" in told.sentence
+    assert f" {bytes_words(wasted)} more per device" in told.sentence
 
 
 def test_a_finding_is_frozen_and_prints_its_chapter():
