@@ -2,8 +2,8 @@
 
 `data` and `fsdp` shard the batch. `fsdp` shards all of the state too, and `data` the
 part of it that `zero` names: from 1 to 3 the optimizer's state, the gradients, the
-parameters. `model` shards the heads, the inside of the feed-forward part and the vocabulary (tensor
-parallelism). `context` shards the tokens of a sequence.
+parameters. `model` shards the heads, the inside of the feed-forward part and the
+vocabulary (tensor parallelism). `context` shards the tokens of a sequence.
 """
 
 import math
