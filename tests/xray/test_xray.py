@@ -291,10 +291,7 @@ def test_half_precision_on_cpu_is_said():
     args = [on(M42, (32, 64), "data", dtype=jnp.bfloat16)]
     seen = xray(lambda x: x.sum(0), *args)
     assert seen.collectives[0].dtype == "float32"
-    note = (
-        "The CPU compiler communicates bfloat16 as float32: on other platforms these "
-        "bytes are half."
-    )
+    note = "The CPU compiler sends bfloat16 as float32: elsewhere such bytes are half."
     assert note in repr(seen)
     assert note not in repr(xray(lambda x: x.sum(0), on(M42, (32, 64), "data")))
 

@@ -14,8 +14,7 @@ ROWS = 12
 ALIKE = 3  # findings of one kind that are shown
 NOTHING = "no collective: no device waits for another"
 CPU_FLOATS = (
-    "The CPU compiler communicates bfloat16 as float32: on other platforms these "
-    "bytes are half."
+    "The CPU compiler sends bfloat16 as float32: elsewhere such bytes are half."
 )
 
 
