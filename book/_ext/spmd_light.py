@@ -4,6 +4,10 @@ After the build the style sheets that every page asks for are joined, less the r
 classes that no page and no script names. The scripts become one that runs when the page
 has been read, so that nothing waits for it. Only the search page asks for the index of
 words. Files that nothing asks for any more are removed.
+
+Figures bring their style and their script along. A page has each of them once, the
+styles in its head: a style in the middle would make the browser style all elements
+again.
 """
 
 import hashlib
@@ -32,15 +36,20 @@ THEME = (
     '(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");'
 )
 # The theme's script measures a box, changes it, and measures the next: each time the
-# browser lays out the whole page again. All are measured first.
+# browser lays out the page again, and opens what is folded. Here a box is measured when
+# the browser has laid it out, and all of them before one is changed.
 ONE_BY_ONE = re.compile(
     r"document\.querySelectorAll\((\[[^\]]*\]\.join\([^)]*\))\)"
     r"\.forEach\(e=>\{e\.tabIndex=([^?{};]*)\?0:-1\}\)"
 )
-ALL_FIRST = (
-    r"[...document.querySelectorAll(\1)].map(e=>[e,\2?0:-1])"
-    r".forEach(([e,t])=>{e.tabIndex=t})"
+WHEN_SHOWN = (
+    r"{const o=new IntersectionObserver(l=>l.filter(e=>e.isIntersecting)"
+    r".map(({target:e})=>[e,\2?0:-1])"
+    r".forEach(([e,t])=>{e.tabIndex=t;o.unobserve(e)}),{rootMargin:'99999px'});"
+    r"document.querySelectorAll(\1).forEach(e=>o.observe(e))}"
 )
+OWN_STYLE = re.compile(r"<style[^>]*>(.*?)</style>\n?", re.S)
+OWN_SCRIPT = re.compile(r"<script>(.*?)</script>\n?", re.S)
 # Words that were searched for once would be marked on every page from then on.
 MARKS, NO_MARKS = "SPHINX_HIGHLIGHT_ENABLED = true", "SPHINX_HIGHLIGHT_ENABLED = false"
 SEARCH = ("searchtools.js", "language_data.js", "searchindex.js")
@@ -137,6 +146,19 @@ def _write(folder: Path, stem: str, suffix: str, text: str) -> Path:
     return path
 
 
+def each_once(text: str) -> str:
+    """A page whose body has no style, and no script twice: its head has the styles."""
+    head, end, body = text.partition("</head>")
+    styles = dict.fromkeys(style.strip() for style in OWN_STYLE.findall(body))
+    body = OWN_STYLE.sub("", body)
+    last = {found[1]: found.start() for found in OWN_SCRIPT.finditer(body)}
+    body = OWN_SCRIPT.sub(
+        lambda found: found[0] if found.start() == last[found[1]] else "", body
+    )
+    made = "\n".join(styles)
+    return head + (f"<style>\n{made}\n</style>\n" if made else "") + end + body
+
+
 class Site:
     """The pages of a built site, and what all of them ask for."""
 
@@ -196,7 +218,7 @@ class Site:
             parts.append(SOURCE_MAP.sub("", file.read_text("utf8")))
             if file.name == "documentation_options.js":
                 parts += [*options, NO_SNIPPETS]
-        script = ONE_BY_ONE.sub(ALL_FIRST, "\n;\n".join(parts) + "\n")
+        script = ONE_BY_ONE.sub(WHEN_SHOWN, "\n;\n".join(parts) + "\n")
         script = script.replace(MARKS, NO_MARKS)
         made = _write(self.root / "_static", "site", ".js", script)
         for page, text in self.pages.items():
@@ -229,7 +251,7 @@ class Site:
 
     def write(self) -> None:
         for page, text in self.pages.items():
-            page.write_text(text, "utf8")
+            page.write_text(each_once(text), "utf8")
 
     def remove_unasked(self) -> None:
         """Files in _static/ that no page, and nothing that a page asks for, names."""

@@ -162,8 +162,12 @@ def test_every_library_comes_along_or_is_asked_for(master):
     asked = ", ".join(f'"{name}"' for name in libraries(text))
     assert first.source.endswith(f"\nspmd.require({asked})")
     assert first.source.startswith("# @title ")  # Colab shows a form
-    assert first.metadata["cellView"] == "form"
-    assert first.metadata["jupyter"]["source_hidden"]
+    assert "hide-input" in first.metadata["tags"]
+    for cell in cells_there:
+        is_folded = "hide-input" in cell.metadata.get("tags", [])
+        assert (cell.metadata.get("cellView") == "form") == is_folded
+        assert ("jupyter" in cell.metadata) == is_folded
+        assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == is_folded
     along = {"jax", "numpy", "matplotlib", "spmd_helpers", "IPython"}
     line = r"^ *(?:from ([\w.]+) import \w|import ([\w.]+)(?: as \w+)?$)"
     found = {(a or b).split(".")[0] for a, b in re.findall(line, text, re.M)}

@@ -144,10 +144,13 @@ AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 BY_TAGS = {"type": "tag", "values": RULES}
 ASK = "rules => axe.run({runOnly: rules, resultTypes: ['violations']})"
+# axe asks what lies below a word; that changes while the page is still being laid out.
+ALL_LAID_OUT = "* { content-visibility: visible !important }"
 
 
 def violations(page, rules: dict) -> list[str]:
     """What axe-core finds on a page that is open."""
+    page.add_style_tag(content=ALL_LAID_OUT)
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(AXE.read_text("utf8"))
     found = page.evaluate(ASK, rules)["violations"]

@@ -10,7 +10,7 @@ from .site_reading import PAGES, ROOT, SITE, reading
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
-from spmd_light import is_used, moved, used_rules, whole, words_of
+from spmd_light import each_once, is_used, moved, used_rules, whole, words_of
 
 WORDS = words_of(['<p class="a b-c">', "toggle('shown')"])
 
@@ -28,6 +28,27 @@ def test_page_asks_for_one_style_and_one_script_and_waits_for_none(name):
     assert [tag for tag in scripts if " defer" not in tag] == []
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_a_body_has_no_style_and_no_script_twice(name):
+    body = (SITE / name).read_text("utf8").partition("</head>")[2]
+    assert "<style" not in body
+    scripts = re.findall(r"<script>.*?</script>", body, re.S)
+    assert len(scripts) == len(set(scripts))
+
+
+def test_each_style_and_script_is_kept_once():
+    style, script = "<style>\n.{0} {{}}</style>\n", "<script>\n{0}()</script>\n"
+    figure = "<p>" + style.format("a") + "</p>" + script.format("wake")
+    other = style.format("b") + script.format("other")
+    page = f"<head><style>c</style></head><body>{figure}{other}{figure}</body>"
+    styles = "<style>\n.a {}\n.b {}\n</style>\n"
+    assert each_once(page) == (
+        f"<head><style>c</style>{styles}</head><body><p></p>{script.format('other')}"
+        f"<p></p>{script.format('wake')}</body>"
+    )
+    assert each_once("<head></head><p>") == "<head></head><p>"
+
+
 def test_every_file_is_asked_for():
     static = SITE / "_static"
     texts = [p.read_text("utf8") for p in SITE.rglob("*.html")]
@@ -39,11 +60,11 @@ def test_every_file_is_asked_for():
             assert any(path.name in text for text in texts), path
 
 
-def test_boxes_are_measured_before_one_is_changed():
+def test_boxes_are_measured_when_shown_before_one_is_changed():
     (script,) = (SITE / "_static").glob("site.*.js")
     said = script.read_text("utf8")
     assert not re.search(r"e\.tabIndex=e\.scrollWidth", said)
-    assert said.count("forEach(([e,t])=>{e.tabIndex=t})") == 1
+    assert said.count("forEach(([e,t])=>{e.tabIndex=t;o.unobserve(e)})") == 1
 
 
 def test_licenses_stay_with_what_they_are_of():

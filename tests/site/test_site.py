@@ -67,6 +67,9 @@ SHIFT = """() => new Promise(done => {
     .observe({type: 'layout-shift', buffered: true});
   setTimeout(() => done(sum), 100);
 })"""
+# How many elements the browser lays out before a reader goes on.
+LAID_OUT = """() => [...document.querySelectorAll('body *')]
+    .filter(e => e.checkVisibility({contentVisibilityAuto: true})).length"""
 DARK = """() => [...document.querySelectorAll(
     '.cell_output .text_html:has(.spmd-xray)')]
     .map(e => getComputedStyle(e).backgroundColor)"""
@@ -79,6 +82,7 @@ class Looked:
     complaints: dict[str, list[str]] = field(default_factory=dict)  # http, folder
     title: str = ""
     shift: float = 0.0
+    laid_out: int = 0
     weights: dict[str, int] = field(default_factory=dict)  # gzipped bytes by address
     wider: dict[int, list[str]] = field(default_factory=dict)
     measure: dict[int, dict] = field(default_factory=dict)
@@ -105,6 +109,7 @@ def look(over_http, from_folder, name: str) -> Looked:
     page.wait_for_load_state("networkidle")
     over_http.page.remove_listener("response", weigh)
     seen.shift = page.evaluate(SHIFT)
+    seen.laid_out = page.evaluate(LAID_OUT)
     seen.moving = page.evaluate("document.getAnimations().length")
     seen.title = page.title()
     seen.unnamed = page.evaluate(UNNAMED)
@@ -241,6 +246,40 @@ def test_what_was_printed_is_not_cut_on_a_phone(looked, name):
 def test_nothing_moves_before_it_is_asked_to(looked, name):
     assert looked(name).moving == 0
     assert looked(name).shift <= 0.02
+
+
+# Of up to 10,000. With what is laid out grows the time in which nothing can be pressed.
+LAID_OUT_MOST = 1500
+
+
+@every_page
+def test_little_is_laid_out_before_a_reader_goes_on(looked, name):
+    assert 50 < looked(name).laid_out <= LAID_OUT_MOST
+
+
+# A page with much above the section that a link leads to.
+LONGEST = "notebooks/16_many_hosts.html"
+TOP = "document.getElementById('takeaways').getBoundingClientRect().top"
+
+
+def test_a_link_leads_to_what_is_not_laid_out_yet(over_http):
+    page = over_http.go(LONGEST)
+    assert page.evaluate(f"{TOP} > 5000")
+    page.locator(".bd-sidebar-secondary a[href='#takeaways']").click()
+    page.wait_for_function(f"{TOP} >= 0 && {TOP} < 900")
+    page.goto("about:blank")
+    over_http.go(f"{LONGEST}#takeaways")
+    page.wait_for_function(f"{TOP} >= 0 && {TOP} < 900")
+
+
+def test_paper_has_every_section(over_http):
+    page = over_http.go(LONGEST)
+    skipped = """() => [...document.querySelectorAll('.bd-article section')]
+        .filter(e => !e.checkVisibility({contentVisibilityAuto: true})).length"""
+    assert page.evaluate(skipped) > 5
+    page.emulate_media(media="print")
+    assert page.evaluate(skipped) == 0
+    page.emulate_media(media="screen")
 
 
 # Gzipped bytes of everything that a page asks for; with mathematics it may be 350. The

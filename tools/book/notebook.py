@@ -158,15 +158,14 @@ def _parse(master: Path, book: Book):
                 raise BookError(f"{at}: the setup cell needs one line {IMPORT_LINE!r}")
             cell.source = cell.source.replace(IMPORT_LINE, preamble(book, text))
             cell.id = f"{prefix}-setup"
-            cell.metadata["cellView"] = "form"  # Colab
-            cell.metadata["jupyter"] = {"source_hidden": True}  # JupyterLab
-            cell.metadata["_kg_hide-input"] = True  # Kaggle
         elif graded:
             cell.id = graded["grade_id"]
             cell.metadata["nbgrader"] = nbformat.from_dict(graded)
             _note_exercise(graded, exercises, at)
         else:
             cell.id = _content_id(cell, prefix, used)
+        if "hide-input" in tags:
+            _fold(cell)
         _require_good_code(cell, graded, at)
     if not code_cells:
         raise BookError(f"{where}: no code cell")
@@ -174,6 +173,13 @@ def _parse(master: Path, book: Book):
         if parts != {"stub", "check"}:
             raise BookError(f"{where}: {grade_id} has no check cell")
     return notebook
+
+
+def _fold(cell: nbformat.NotebookNode) -> None:
+    """Hide a cell's code until a reader opens it, not only on the site."""
+    cell.metadata["cellView"] = "form"  # Colab
+    cell.metadata["jupyter"] = {"source_hidden": True}  # JupyterLab
+    cell.metadata["_kg_hide-input"] = True  # Kaggle
 
 
 def _grade(tags: list[str], prefix: str, at: str) -> dict | None:
