@@ -24,9 +24,10 @@ def test_kernels_and_collectives_have_a_lane_each_and_waiting_is_drawn():
     between = f"  %c = bf16[8192,8192]{{1,0}} copy(%x), {GPU}"
     (panel,) = spmd.step_time(gathered(between), "h200").timeline.stretches
     assert panel.seconds == near(GATHERED)
-    assert panel.lanes == ["kernels", "nvlink"]
+    assert panel.lanes == ["kernels", "memory", "nvlink"]
     assert pieces(panel) == [
         ("kernels", "elementwise", 0.0, COPIED),
+        ("memory", "traffic", 0.0, COPIED - H200.kernel_s),
         ("nvlink", "all-gather", 0.0, GATHERED),
         ("kernels", "waiting", COPIED, GATHERED),
     ]
@@ -38,7 +39,12 @@ def test_a_loop_is_one_piece_and_an_iteration_of_it_has_a_panel():
     assert pieces(step) == [("kernels", "loop", 0.0, 5 * MULTIPLIED)]
     assert step.pieces[0].words == "a loop of 5 iterations"
     assert trip.title == "one iteration of loop, of 5"
-    assert pieces(trip) == [("kernels", "matmul", 0.0, MULTIPLIED)]
+    of_product = 3 * 2 * 8192**2 / H200.memory_bytes_per_s
+    assert pieces(trip) == [
+        ("kernels", "matmul", 0.0, MULTIPLIED),
+        ("memory", "traffic", 0.0, of_product),
+    ]
+    assert trip.pieces[1].words == "traffic of 1 kernel"
 
 
 def test_text_and_picture_say_the_same():
@@ -50,7 +56,7 @@ def test_text_and_picture_say_the_same():
     name = "{http://www.w3.org/2000/svg}"
     boxes = [r for r in root.iter(f"{name}rect") if r.get("class") != "hatch"]
     count = sum(len(one.pieces) for one in timeline.stretches)
-    assert len(boxes) == count + 5 + 1  # the legend, and the paper
+    assert len(boxes) == count + 6 + 1  # the legend, and the paper
     for one in timeline.stretches:
         assert one.title in words
         assert one.title in drawn

@@ -61,6 +61,8 @@ class Span:
         start_s: when it starts, from the start of the step.
         end_s: when it ends.
         trips: of a loop, how often it runs; otherwise 1.
+        memory_s: of a predicted kernel, how long the bytes that it reads and writes
+            keep the memory busy; otherwise 0.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Span:
     start_s: float
     end_s: float
     trips: int | None = 1
+    memory_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ class StepTime(InTable):
 
     @property
     def timeline(self) -> Timeline:
-        """The step drawn: a lane of kernels, a lane for each link, and a text twin."""
+        """The step drawn: lanes of kernels, memory and each link, and a text twin."""
         return Timeline(self)
 
     def is_tie(self, other: "StepTime") -> bool:

@@ -453,6 +453,7 @@ def _spans(done: Walked) -> tuple[Span, ...]:
             event.lane,
             event.start_s,
             event.start_s + event.seconds,
+            memory_s=event.memory_s,
         )
         for event in done.events
     ]

@@ -1,4 +1,4 @@
-"""The timeline of a step: a lane for its kernels and one for each kind of link."""
+"""The timeline of a step: lanes for its kernels, the memory and each kind of link."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 _SMALL = 0.005  # of a panel's time: shorter pieces are left out, closer ones joined
 _LOOPS = 3  # loops that get a panel of one trip
+_LETTER = 6.4  # px, in the legend
 _WIDTH, _LANE, _GAP, _HEAD, _SIDE = 560.0, 26.0, 8.0, 44.0, 84.0
 _HUES = {"matmul": 0, "attention": 0, "convolution": 0, "loop": 3}
 _SENT = 1  # the hue of a collective
+_KERNELS, _MEMORY = "kernels", "memory"
+_TRAFFIC = 2  # the hue of what kernels read and write
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,9 @@ class Piece:
     """What a lane does for a while: runs of one kind that follow each other.
 
     Attributes:
-        lane: 'kernels' or a link.
-        kind: as `Span.kind`, or 'waiting' where kernels wait or lost time.
+        lane: 'kernels', 'memory' or a link.
+        kind: as `Span.kind`, or 'waiting' where kernels wait or lost time; 'traffic' of
+            what kernels read and write in memory.
         start_s: when it starts, from the start of its panel.
         end_s: when it ends.
         count: how many instructions it is.
@@ -47,6 +51,8 @@ class Piece:
         """What it is: '6 matmul', 'a loop of 6 iterations'."""
         if self.kind == "loop":
             return f"a loop of {_iterations(self.trips)}"
+        if self.lane == _MEMORY:
+            return f"traffic of {count_words(self.count, 'kernel')}"
         return self.kind if self.count == 1 else f"{self.count} {self.kind}"
 
 
@@ -60,19 +66,22 @@ class Stretch:
 
     @property
     def lanes(self) -> list[str]:
-        """Kernels first, then the links."""
+        """Kernels first, then the memory, then the links."""
         names = dict.fromkeys(piece.lane for piece in self.pieces)
-        return ["kernels", *(name for name in names if name != "kernels")]
+        first = [_KERNELS, *([_MEMORY] if _MEMORY in names else [])]
+        return [*first, *(name for name in names if name not in first)]
 
 
 class Timeline(InNotebook):
     """The timeline of a step; a notebook shows it when a cell ends with it.
 
     `print` gives its twin in plain text, `.svg` a file's worth of SVG. Kernels stand in
-    the upper lane of each panel, collectives below. A hatched box is where kernels wait
-    for a collective, with what they lost to it before. A loop is one box, and its first
-    iteration has a panel of its own. Pieces of less than half a percent of a panel are
-    not drawn.
+    the upper lane of each panel. Below, the lane `memory` shows how long what they read
+    and write keeps the memory busy, from the start of each kernel: where it fills a
+    kernel's time, the memory is its limit. (A measured step has no such lane.) Then come
+    the links with the collectives. A hatched box is where kernels wait for a collective,
+    with what they lost to it before. A loop is one box, and its first iteration has a
+    panel of its own. Pieces of less than half a percent of a panel are not drawn.
     """
 
     def __init__(self, step: "StepTime") -> None:
@@ -179,8 +188,12 @@ def _pieces(
             span.trips,
         )
         _join(lanes.setdefault(span.lane, []), piece, least)
-    if "kernels" in lanes:
-        lanes["kernels"] = _with_waits(lanes["kernels"], end - start, least)
+        if span.memory_s:
+            read = replace(piece, lane=_MEMORY, kind="traffic")
+            read = replace(read, end_s=read.start_s + span.memory_s)
+            _join(lanes.setdefault(_MEMORY, []), read, least)
+    if _KERNELS in lanes:
+        lanes[_KERNELS] = _with_waits(lanes[_KERNELS], end - start, least)
     every = [piece for pieces in lanes.values() for piece in pieces]
     drawn = [piece for piece in every if piece.end_s - piece.start_s >= least]
     return tuple(sorted(drawn, key=lambda piece: (piece.start_s, piece.lane)))
@@ -210,9 +223,9 @@ def _join(pieces: list[Piece], piece: Piece, least: float) -> None:
 def _with_waits(pieces: list[Piece], end: float, least: float) -> list[Piece]:
     """Kernels, and between them where they wait."""
     every, now = [], 0.0
-    for piece in [*pieces, Piece("kernels", "", end, end)]:
+    for piece in [*pieces, Piece(_KERNELS, "", end, end)]:
         if piece.start_s - now >= least:
-            every.append(Piece("kernels", "waiting", now, piece.start_s))
+            every.append(Piece(_KERNELS, "waiting", now, piece.start_s))
         if piece.kind:
             every.append(piece)
         now = max(now, piece.end_s)
@@ -237,7 +250,8 @@ def _placed(timeline: Timeline) -> Scene:
                 if piece.lane == lane
             ]
             y += _LANE + _GAP
-    items += _legend(y + 22)
+    has_memory = any(_MEMORY in one.lanes for one in timeline.stretches)
+    items += _legend(y + 22, has_memory)
     return Scene(_SIDE + _WIDTH, y + 34, tuple(items))
 
 
@@ -246,14 +260,16 @@ def _box(piece: Piece, seconds: float, y: float) -> Rect:
     x, width = _SIDE + scale * piece.start_s, scale * (piece.end_s - piece.start_s)
     if piece.kind == "waiting":
         return Rect(x, y, width, _LANE, "cell", hatched=True)
-    hue = _SENT if piece.lane != "kernels" else _HUES.get(piece.kind)
+    hue = {_KERNELS: _HUES.get(piece.kind), _MEMORY: _TRAFFIC}.get(piece.lane, _SENT)
     return Rect(x, y, width, _LANE, "strip", hue, 1.0)
 
 
-def _legend(y: float) -> list[Rect | Text]:
+def _legend(y: float, has_memory: bool) -> list[Rect | Text]:
+    traffic = ("memory traffic", Rect(0, y - 10, 12, 12, "strip", _TRAFFIC, 1.0))
     entries = (
         ("products", Rect(0, y - 10, 12, 12, "strip", 0, 1.0)),
         ("other kernels", Rect(0, y - 10, 12, 12, "strip", None, 1.0)),
+        *([traffic] * has_memory),
         ("loop", Rect(0, y - 10, 12, 12, "strip", 3, 1.0)),
         ("collective", Rect(0, y - 10, 12, 12, "strip", _SENT, 1.0)),
         ("waiting, slowed", Rect(0, y - 10, 12, 12, "cell", hatched=True)),
@@ -263,5 +279,5 @@ def _legend(y: float) -> list[Rect | Text]:
     for words, box in entries:
         items.append(replace(box, x=x))
         items.append(Text(x + 18, y, (Word(words),), "strip"))
-        x += 124
+        x += 32 + _LETTER * len(words)
     return items

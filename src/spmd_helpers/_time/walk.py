@@ -29,6 +29,7 @@ class Event:
         exposed_s: how long nothing else runs meanwhile.
         limit: what the seconds come from.
         count: how often it runs; None where trips are unknown.
+        memory_s: how long the bytes of a kernel keep the memory busy.
         kernel: what it computes and moves; None of a collective.
         collective: what it exchanges; None of a kernel.
     """
@@ -41,6 +42,7 @@ class Event:
     exposed_s: float
     limit: str
     count: int | None = 1
+    memory_s: float = 0.0
     kernel: Kernel | None = None
     collective: Collective | None = None
 
@@ -311,7 +313,9 @@ class Walk:
         if what.is_unknown:
             done.unknown_kernels.append(i)
         return Event(
-            *(i, place, "kernels", done.total_s, seconds, seconds, limit), kernel=what
+            *(i, place, "kernels", done.total_s, seconds, seconds, limit),
+            memory_s=reading,
+            kernel=what,
         )
 
     def _speed(self, of: str) -> float:
