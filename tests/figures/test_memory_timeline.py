@@ -1,6 +1,7 @@
 """Memory over a step: at every point the bytes are those of the record."""
 
 import itertools
+import re
 from functools import cache
 
 import pytest
@@ -191,6 +192,26 @@ def test_frames_share_one_scale_and_one_limit():
     assert "more than the 95.7 GiB that a program on v5p can use" in near.sentence(
         near.courses[0]
     )
+
+
+@pytest.mark.parametrize("zero", range(4))
+def test_no_name_is_where_the_limit_has_its_own(zero):
+    """At the right, where gradients have their name above or below."""
+    gpt3 = spmd.MODELS["gpt3-175b"]
+    names = set()
+    for batch, model in itertools.product((16, 64, 128, 256), (1, 2, 4, 8)):
+        mesh = {"data": 8, "model": model}
+        memory = spmd.training_memory(gpt3, mesh=mesh, batch=batch, zero=zero)
+        chart = Chart(spmd.MemoryTimeline(memory).courses, spmd.HARDWARE["v5p"])
+        drawn = " ".join(chart._line())
+        if not drawn:
+            continue
+        (line,) = map(float, re.findall(r'y="([\d.]+)"[^>]*>v5p', drawn))
+        for item in chart._names(chart.courses[0]):
+            y, word = re.search(r'y="([\d.]+)"[^>]*>(\w+)', item).groups()
+            names.add(word)
+            assert word != "gradients" or abs(float(y) - line) >= 12
+    assert zero >= 2 or "gradients" in names
 
 
 def test_picture_and_text_say_the_same():

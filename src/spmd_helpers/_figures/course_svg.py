@@ -37,6 +37,7 @@ _TICKS = 4
 _LAST = 58.0  # px from the right edge: where a name at the end of a step begins
 _IN_AREA = 14.0  # px: an area this high has its name in it
 _NEAR = 3.0  # px around the line of the limit, without a name
+_NAMED = 18.0  # px above it at the right, where its own name is
 _UNIT = 1024
 _RULES = """
 .spmd-memory-area.spmd-memory-area { stroke: currentColor; stroke-opacity: 0.55; \
@@ -239,19 +240,22 @@ class Chart:
             point = next(p for p in one.points if p.phase == phase)
             number = PARTS.index(part)
             low, high = sum(point.parts[:number]), sum(point.parts[: number + 1])
-            middle = self._middle(low, high)
+            middle = self._middle(low, high, _NAMED if part == GRADIENTS else _NEAR)
             if middle is not None:
                 ink = f' fill="{SHARDS[_HUES[part]][1]}"'
                 labels.append(text("memory-in", x, middle, part.split()[0], ink))
         return labels
 
-    def _middle(self, low: int, high: int) -> float | None:
-        """Where a name stands in an area, above or below the limit; None if nowhere."""
+    def _middle(self, low: int, high: int, above: float) -> float | None:
+        """Where a name stands in an area, above or below the limit; None if nowhere.
+
+        `above` is how far it stays above the line of the limit.
+        """
         bottom, top = self._y(low), self._y(high)
         rooms = [(top, bottom)]
-        if self.limit is not None and top < self._y(self.limit) < bottom:
+        if self.limit is not None:
             limit = self._y(self.limit)
-            rooms = [(top, limit - _NEAR), (limit + _NEAR, bottom)]
+            rooms = [(top, min(bottom, limit - above)), (max(top, limit + _NEAR), bottom)]
         top, bottom = max(rooms, key=lambda room: room[1] - room[0])
         return (top + bottom) / 2 + 4 if bottom - top >= _IN_AREA else None
 
