@@ -255,7 +255,10 @@ class Chart:
         rooms = [(top, bottom)]
         if self.limit is not None:
             limit = self._y(self.limit)
-            rooms = [(top, min(bottom, limit - above)), (max(top, limit + _NEAR), bottom)]
+            rooms = [
+                (top, min(bottom, limit - above)),
+                (max(top, limit + _NEAR), bottom),
+            ]
         top, bottom = max(rooms, key=lambda room: room[1] - room[0])
         return (top + bottom) / 2 + 4 if bottom - top >= _IN_AREA else None
 

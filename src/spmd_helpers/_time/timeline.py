@@ -78,10 +78,11 @@ class Timeline(InNotebook):
     `print` gives its twin in plain text, `.svg` a file's worth of SVG. Kernels stand in
     the upper lane of each panel. Below, the lane `memory` shows how long what they read
     and write keeps the memory busy, from the start of each kernel: where it fills a
-    kernel's time, the memory is its limit. (A measured step has no such lane.) Then come
-    the links with the collectives. A hatched box is where kernels wait for a collective,
-    with what they lost to it before. A loop is one box, and its first iteration has a
-    panel of its own. Pieces of less than half a percent of a panel are not drawn.
+    kernel's time, the memory is its limit. (A measured step has no such lane.) Then
+    come the links with the collectives. A hatched box is where kernels wait for a
+    collective, with what they lost to it before. A loop is one box, and its first
+    iteration has a panel of its own. Pieces of less than half a percent of a panel are
+    not drawn.
     """
 
     def __init__(self, step: "StepTime") -> None:
