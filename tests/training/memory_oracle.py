@@ -136,9 +136,27 @@ def read_margin(state):
     return typed
 
 
+# What the page has no formulas for, though training_memory counts most of it.
+NOT_ON_THE_PAGE = ("experts", "kv_lora_rank", "patch_size", "sinks")
+
+
+def check_page_counts(model):
+    """Refuse a model that the page does not count."""
+    key = next((one for one in NOT_ON_THE_PAGE if getattr(model, one, None)), None)
+    if key is None:
+        return
+    active, parameters = model.active_parameters, model.parameters
+    used = "" if active == parameters else f", of which a token uses {active:,}"
+    raise Refused(
+        f"{model.name or 'a model'} with {key}={getattr(model, key)!r}: this page does "
+        f"not count what that takes. The model has {parameters:,} parameters{used}."
+    )
+
+
 def counted(state):
     """The model, what is counted, and what is left of the chip."""
     model, how = read(state)
+    check_page_counts(model)
     found = training_memory(model, **how)
     if found.total_bytes >= 2**70:
         raise Refused(

@@ -4,15 +4,13 @@ import functools
 import math
 import random
 
-from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._training.model import check_counted
 from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.recompute import RECOMPUTE, WITH_NAMES
 from spmd_helpers._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from spmd_helpers._widgets.data import measured
 
-from .memory_oracle import DEFAULTS, expected, read
+from .memory_oracle import DEFAULTS, Refused, check_page_counts, expected, read
 
 CHANGED = 4  # of the states that don't fit, each fourth has its changes compared
 
@@ -32,8 +30,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 def _is_counted(model):
     try:
-        check_counted(model)
-    except NotUnderstood:
+        check_page_counts(model)
+    except Refused:
         return False
     return True
 

@@ -10,7 +10,7 @@ and dropout.
 from .._errors import NotUnderstood
 from .model import Transformer
 from .setup import Setup, over
-from .state import Line, device_weights
+from .state import Line, weights
 
 KEPT = ("forward", "loss", "backward")
 _JAX = "print_saved_residuals of jax 0.10.2"
@@ -31,12 +31,15 @@ def kept(setup: Setup) -> list[Line]:
     if setup.is_mlp:
         return [*_copies(setup), _stream(setup, "inputs of layers", 1), _relu(setup)]
     lines = [*_copies(setup), _norms(setup), _stream(setup, "inputs of matrices", 2)]
-    lines += [*_head_norms(setup), _heads(setup)]
+    latent = setup.transformer.kv_lora_rank is not None
+    lines += _latent(setup) if latent else [*_head_norms(setup), _heads(setup)]
     if not setup.scores:
         lines.append(_sums(setup))
     elif setup.recompute == "everything_saveable":
         lines.append(_scores(setup))
-    return [*lines, _hidden(setup)]
+    if setup.model.moe_layers < setup.model.layers:
+        lines.append(_hidden(setup))
+    return lines + (_experts(setup) if setup.model.moe_layers else [])
 
 
 def _line(name: str, size: int, *factors: str, source: str = _JAX) -> Line:
@@ -56,16 +59,21 @@ def _copies(setup: Setup) -> list[Line]:
 
 def converted(setup: Setup) -> tuple[str, int]:
     """The formula, and the bytes, of all layers' weights in that type."""
-    weights, replicated = device_weights(setup)
-    each = f"{weights}{over('model', setup.split)}"
+    each, replicated, experts = weights(setup)
+    c, cut = setup.compute_bytes, setup.split
+    size = (each + replicated * cut) * setup.expert + experts
+    size = c * size // (cut * setup.expert * setup.shards(3))
+    if not experts:
+        each, replicated = (n // setup.model.layers for n in (each, replicated))
+    inside = f"{each}{over('model', cut)}"
     if replicated:
-        each = f"({each} + {replicated})"
-    formula = (
-        f"{_layers(setup)} × {setup.compute_bytes} B × {each}{setup.over_shards(3)}"
-    )
-    size = setup.model.layers * setup.compute_bytes
-    size *= weights + replicated * setup.split
-    return formula, size // (setup.split * setup.shards(3))
+        inside += f" + {replicated}"
+    if experts:
+        inside += f" + {experts}{over('model', cut)}{over('expert', setup.expert)}"
+    if replicated or experts:
+        inside = f"({inside})"
+    layers = "" if experts else f"{_layers(setup)} × "
+    return f"{layers}{c} B × {inside}{setup.over_shards(3)}", size
 
 
 def _stream(setup: Setup, name: str, count: int) -> Line:
@@ -185,13 +193,14 @@ def _scores(setup: Setup) -> Line:
     """What softmax keeps.
 
     It is computed in float32 and kept, then kept again as it is used; with the maximum
-    and the sum of each row.
+    and the sum of each row; sinks have one number more.
     """
     model, c = setup.transformer, setup.compute_bytes
-    row = (4 + c) * setup.seq + 8
+    more = 12 if model.sinks else 8
+    row = (4 + c) * setup.seq + more
     size = model.layers * setup.tokens * model.heads * row // setup.split
     heads = f"{model.heads}{over('model', setup.split)}"
-    each = f"{heads} × ((4 B + {c} B) × {setup.seq} + 8 B)"
+    each = f"{heads} × ((4 B + {c} B) × {setup.seq} + {more} B)"
     return _line("scores of attention", size, _layers(setup), _tokens(setup), each)
 
 
@@ -208,9 +217,66 @@ def _sums(setup: Setup) -> Line:
 def _hidden(setup: Setup) -> Line:
     model, c = setup.model, setup.compute_bytes
     count = _HIDDEN - (setup.gpu and not setup.transformer.gated)
-    size = model.layers * setup.tokens * count * c * model.d_ff // setup.split
+    layers = model.layers - model.moe_layers
+    size = layers * setup.tokens * count * c * model.d_ff // setup.split
     each = f"{count} × {c} B × {model.d_ff}{over('model', setup.split)}"
-    return _line("inside of the mlp", size, _layers(setup), _tokens(setup), each)
+    return _line("inside of the mlp", size, f"{layers} layers", _tokens(setup), each)
+
+
+def _experts(setup: Setup) -> list[Line]:
+    """What layers with experts keep in place of a feed-forward part.
+
+    Of the router: the chosen experts, their shares in float32 and as used, where each
+    row goes and where it comes from. The rows that the experts have, as they come in
+    and as they come back; what is inside of each expert, and of the shared ones.
+    """
+    model, c = setup.transformer, setup.compute_bytes
+    tokens, rows, top = setup.tokens, setup.expert_rows, model.experts_per_token or 0
+    layers, moe, wide = f"{model.moe_layers} layers", model.moe_layers, model.d_model
+    share = 12 + c
+    size = moe * (tokens * (share * top + 8) + 4 * rows)
+    each = f"({tokens} × ({share} B × {top} + 8 B) + 4 B × {rows})"
+    lines = [_line("choice of experts", size, layers, each)]
+    size = moe * c * wide * (rows + top * tokens)
+    each = f"({rows} + {top} × {tokens} tokens)"
+    lines.append(_line("rows of the experts", size, layers, each, f"{c} B × {wide}"))
+    count = _HIDDEN - (setup.gpu and not model.gated)
+    inside, cut = model.expert_d_ff or 0, over("model", setup.split)
+    every = rows + model.shared_experts * tokens
+    size = moe * every * count * c * inside // setup.split
+    words = f"{rows} rows"
+    if model.shared_experts:
+        words = f"({rows} rows + {model.shared_experts} × {tokens} tokens)"
+    each = f"{count} × {c} B × {inside}{cut}"
+    lines.append(_line("inside of the experts", size, layers, words, each))
+    gathered = (
+        setup.tokens * c * wide if setup.stream > 1 or model.shared_experts else 0
+    )
+    if gathered:
+        each = f"{tokens} tokens × {c} B × {wide}"
+        name = "inputs of the experts"
+        lines.append(_line(name, moe * gathered, layers, each))
+    return lines
+
+
+def _latent(setup: Setup) -> list[Line]:
+    """Latent attention: narrow results and their norms, and what is made of them."""
+    model, c = setup.transformer, setup.compute_bytes
+    ranks = [n for n in (model.q_lora_rank, model.kv_lora_rank) if n is not None]
+    row = 4 * (_NORM * sum(ranks) + 2 * len(ranks)) + c * sum(ranks)
+    size = model.layers * (setup.tokens * row + 4 * sum(ranks))
+    total = sum(ranks)
+    each = f"(4 B × ({_NORM} × {total} + {2 * len(ranks)}) + {c} B × {total})"
+    inside = f"({setup.tokens} × {each} + 4 B × {total})"
+    lines = [_line("narrow results, and their norms", size, _layers(setup), inside)]
+    wide = 2 * model.heads * (model.head_dim + (model.v_head_dim or 0))
+    size = model.layers * setup.tokens * c * wide // setup.split
+    each = (
+        f"{c} B × 2 × {model.heads}{over('model', setup.split)} × "
+        f"({model.head_dim} + {model.v_head_dim})"
+    )
+    name = "queries, keys, values, their result"
+    return [*lines, _line(name, size, _layers(setup), _tokens(setup), each)]
 
 
 def _layers(setup: Setup) -> str:
@@ -273,4 +339,6 @@ def _is_as_published(model: Transformer) -> bool:
         and model.d_ff == 4 * model.d_model
         and model.heads * model.head_dim == model.d_model
         and not (model.gated or model.qk_norm or model.post_norms)
+        and model.experts is None
+        and model.kv_lora_rank is None
     )

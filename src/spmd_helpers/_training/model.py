@@ -193,6 +193,11 @@ class Transformer:
         return 0 if self.global_every is None else self.layers // self.global_every
 
     @property
+    def attention_weights(self) -> int:
+        """Numbers in the matrices of one layer's attention, without biases."""
+        return _attention_weights(self)
+
+    @property
     def parts(self) -> dict[str, int]:
         """Parameters by part; attention, mlp and norms are those of all layers.
 
@@ -427,6 +432,11 @@ class MLP:
 
     def __post_init__(self) -> None:
         _put_sizes(self, "layers", "d_model", "d_ff")
+
+    @property
+    def moe_layers(self) -> int:
+        """There are no experts."""
+        return 0
 
     @property
     def parts(self) -> dict[str, int]:
@@ -778,22 +788,30 @@ def _put_sizes(model: "Transformer | MLP", *keys: str) -> None:
         object.__setattr__(model, key, integer(key, getattr(model, key)))
 
 
-# What changes the memory of a step in a way that is not counted there.
-_NOT_COUNTED = ("experts", "kv_lora_rank", "patch_size", "sinks")
-
-
 def check_counted(model: "Transformer | MLP") -> None:
     """Refuse a model whose step takes memory that training_memory does not count."""
-    key = next((one for one in _NOT_COUNTED if getattr(model, one, None)), None)
-    if key is None or isinstance(model, MLP):
+    if isinstance(model, MLP):
         return
-    name = model.name or "a model"
-    active, parameters = model.active_parameters, model.parameters
-    used = "" if active == parameters else f", of which a token uses {active:,}"
-    raise NotUnderstood(
-        f"{name} with {key}={getattr(model, key)!r}: training_memory does not count "
-        f"what that takes. The model has {parameters:,} parameters{used}."
-    )
+    reason = _not_counted(model)
+    if reason:
+        name = model.name or "a model"
+        active, parameters = model.active_parameters, model.parameters
+        used = "" if active == parameters else f", of which a token uses {active:,}"
+        raise NotUnderstood(
+            f"{name} with {reason}: training_memory does not count what that takes. "
+            f"The model has {parameters:,} parameters{used}."
+        )
+
+
+def _not_counted(model: Transformer) -> str:
+    """What of a model is not counted, as its argument; '' where all of it is."""
+    if model.patch_size is not None:
+        return f"patch_size={model.patch_size}"
+    if model.moe_every > 1:
+        return f"moe_every={model.moe_every}"
+    if model.biases and model.shared_experts:
+        return f"biases=True and shared_experts={model.shared_experts}"
+    return ""
 
 
 def divisors(n: int) -> str:

@@ -3,7 +3,8 @@
 `data` and `fsdp` shard the batch. `fsdp` shards all of the state too, and `data` the
 part of it that `zero` names: from 1 to 3 the optimizer's state, the gradients, the
 parameters. `model` shards the heads, the inside of the feed-forward part and the
-vocabulary (tensor parallelism). `context` shards the tokens of a sequence.
+vocabulary (tensor parallelism). `context` shards the tokens of a sequence,
+and `expert` the batch and the experts.
 """
 
 import math
@@ -11,26 +12,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
-from .._core.validate import as_integer, axis_sizes, integer, one_of
+from .._core.validate import as_integer, axis_sizes, integer, is_number, one_of
 from .._core.words import join_words
 from .._errors import NotDivisible, NotUnderstood, UnknownAxis
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize, mesh_words
 from .model import MLP, Transformer, check_counted, divisors
-from .recompute import CHECKPOINTED, check_recompute, checked_names, saved
+from .models import MODELS
+from .recompute import (
+    CHECKPOINTED,
+    check_products,
+    check_recompute,
+    checked_names,
+    saved,
+)
 
 AXES = {
     "data": "shards the batch, and the state by zero",
     "fsdp": "shards the batch and the state",
     "model": "shards heads, d_ff and vocabulary",
     "context": "shards the tokens of a sequence",
+    "expert": "shards the batch and the experts",
 }
 # What others call them.
 OTHER_AXES = {
     **{"dp": "data", "batch": "data", "replica": "data", "fully_sharded": "fsdp"},
     **{"tp": "model", "tensor": "model", "mp": "model", "cp": "context"},
     **{"sp": "context", "seq": "context", "sequence": "context"},
+    **{"ep": "expert", "experts": "expert"},
 }
 ATTENTION = ("plain", "flash", "ring")
 COUNTING = ("jax", "megatron")
@@ -75,6 +85,8 @@ class Setup:
     chip: Chip | None = None  # whose compiler lays out the step; None is a TPU
     fsdp: int = 1
     context: int = 1
+    expert: int = 1
+    capacity_factor: float = 1.0
     names_saved: tuple[str, ...] = ()  # what a policy of jax.checkpoint has by name
     names_offloaded: tuple[str, ...] = ()
     parts: int = 1  # of the batch, whose gradients are added up
@@ -117,6 +129,23 @@ class Setup:
         1 is the optimizer's state, 2 the gradients, 3 the parameters.
         """
         return self.fsdp * (self.data if self.zero >= stage else 1)
+
+    @property
+    def has_sinks(self) -> bool:
+        """Whether heads have a learned number beside their scores."""
+        return isinstance(self.model, Transformer) and self.model.sinks
+
+    @property
+    def room(self) -> int:
+        """Rows of one device's tokens for which each expert has room."""
+        model = self.transformer
+        share = self.tokens * (model.experts_per_token or 0) / (model.experts or 1)
+        return math.ceil(self.capacity_factor * share)
+
+    @property
+    def expert_rows(self) -> int:
+        """Rows that the experts of one device have: as many as it sends."""
+        return self.room * (self.transformer.experts or 0)
 
     def over_shards(self, stage: int) -> str:
         """The same as a formula writes it."""
@@ -222,11 +251,11 @@ class Words(Given):
 
 
 def checked_setup(
-    model: Transformer | MLP,
+    model: Transformer | MLP | str,
     mesh: Mapping[str, int],
     *,
     zero: int | None,
-    batch: int,
+    batch: int | None,
     seq: int | None,
     param_dtype: str,
     compute_dtype: str,
@@ -236,6 +265,7 @@ def checked_setup(
     names_which_can_be_saved: Sequence[str] = (),
     names_which_can_be_offloaded: Sequence[str] = (),
     gradient_accumulation: int = 1,
+    capacity_factor: float | None = None,
     chip: str | Chip | None = None,
     recompute: str | None,
     attention: str | None,
@@ -249,13 +279,16 @@ def checked_setup(
         UnknownAxis: the mesh has another axis than data and model.
         NotDivisible: the mesh does not divide the model or the batch.
     """
+    if isinstance(model, str):
+        model = MODELS[model]
     if not isinstance(model, Transformer | MLP):
         raise NotUnderstood(
             f"model={model!r} is not a model; give a Transformer, an MLP, or one of "
             "MODELS, such as MODELS['gpt3-small']."
         )
-    check_counted(model)
     axes = _checked_mesh(mesh)
+    check_counted(model)
+    factor = _checked_experts(model, axes, capacity_factor)
     meant = usual(model, axes, counting)
     zero = meant["zero"] if zero is None else zero
     assumed = [("recompute", recompute), ("attention", attention)]
@@ -266,6 +299,7 @@ def checked_setup(
         "attention": meant["attention"] if attention is None else attention,
     }
     _check_words(model, words, axes)
+    check_products(words["recompute"], getattr(model, "experts", None))
     named = names_which_can_be_saved, names_which_can_be_offloaded
     names = checked_names(words["recompute"], model.results, *named)
     zero = _checked_zero(zero)
@@ -292,6 +326,11 @@ def checked_setup(
             "moment_dtype='int8' is not counted for optimizer='muon'; give "
             "'bfloat16' or 'float32'."
         )
+    if words["optimizer"] == "muon" and model.moe_layers:
+        raise NotUnderstood(
+            "optimizer='muon' is not counted for a model with experts; give 'adam' or "
+            "'lion'."
+        )
     if moment_dtype is None:
         moment_dtype = "float32" if words["master_weights"] else param_dtype
     if mu_dtype is not None and words["optimizer"] not in WITH_MU_DTYPE:
@@ -308,6 +347,8 @@ def checked_setup(
         data=axes["data"],
         fsdp=axes["fsdp"],
         context=axes["context"],
+        expert=axes["expert"],
+        capacity_factor=factor,
         split=axes["model"],
         zero=zero,
         batch=batch,
@@ -424,6 +465,39 @@ def _check_words(
         )
 
 
+def _checked_experts(
+    model: Transformer | MLP, axes: Mapping[str, int], factor: float | None
+) -> float:
+    """How much room experts have, by an even share; and whether expert divides them."""
+    experts = model.experts if isinstance(model, Transformer) else None
+    if experts is None:
+        if factor is not None:
+            raise NotUnderstood(
+                f"capacity_factor={factor!r} is for a model with experts, which "
+                f"{model.name or 'this one'} is not; leave it out."
+            )
+        if axes["expert"] > 1:
+            raise NotUnderstood(
+                f"mesh={{{_axes(axes)}}}: {model.name or 'this model'} has no experts "
+                "that the axis expert could shard; leave expert out."
+            )
+        return 1.0
+    if experts % axes["expert"]:
+        raise NotDivisible(
+            f"mesh={{{_axes(axes)}}}: experts={experts} does not divide over the "
+            f"{axes['expert']} devices of expert; make expert one of "
+            f"{divisors(experts)}."
+        )
+    if factor is None:
+        return 1.0
+    if not is_number(factor) or not factor > 0:
+        raise NotUnderstood(
+            f"capacity_factor={factor!r} is no share of rows; give a number above 0, "
+            "such as 1.25."
+        )
+    return float(factor)
+
+
 def _checked_zero(zero: int) -> int:
     stage = as_integer(zero, 0, 3)
     if stage is None:
@@ -437,7 +511,7 @@ def _checked_zero(zero: int) -> int:
 
 def _checked_batch(
     model: Transformer | MLP,
-    batch: int,
+    batch: int | None,
     seq: int | None,
     axes: Mapping[str, int],
     parts: int,
@@ -454,14 +528,15 @@ def _checked_batch(
                 f"seq={seq} is more than the {model.seq} positions that the model has "
                 f"learned; give {model.seq} or less, or a model that has learned {seq}."
             )
-    batch = integer("batch", batch)
-    devices = axes["data"] * axes["fsdp"]
+    devices = axes["data"] * axes["fsdp"] * axes["expert"]
     each = devices * parts
+    batch = each if batch is None else integer("batch", batch)
     if batch % each:
         less = batch // each * each
         more = less + each
         sizes = f"{less} or {more}" if less else f"{more}"
-        both = "data and fsdp" if axes["fsdp"] > 1 else "data"
+        more = [axis for axis in ("fsdp", "expert") if axes[axis] > 1]
+        both = join_words(["data", *more])
         several = f"{parts} parts, each over the " if parts > 1 else "the "
         raise NotDivisible(
             f"batch={batch} does not divide over {several}{devices} devices of {both}; "
@@ -473,8 +548,12 @@ def _checked_batch(
 def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     """Every dimension that an axis cuts has to divide, as JAX asks at its border."""
     model, split = setup.model, setup.split
-    wide = {"d_ff": model.d_ff}
+    wide = {}
+    if model.moe_layers < model.layers:
+        wide |= {"d_ff": model.d_ff}
     if isinstance(model, Transformer):
+        if model.moe_layers:
+            wide |= {"expert_d_ff": model.expert_d_ff or 0}
         wide |= {"heads": model.heads}
         if split % model.kv_heads:  # else they are replicated
             wide |= {"kv_heads": model.kv_heads}
@@ -510,7 +589,13 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     if isinstance(model, Transformer) and model.qk_norm:
         cut["head_dim"] = (model.head_dim, shards)
     if isinstance(model, Transformer) and model.biases:
-        cut["d_ff"] = (model.d_ff, both)
+        if model.moe_layers < model.layers:
+            cut["d_ff"] = (model.d_ff, both)
+        if model.moe_layers:
+            cut["expert_d_ff"] = (model.expert_d_ff or 0, both)
+    for key in ("q_lora_rank", "kv_lora_rank"):
+        if getattr(model, key, None) is not None:
+            cut[key] = (getattr(model, key), shards)
     for name, (size, devices) in cut.items():
         if size % devices:
             where = f"{name}={size} over {devices} devices ({mesh_words(_there(axes))})"

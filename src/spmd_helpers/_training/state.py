@@ -139,26 +139,54 @@ def arrays(setup: Setup) -> list[Array]:
             matrix(wide, inside, (shards, split)),
             matrix(inside, wide, (split, shards)),
         ]
-    heads = model.heads * model.head_dim
-    keys, keys_split = model.kv_heads * model.head_dim, setup.keys_split
-    ups = 2 if model.gated else 1
+    norm = 2 if model.norm == "layer" else 1
     found = [
         Array((setup.rows, wide), (split, shards)),
-        matrix(wide, heads, (shards, split)),
-        matrix(wide, keys, (shards, keys_split), 2),
-        matrix(heads, wide, (split, shards)),
-        matrix(wide, inside, (shards, split), ups),
-        matrix(inside, wide, (split, shards)),
-    ]
-    norm = 2 if model.norm == "layer" else 1
-    found += [
-        Array((layers, wide), (1, shards), (4 if model.post_norms else 2) * norm),
         Array((wide,), (shards,), norm),
     ]
     if model.positions == "learned":
         found.append(Array((model.seq, wide), (1, shards)))
     if not model.tied:
         found.append(Array((wide, setup.rows), (shards, split)))
+    dense = layers - model.moe_layers
+    for count, experts in ((dense, False), (model.moe_layers, True)):
+        if count:
+            found += _layer_arrays(setup, count)
+            found += _expert_arrays(setup) if experts else _mlp_arrays(setup, count)
+    return found
+
+
+def _layer_arrays(setup: Setup, layers: int) -> list[Array]:
+    """Attention and the norms of so many layers."""
+    model, split, shards = setup.transformer, setup.split, setup.shards(1)
+    wide, norm = model.d_model, 2 if model.norm == "layer" else 1
+
+    def matrix(rows: int, columns: int, *cuts: int, count: int = 1) -> Array:
+        return Array((layers, rows, columns), (1, *cuts), count, is_matrix=True)
+
+    heads = model.heads * model.head_dim
+    keys, keys_split = model.kv_heads * model.head_dim, setup.keys_split
+    count = (4 if model.post_norms else 2) * norm
+    found = [Array((layers, wide), (1, shards), count)]
+    if model.kv_lora_rank is not None:
+        values = model.heads * (model.v_head_dim or 0)
+        ranks = [model.kv_lora_rank, *filter(None, [model.q_lora_rank])]
+        found += [Array((layers, rank), (1, shards), norm) for rank in ranks]
+        found += [
+            matrix(model.q_lora_rank or wide, heads, shards, split),
+            matrix(wide, ranks[0] + (model.qk_rope_head_dim or 0), shards, 1),
+            matrix(
+                ranks[0], model.heads * (model.qk_nope_head_dim or 0), shards, split
+            ),
+            matrix(ranks[0], values, shards, split),
+            matrix(values, wide, split, shards),
+        ]
+        return found + [matrix(wide, rank, shards, 1) for rank in ranks[1:]]
+    found += [
+        matrix(wide, heads, shards, split),
+        matrix(wide, keys, shards, keys_split, count=2),
+        matrix(heads, wide, split, shards),
+    ]
     if model.qk_norm:
         found.append(Array((layers, model.head_dim), (1, shards), 2 * norm))
     if model.biases or model.qkv_biases:
@@ -167,10 +195,41 @@ def arrays(setup: Setup) -> list[Array]:
             Array((layers, keys), (1, keys_split * shards), 2),
         ]
     if model.biases:
+        found.append(Array((layers, wide), (1, shards)))
+    return found + ([Array((layers, model.heads), (1, split))] if model.sinks else [])
+
+
+def _mlp_arrays(setup: Setup, layers: int, width: int | None = None) -> list[Array]:
+    """A feed-forward part of `d_ff`, or of another width, in so many layers."""
+    model, split, shards = setup.transformer, setup.split, setup.shards(1)
+    wide, inside, ups = model.d_model, width or model.d_ff, 2 if model.gated else 1
+    found = [
+        Array((layers, wide, inside), (1, shards, split), ups, is_matrix=True),
+        Array((layers, inside, wide), (1, split, shards), is_matrix=True),
+    ]
+    if model.biases:
         found += [
             Array((layers, inside), (1, split * shards), ups),
-            Array((layers, wide), (1, shards), 2),
+            Array((layers, wide), (1, shards)),
         ]
+    return found
+
+
+def _expert_arrays(setup: Setup) -> list[Array]:
+    """Routers, experts, and the shared ones as one part."""
+    model, shards = setup.transformer, setup.shards(1)
+    layers, experts, width = model.moe_layers, model.experts or 0, model.expert_d_ff
+    found = [Array((layers, model.d_model, experts), (1, shards, 1), is_matrix=True)]
+    if model.biases or model.router_biases:
+        found.append(Array((layers, experts), (1, 1)))
+    for one in _mlp_arrays(setup, layers, width):
+        shape, cuts = (
+            (layers, experts, *one.shape[1:]),
+            (1, setup.expert, *one.cuts[1:]),
+        )
+        found.append(Array(shape, cuts, one.count))
+    if model.shared_experts:
+        found += _mlp_arrays(setup, layers, model.shared_experts * (width or 0))
     return found
 
 
@@ -224,6 +283,8 @@ def _sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
     """
     split, replicated = numbers(setup)
     shards = setup.shards(stage)
+    if setup.model.moe_layers or setup.has_sinks:
+        return _with_experts(setup, each, stage, split, replicated)
     size = -(-each * (split + replicated * setup.split) // (setup.split * shards))
     inside = f"{split}{over('model', setup.split)}"
     if replicated:
@@ -233,43 +294,132 @@ def _sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
     return f"{each} B × {inside}{setup.over_shards(stage)}", size
 
 
+def _with_experts(
+    setup: Setup, each: int, stage: int, split: int, replicated: int
+) -> tuple[str, int]:
+    """The same, where the axis expert cuts some of them and no shards cut others."""
+    cut, expert = setup.split, setup.expert
+    first, second = expert_numbers(setup)
+    routers, sinks = unsharded_numbers(setup)
+    size = (split + replicated * cut) * expert + first + second * cut
+    size = -(-each * size // (cut * expert * setup.shards(stage)))
+    size += each * routers + each * sinks // cut
+    inside = [f"{split}{over('model', cut)}", f"{replicated}" if replicated else ""]
+    by_expert = f"{first}{over('model', cut)}" if first else ""
+    if second:
+        by_expert += f" + {second}"
+    if second and expert > 1:
+        by_expert = f"({by_expert})"
+    inside.append(by_expert and f"{by_expert}{over('expert', expert)}")
+    formula = f"{each} B × ({' + '.join(filter(None, inside))})"
+    formula += setup.over_shards(stage)
+    more = [f"{routers}" if routers else ""]
+    more.append(f"{sinks}{over('model', cut)}" if sinks else "")
+    words = " + ".join(filter(None, more))
+    return formula + (f" + {each} B × ({words})" if words else ""), size
+
+
 def numbers(setup: Setup) -> tuple[int, int]:
     """How many parameters the axis model shards, and how many it replicates.
 
-    The published formulas let it cut all of them.
+    Those of experts are counted apart, and so are those that nothing shards. The
+    published formulas let the axis cut all of them.
     """
     model = setup.model
     if setup.counting == "megatron" or isinstance(model, MLP):
         return model.parameters, 0
     matrices = (1 if model.tied else 2) * setup.rows * model.d_model
-    layer = layer_weights(model)
-    replicated = model.parts["positions"] + model.parts["norms"]
+    layers, replicated, _ = weights(setup)
+    replicated += model.parts["positions"] + model.parts["norms"]
+    more = 0
     if model.biases or model.qkv_biases:
-        layer += (model.heads + 2 * model.kv_heads) * model.head_dim
-    if model.biases:
-        layer += (2 if model.gated else 1) * model.d_ff
-        replicated += model.layers * 2 * model.d_model
-    if setup.keys_split < setup.split:
+        more += model.heads * model.head_dim
         keys = 2 * model.kv_heads * model.head_dim
-        keys *= model.d_model + (1 if model.biases or model.qkv_biases else 0)
-        layer, replicated = layer - keys, replicated + model.layers * keys
-    return matrices + model.layers * layer, replicated
+        if setup.keys_split < setup.split:
+            replicated += model.layers * keys
+        else:
+            more += keys
+    dense = model.layers - model.moe_layers
+    if model.biases:
+        replicated += model.layers * model.d_model + dense * model.d_model
+    inside = (2 if model.gated else 1) * model.d_ff if model.biases else 0
+    return matrices + layers + model.layers * more + dense * inside, replicated
+
+
+def expert_numbers(setup: Setup) -> tuple[int, int]:
+    """How many parameters of experts the axis model cuts, and how many it replicates.
+
+    These are the biases that are added after a sum over model.
+    """
+    model = setup.model
+    if isinstance(model, MLP) or model.experts is None:
+        return 0, 0
+    count, wide = model.moe_layers * model.experts, model.expert_d_ff or 0
+    biases = (2 if model.gated else 1) * wide if model.biases else 0
+    replicated = model.d_model if model.biases else 0
+    return weights(setup)[2] + count * biases, count * replicated
+
+
+def unsharded_numbers(setup: Setup) -> tuple[int, int]:
+    """Few numbers that neither fsdp nor data shards: a router's biases, and sinks.
+
+    The axis model cuts the sinks.
+    """
+    model = setup.model
+    if isinstance(model, MLP):
+        return 0, 0
+    biases = model.biases or model.router_biases
+    routers = model.moe_layers * (model.experts or 0) if biases else 0
+    return routers, model.layers * model.heads if model.sinks else 0
 
 
 def layer_weights(model: Transformer | MLP) -> int:
-    """Numbers in the matrices of one layer: q, k, v and o, and those of its mlp."""
+    """Numbers in the matrices of a layer without experts: attention, and the mlp."""
     inside = model.d_model * model.d_ff
     if isinstance(model, MLP):
         return 2 * inside
-    mlp = (3 if model.gated else 2) * inside
-    return mlp + 2 * (model.heads + model.kv_heads) * model.head_dim * model.d_model
+    return model.attention_weights + (3 if model.gated else 2) * inside
 
 
-def device_weights(setup: Setup) -> tuple[int, int]:
-    """Numbers in a layer's matrices: those that model shards, those it replicates."""
-    weights = layer_weights(setup.model)
-    if setup.is_mlp or setup.keys_split == setup.split:
-        return weights, 0
-    model = setup.transformer
-    keys = 2 * model.kv_heads * model.head_dim * model.d_model
-    return weights - keys, keys
+def largest_matrix(setup: Setup) -> tuple[int, int, str]:
+    """The largest matrix of a layer: how many layers have it, its numbers, in words.
+
+    Of experts it is that of all those of one device. The axis model cuts it further.
+    """
+    model = setup.model
+    dense = model.d_model * model.d_ff
+    words = f"{model.d_model} × {model.d_ff}"
+    if isinstance(model, MLP) or not model.moe_layers:
+        return model.layers, dense, words
+    here, wide = (model.experts or 0) // setup.expert, model.expert_d_ff or 0
+    experts = here * model.d_model * wide
+    if model.moe_layers < model.layers and dense > experts:
+        return model.layers - model.moe_layers, dense, words
+    return model.moe_layers, experts, f"{here} × {model.d_model} × {wide}"
+
+
+def weights(setup: Setup) -> tuple[int, int, int]:
+    """Numbers in the matrices of all layers.
+
+    Those that model cuts, those that it replicates, and those of experts, which model
+    and expert cut.
+    """
+    model, replicated, experts = setup.model, 0, 0
+    total = model.layers * layer_weights(model)
+    if isinstance(model, MLP):
+        return total, 0, 0
+    if setup.keys_split < setup.split:
+        replicated = 2 * model.kv_heads * model.head_dim * model.d_model
+    if model.kv_lora_rank is not None:
+        narrow = model.kv_lora_rank + (model.qk_rope_head_dim or 0)
+        replicated = model.d_model * ((model.q_lora_rank or 0) + narrow)
+    replicated *= model.layers
+    total -= replicated
+    moe = model.moe_layers
+    if moe:
+        each = (3 if model.gated else 2) * model.d_model
+        wide = model.expert_d_ff or 0
+        total += moe * each * (model.shared_experts * wide - model.d_ff)
+        replicated += moe * model.d_model * (model.experts or 0)
+        experts = moe * (model.experts or 0) * each * wide
+    return total, replicated, experts

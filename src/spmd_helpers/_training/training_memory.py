@@ -97,11 +97,11 @@ class TrainingMemory:
 
 
 def training_memory(
-    model: Transformer | MLP,
+    model: Transformer | MLP | str,
     *,
     mesh: Mapping[str, int],
     zero: int | None = None,
-    batch: int,
+    batch: int | None = None,
     seq: int | None = None,
     param_dtype: str = "float32",
     compute_dtype: str = "bfloat16",
@@ -116,6 +116,7 @@ def training_memory(
     attention: str | None = None,
     sequence_parallel: bool = False,
     gradient_accumulation: int = 1,
+    capacity_factor: float | None = None,
     counting: str = "jax",
     chip: str | Chip | None = None,
 ) -> TrainingMemory:
@@ -156,18 +157,21 @@ def training_memory(
     `grad_dtype=("bfloat16", "float32")`.
 
     Args:
-        model: a Transformer, an MLP, or one of MODELS.
-        mesh: sizes of the axes 'data', 'fsdp', 'model' and 'context'; one that is
-            missing has size 1.
+        model: a Transformer, an MLP, or one of MODELS, also by its name.
+        mesh: sizes of the axes 'data', 'fsdp', 'model', 'context' and 'expert'; one
+            that is missing has size 1.
             `model` shards heads, d_ff and vocabulary (rounded up to divide) and must
             divide them; norms, learned positions and the biases of o and down are
             replicated, and so are the keys' and values' where `model` is a multiple of
             their heads. `fsdp` shards the batch, parameters, gradients and optimizer
-            state. `context` shards the tokens of each sequence, and no state.
+            state. `context` shards the tokens of each sequence, and no state. `expert`
+            shards the batch and the experts of a mixture of experts; all else of the
+            state is replicated over it, unless `fsdp` or `data` shards it.
         zero: what `data` shards beside the batch: 0 nothing, 1 the optimizer's state,
             2 gradients too, 3 parameters too (FSDP). Not given, 3, or 0 where the mesh
             has an axis `fsdp`.
-        batch: sequences a step (of an MLP: rows), over all devices together.
+        batch: sequences a step (of an MLP: rows), over all devices together; one for
+            each device that has its own, and part of the batch, if not given.
         seq: tokens of a sequence; the model's own if not given.
         param_dtype: type in which parameters are stored, by name.
         compute_dtype: type of the matrix products and of what flows between the layers.
@@ -209,6 +213,13 @@ def training_memory(
             along the sequence.
         gradient_accumulation: into how many parts each device's batch is divided, whose
             gradients are added up before one update.
+        capacity_factor: how many rows an expert has room for, of the tokens of each
+            device: this many times an even share, `tokens * experts_per_token /
+            experts`. Rows beyond are dropped. Not given, 1.0, which is also what
+            kernels without a capacity need where the router spreads tokens evenly. The
+            rows of each expert are gathered, sent over `expert`, multiplied, sent back
+            and gathered again (Lepikhin et al. 2020, arXiv:2006.16668); no matrix of
+            tokens by experts by room is written.
         counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
             `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
         chip: the chip whose compiler lays out the step, by a name in HARDWARE, or a
@@ -222,6 +233,9 @@ def training_memory(
         NotUnderstood: an argument is not of its kind.
         UnknownAxis: the mesh has another axis.
         NotDivisible: the mesh does not divide the model or the batch.
+
+    A model that reads images, and one of which only every other layer has experts, are
+    refused. So is, with experts, a policy that has to know how these are multiplied.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
@@ -248,6 +262,7 @@ def training_memory(
             names_which_can_be_saved=names_which_can_be_saved,
             names_which_can_be_offloaded=names_which_can_be_offloaded,
             gradient_accumulation=gradient_accumulation,
+            capacity_factor=capacity_factor,
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
@@ -307,7 +322,7 @@ def _what(setup: Setup) -> str:
         f"{type(model).__name__} of {model.layers} layers, d_model {model.d_model}"
     )
     axes = {"data": setup.data, "fsdp": setup.fsdp, "model": setup.split}
-    axes["context"] = setup.context
+    axes |= {"expert": setup.expert, "context": setup.context}
     mesh = mesh_words({axis: size for axis, size in axes.items() if size > 1})
     return f"{name} on {mesh or 'one device'}"
 
@@ -327,6 +342,11 @@ def _notes(setup: Setup) -> list[str]:
     if setup.counting == "jax" and setup.gpu and setup.chip is not None:
         notes.append(
             f"Counted as the GPU compiler lays out the step for {setup.chip.name}."
+        )
+    if setup.model.moe_layers:
+        notes.append(
+            f"Each expert has room for {setup.room} rows of one device's tokens "
+            f"(capacity_factor={setup.capacity_factor})."
         )
     if setup.counting == "megatron":
         notes.append(

@@ -6,7 +6,7 @@ data/measured: each line names the tensors that stood there.
 
 from .activations import KEPT, converted
 from .setup import Setup, over
-from .state import Line, device_weights
+from .state import Line, largest_matrix, weights
 
 _BUFFERS = "TPU compiler's buffers at the peak, data/measured"
 
@@ -58,8 +58,9 @@ def _conversion(setup: Setup) -> list[Line]:
 def _loss(setup: Setup) -> list[Line]:
     """Logits in float32, and the head in the type of the computation.
 
-    Where gradients are sharded over data, the logits' gradient is written and kept:
-    the compiler may compute the head's gradient from it after all else.
+    Where gradients are cut over data, the logits' gradient is written too, and waits:
+    the compiler may compute the head's gradient from it after all else. Not so where
+    context cuts the tokens. Row: llama context full flash.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     tokens = f"{setup.tokens} tokens"
@@ -74,7 +75,7 @@ def _loss(setup: Setup) -> list[Line]:
             "loss",
         ),
     ]
-    if setup.shards(2) > 1:
+    if setup.shards(2) > 1 and setup.context == 1:
         formula = f"{tokens} × {c} B × {setup.rows}{cut}"
         when = ("loss", "backward")
         lines.append(_line("gradient of the logits", c * logits, formula, *when))
@@ -118,14 +119,15 @@ def ring(setup: Setup, source: str) -> list[Line]:
     """The scores of one block of keys in ring attention, which are not kept.
 
     In float32, with their exponentials and, for the backward pass, the gradient, and
-    what is used of them in the type of the computation. Row: llama parts ring.
+    what is used of them in the type of the computation. Rows: llama ring full; llama
+    ring weights.
     """
     if setup.attention != "ring":
         return []
     heads, c = setup.transformer.heads, setup.compute_bytes
     block = setup.seq // setup.context
     lines = []
-    for when, each in (("forward", (4, 4, c)), ("backward", (4, 4, 4, c, c))):
+    for when, each in (("forward", (4, 4, c)), ("backward", (4, 4, 4, c))):
         size = setup.tokens * sum(each) * heads * block // setup.split
         sizes = " + ".join(f"{n} B" for n in each)
         formula = (
@@ -146,12 +148,12 @@ def orthogonalized(setup: Setup, source: str) -> list[Line]:
     """
     if setup.optimizer != "muon":
         return []
-    weights, replicated = device_weights(setup)
-    each = weights + replicated * setup.split
-    size = setup.model.layers * each * 20 // (3 * setup.split)
-    gradients = setup.model.layers * each * setup.grad_bytes
-    size -= gradients // (setup.split * setup.shards(2))
-    inside = f"{weights}{over('model', setup.split)}"
+    each, replicated, _ = weights(setup)
+    total = each + replicated * setup.split
+    size = total * 20 // (3 * setup.split)
+    size -= total * setup.grad_bytes // (setup.split * setup.shards(2))
+    each, replicated = (n // setup.model.layers for n in (each, replicated))
+    inside = f"{each}{over('model', setup.split)}"
     inside = f"({inside} + {replicated})" if replicated else inside
     formula = (
         f"{setup.model.layers} layers × (20 B / 3 - {setup.grad_bytes} B"
@@ -169,6 +171,8 @@ def orthogonalized(setup: Setup, source: str) -> list[Line]:
 # pass, in one that recomputes, in one that recomputes but has the hidden results.
 _INSIDE_MLP = (1, 2), (1, 2), (2, 2), (2, 2)
 _INSIDE = (1, 2), (1, 4), (3, 8), (1, 8)
+# With experts: their rows as wide as inside of one, and as wide as d_model, and tokens.
+_INSIDE_EXPERTS = (1, 2, 2), (1, 2, 4), (3, 2, 8), (3, 2, 8)
 
 
 def backward(setup: Setup) -> int:
@@ -180,7 +184,10 @@ def backward(setup: Setup) -> int:
 
 
 def inside(setup: Setup, when: str, which: int, source: str) -> Line:
-    """So many tensors as wide as d_ff, and so many as wide as d_model."""
+    """So many tensors as wide as d_ff, and so many as wide as d_model.
+
+    Of the layers with experts and those without, those that need more.
+    """
     hidden, stream = (_INSIDE_MLP if setup.is_mlp else _INSIDE)[which]
     model, c = setup.model, setup.compute_bytes
     size = setup.tokens * c * hidden * model.d_ff // setup.split
@@ -188,6 +195,34 @@ def inside(setup: Setup, when: str, which: int, source: str) -> Line:
     formula = (
         f"{setup.tokens} × {c} B × ({hidden} × {model.d_ff}{over('model', setup.split)}"
         f" + {stream} × {model.d_model}{over('model', setup.stream)})"
+    )
+    name = f"inside of one layer, {when}"
+    line = Line(name, formula, size, (when,), source)
+    if not model.moe_layers:
+        return line
+    routed = _inside_experts(setup, when, which, source)
+    dense = model.moe_layers < model.layers and size > routed.bytes
+    return line if dense else routed
+
+
+def _inside_experts(setup: Setup, when: str, which: int, source: str) -> Line:
+    """The same of a layer with experts, which have rows in place of tokens."""
+    hidden, wide, stream = _INSIDE_EXPERTS[which]
+    if which > 1 and setup.scores:  # then attention needs most, and has these no more
+        stream = 0
+    model, c = setup.transformer, setup.compute_bytes
+    rows, tokens = setup.expert_rows, setup.tokens
+    inner = rows + model.shared_experts * tokens
+    size = c * inner * hidden * (model.expert_d_ff or 0) // setup.split
+    size += c * rows * wide * model.d_model
+    size += c * tokens * stream * model.d_model // setup.stream
+    words = f"{rows}"
+    if model.shared_experts:
+        words = f"({rows} + {model.shared_experts} × {tokens})"
+    formula = (
+        f"{c} B × ({words} × {hidden} × {model.expert_d_ff}{over('model', setup.split)}"
+        f" + {rows} × {wide} × {model.d_model}"
+        f" + {tokens} × {stream} × {model.d_model}{over('model', setup.stream)})"
     )
     return Line(f"inside of one layer, {when}", formula, size, (when,), source)
 
@@ -206,9 +241,8 @@ def matrices(setup: Setup, when: str, count: int, source: str) -> list[Line]:
     """A layer's largest matrices, all-gathered if parameters are sharded over data."""
     if not setup.gathers:
         return []
-    model, c = setup.model, setup.compute_bytes
-    size = count * c * model.d_model * model.d_ff // setup.split
-    formula = (
-        f"{count} × {c} B × {model.d_model} × {model.d_ff}{over('model', setup.split)}"
-    )
+    c = setup.compute_bytes
+    _, numbers, words = largest_matrix(setup)
+    size = count * c * numbers // setup.split
+    formula = f"{count} × {c} B × {words}{over('model', setup.split)}"
     return [Line(f"gathered weights, {when}", formula, size, (when,), source)]

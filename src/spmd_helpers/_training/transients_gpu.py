@@ -8,7 +8,7 @@ that of transients.py.
 
 from .activations import KEPT
 from .setup import Setup, over
-from .state import Line, layer_weights
+from .state import Line, largest_matrix, weights
 from .transients import backward, inside, matrices, orthogonalized, ring, sequences
 
 _BUFFERS = "GPU compiler's buffers at the peak, data/measured"
@@ -47,10 +47,10 @@ def _reordered_weights(setup: Setup) -> list[Line]:
     """
     if not setup.gathers:
         return []
-    model, each = setup.model, setup.param_bytes
-    size = model.layers * each * model.d_model * model.d_ff
+    each, (layers, numbers, words) = setup.param_bytes, largest_matrix(setup)
+    size = layers * each * numbers
     formula = (
-        f"{model.layers} layers × {each} B × {model.d_model} × {model.d_ff}"
+        f"{layers} layers × {each} B × {words}"
         f"{over('model', setup.split)}{setup.over_shards(3)}"
     )
     size //= setup.split * setup.shards(3)
@@ -66,18 +66,23 @@ def _before_backward(setup: Setup) -> list[Line]:
     Rows: mlp dp; llama8 tp.
     """
     model, cut = setup.model, over("model", setup.split)
-    weights = layer_weights(model)
-    zeros = model.layers * setup.grad_bytes * weights
-    zeros //= setup.split * setup.shards(2)
+    each, replicated, experts = weights(setup)
+    numbers = (each + replicated) * setup.expert + experts
+    zeros = setup.grad_bytes * numbers
+    zeros //= setup.split * setup.expert * setup.shards(2)
     scores = 0
     if setup.grouped and setup.keeps_scores:
         row = 4 * setup.transformer.heads * setup.seq
         scores = model.layers * setup.tokens * row // setup.split
     layers = f"{model.layers} layers"
     if scores <= zeros:
-        each = f"{setup.grad_bytes} B × {weights}{cut}{setup.over_shards(2)}"
+        here = (each + replicated) // model.layers
+        words = f"{layers} × {setup.grad_bytes} B × {here}"
+        if experts:
+            words = f"{experts}{over('expert', setup.expert)}"
+            words = f"{setup.grad_bytes} B × ({each + replicated} + {words})"
         name = "gradients of the layers, zero"
-        return [_line(name, zeros, f"{layers} × {each}", "loss")]
+        return [_line(name, zeros, f"{words}{cut}{setup.over_shards(2)}", "loss")]
     each = f"4 B × {setup.transformer.heads}{cut} × {setup.seq}"
     formula = f"{layers} × {setup.tokens} tokens × {each}"
     return [_line("scores of all layers, transposed", scores, formula, "loss")]
@@ -90,12 +95,9 @@ def _updated(setup: Setup) -> list[Line]:
     """
     if setup.data == 1 or setup.zero not in (1, 2):
         return []
-    model, each = setup.model, setup.param_bytes
-    size = model.layers * each * model.d_model * model.d_ff // setup.split
-    formula = (
-        f"{model.layers} layers × {each} B × {model.d_model} × {model.d_ff}"
-        f"{over('model', setup.split)}"
-    )
+    each, (layers, numbers, words) = setup.param_bytes, largest_matrix(setup)
+    size = layers * each * numbers // setup.split
+    formula = f"{layers} layers × {each} B × {words}{over('model', setup.split)}"
     return [_line("updated weights, gathered", size, formula, "update")]
 
 
@@ -108,7 +110,9 @@ def _loss(setup: Setup) -> list[Line]:
     it estimates, for Hopper and Blackwell (IsSupportedForModule of openxla/xla's
     SolLatencyEstimator). For Ampere it schedules by memory: the head's gradient waits
     for its reduce-scatter, or the logits' where that is smaller.
-    Rows: llama8 zero2 master full; gpt3-2.7b fsdp full.
+    Over fsdp or context neither waits as logits. Rows: llama8 zero2 master full;
+    gpt3-2.7b fsdp full; sinks experts full and llama ring weights of
+    memory_gpu_axes.json.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
@@ -121,7 +125,8 @@ def _loss(setup: Setup) -> list[Line]:
     formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
     lines.append(_line("logits", size, formula, "loss"))
     when = ("backward", "update")
-    if setup.data > 1 and setup.generation != "Ampere":
+    waits = setup.data > 1 or (setup.expert > 1 and setup.fsdp == 1)
+    if waits and setup.context == 1 and setup.generation != "Ampere":
         lines.append(_line("gradient of the logits", size, formula, *when))
     elif setup.gathers:
         least = min(wide, setup.tokens)

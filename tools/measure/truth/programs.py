@@ -4,6 +4,7 @@ Each is the arguments of one call of `training_memory`, and the topology that it
 compiled for. `reference.py` makes the step.
 """
 
+import math
 import random
 import zlib
 from dataclasses import dataclass, fields, replace
@@ -11,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.training_memory import training_memory
+
+OTHER_AXES = ("stage", "fsdp", "expert", "context")  # beside data and model
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,17 @@ class Program:
     names_which_can_be_offloaded: tuple[str, ...] = ()
     fsdp: int = 1
     context: int = 1
+    expert: int = 1
+    capacity_factor: float = 1.0
+    stage: int = 1
+    interleave: int = 1
     gradient_accumulation: int = 1
     moment_dtype: str | None = None
 
     @property
     def axes(self):
         """The axes of the mesh: data and model always, others if they have a size."""
-        more = {name: getattr(self, name) for name in ("fsdp", "context")}
+        more = {name: getattr(self, name) for name in OTHER_AXES}
         more = {name: size for name, size in more.items() if size > 1}
         return {"data": self.data, **more, "model": self.model_axis}
 
@@ -55,6 +62,14 @@ class Program:
     def tokens(self):
         """Tokens of a sequence."""
         return self.seq or self.model.seq
+
+    @property
+    def room(self):
+        """Rows of one device's tokens for which an expert has room."""
+        tokens = self.batch * self.tokens // self.gradient_accumulation
+        tokens //= self.data * self.fsdp * self.expert * self.context
+        share = tokens * self.model.experts_per_token / self.model.experts
+        return math.ceil(self.capacity_factor * share)
 
     @property
     def rows(self):
@@ -279,7 +294,34 @@ GROUPED = Transformer(
     name="small Llama",
 )
 LAYERS = MLP(12, 1024, 4096)
-OWN |= {"gpt": GPT, "llama": GROUPED, "layers": LAYERS}
+# Experts; with wide heads, whose q and k have norms; with sinks and biases; with latent
+# attention, a shared expert and a layer without.
+MIXTURE = replace(
+    GROUPED,
+    **{"experts": 8, "experts_per_token": 2, "expert_d_ff": 1408},
+    name="small mixture",
+)
+WIDE_HEADS = replace(
+    GROUPED,
+    **{"heads": 32, "head_dim": 64, "qk_norm": True, "expert_d_ff": 512},
+    **{"experts": 16, "experts_per_token": 4, "name": "small mixture of wide heads"},
+)
+SINKS = replace(
+    GROUPED,
+    **{"biases": True, "sinks": True, "window": 128, "global_every": 2},
+    **{"experts": 16, "experts_per_token": 4, "expert_d_ff": 1024},
+    name="small mixture with sinks",
+)
+LATENT = replace(
+    GROUPED,
+    **{"kv_heads": 16, "q_lora_rank": 384, "kv_lora_rank": 256, "head_dim": 96},
+    **{"qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64},
+    **{"experts": 16, "experts_per_token": 4, "expert_d_ff": 512},
+    **{"shared_experts": 1, "dense_layers": 2, "router_biases": True},
+    name="small mixture of latent attention",
+)
+OWN |= {"gpt": GPT, "llama": GROUPED, "layers": LAYERS, "mixture": MIXTURE}
+OWN |= {"wide": WIDE_HEADS, "sinks": SINKS, "latent": LATENT}
 DOTS = {"recompute": "dots_saveable"}
 WEIGHTS = {"recompute": "dots_with_no_batch_dims_saveable"}
 OFFLOAD = {"recompute": "offload_dot_with_no_batch_dims"}
@@ -430,6 +472,34 @@ _OPTIMIZERS = (
     ("layers adafactor dp full", 65536, (8, 1), V5E, ADAFACTOR, REPLICATED, FULL),
     ("llama parts full flash", 64, (8, 1), V5E, _parts(2), FLASH, FULL),
 )
+EXPERTS = _axes(expert=8)
+_EXPERTS = (
+    ("mixture full flash", 64, (1, 1), V5E, EXPERTS, FULL, FLASH),
+    ("mixture fsdp full flash", 64, (1, 1), V5E, _axes(expert=2, fsdp=4), FULL, FLASH),
+    ("mixture tp full flash", 32, (1, 2), V5E, _axes(expert=4), FULL, FLASH),
+    ("mixture flash", 16, (1, 1), V5E, EXPERTS, FLASH),
+    ("wide experts full flash", 64, (2, 1), V5E, _axes(expert=4), FULL, FLASH),
+    ("sinks full flash", 64, (1, 1), V5E, _axes(expert=4, fsdp=2), FULL, FLASH),
+    ("latent full flash", 64, (1, 1), V5E, _axes(expert=4, fsdp=2), FULL, FLASH),
+)
+_EXPERTS_GPU = (
+    ("mixture full", 64, (1, 1), _cards("h100:1x8"), EXPERTS, FULL),
+    ("mixture fsdp full", 64, (1, 1), _cards("h100:1x8"), _axes(expert=2, fsdp=4))
+    + (FULL,),
+    ("mixture tp full", 32, (1, 2), _cards("h200:1x8"), _axes(expert=4), FULL),
+    ("mixture", 16, (1, 1), _cards("h100:1x8"), EXPERTS),
+    ("mixture dp selective", 16, (8, 1), _cards("h100:1x8"), ZERO1, SELECTIVE),
+    ("wide experts full", 64, (2, 1), _cards("a100-80gb:1x8"), _axes(expert=4), FULL),
+    ("sinks experts full", 64, (1, 1), _cards("h100:1x8"), _axes(expert=4, fsdp=2))
+    + (FULL,),
+    ("latent experts full", 64, (1, 1), _cards("h100:1x8"), _axes(expert=4, fsdp=2))
+    + (FULL,),
+    ("latent tp full", 32, (1, 4), _cards("h200:1x8"), _axes(expert=2), FULL),
+    (
+        "mixture room full",
+        *(64, (1, 1), _cards("b200:1x8"), EXPERTS, {"capacity_factor": 1.5}, FULL),
+    ),
+)
 
 
 def _titled(title, rows):
@@ -440,8 +510,10 @@ def _titled(title, rows):
     }
 
 
-MORE_TPU = _titled("tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS))
-MORE_GPU = _titled("cards", (*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU))
+MORE_TPU = _titled("tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS, *_EXPERTS))
+MORE_GPU = _titled(
+    "cards", (*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU, *_EXPERTS_GPU)
+)
 
 
 def is_kept_out(name):
@@ -506,6 +578,9 @@ def counted(program, chip=None):
     how = {field.name: getattr(program, field.name) for field in fields(program)}
     model = how.pop("model")
     mesh = program.axes
-    for key in ("name", "topology", "data", "model_axis", "fsdp", "context"):
+    del how["interleave"]
+    if not getattr(model, "experts", None):
+        del how["capacity_factor"]
+    for key in ("name", "topology", "data", "model_axis", *OTHER_AXES):
         del how[key]
     return training_memory(model, mesh=mesh, chip=chip, **how)

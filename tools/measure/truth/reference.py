@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from spmd_helpers._training.model import MLP
-from tools.measure.truth import ring
+from tools.measure.truth import experts, pipeline, ring
 
 F32 = jnp.float32
 
@@ -28,11 +28,15 @@ AXES = ("data", "model")
 
 
 # Shapes of the parameters, and what cuts each dimension: 'd' stands for what FSDP
-# cuts over data, 'm' for what tensor parallelism cuts over model.
+# cuts over data, 'm' for what tensor parallelism cuts over model, 'e' for expert.
 
 
 def parameter_table(program):
-    """name -> (shape, what cuts each dimension); 'layers/…' are stacked."""
+    """name -> (shape, what cuts each dimension).
+
+    'layers/…' are stacked, and so are 'dense/…': the first layers of a model with
+    experts that have none.
+    """
     model = program.model
     L, d, f = model.layers, model.d_model, model.d_ff
     if isinstance(model, MLP):
@@ -40,7 +44,6 @@ def parameter_table(program):
             "layers/w1": ((L, d, f), ("", "d", "m")),
             "layers/w2": ((L, f, d), ("", "m", "d")),
         }
-    q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
     norm = {"scale": ((d,), ("d",))}
     if model.norm == "layer":
         norm["bias"] = ((d,), ("d",))
@@ -48,34 +51,104 @@ def parameter_table(program):
     table = {"embedding": ((vocab, d), ("m", "d"))}
     if model.positions == "learned":
         table["positions"] = ((model.seq, d), ("", "d"))
-    wide = {"q": q, "k": kv, "v": kv, "up": f}
-    if model.gated:
-        wide["gate"] = f
-    narrow = {"o": q, "down": f}
-    layer = {}
-    replicated = "kv" if model.kv_heads % program.model_axis else ""
-    for name, size in wide.items():
-        cut = "" if name in replicated else "m"
-        layer[f"w_{name}"] = ((d, size), ("d", cut))
-        if model.biases or (model.qkv_biases and name in "qkv"):
-            layer[f"b_{name}"] = ((size,), (f"{cut}d",))
-    for name, size in narrow.items():
-        layer[f"w_{name}"] = ((size, d), ("m", "d"))
-        if model.biases:
-            layer[f"b_{name}"] = ((d,), ("d",))
+    dense = L - model.moe_layers
+    stacks = {"layers": (model.moe_layers, expert_part(model))}
+    mlp = feed_forward(model, "", f)
+    if model.experts is None:
+        stacks = {"layers": (L, mlp)}
+    elif dense:
+        stacks["dense"] = (dense, mlp)
+    for stack, (count, part) in stacks.items():
+        layer = layer_table(program, norm) | part
+        for name, (shape, cuts) in layer.items():
+            table[f"{stack}/{name}"] = ((count, *shape), ("s", *cuts))
+    for part, entry in norm.items():
+        table[f"norm_{part}"] = entry
+    if not model.tied:
+        table["head"] = ((d, vocab), ("d", "m"))
+    return table
+
+
+def layer_table(program, norm):
+    """The parameters of one layer, without its feed-forward part."""
+    model = program.model
+    layer = latent(model) if model.kv_lora_rank else heads(program)
     for where in ("norm1", "norm2", *(("norm3", "norm4") if model.post_norms else ())):
         for part, (shape, cuts) in norm.items():
             layer[f"{where}_{part}"] = (shape, cuts)
     for where in ("norm_q", "norm_k") if model.qk_norm else ():
         for part in norm:
             layer[f"{where}_{part}"] = ((model.head_dim,), ("d",))
-    for name, (shape, cuts) in layer.items():
-        table[f"layers/{name}"] = ((L, *shape), ("", *cuts))
-    for part, entry in norm.items():
-        table[f"norm_{part}"] = entry
-    if not model.tied:
-        table["head"] = ((d, vocab), ("d", "m"))
-    return table
+    if model.sinks:
+        layer["sinks"] = ((model.heads,), ("m",))
+    return layer
+
+
+def heads(program):
+    """The matrices of attention, and their biases."""
+    model = program.model
+    d = model.d_model
+    q, kv = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    replicated = "kv" if model.kv_heads % program.model_axis else ""
+    layer = {}
+    for name, size in {"q": q, "k": kv, "v": kv}.items():
+        cut = "" if name in replicated else "m"
+        layer[f"w_{name}"] = ((d, size), ("d", cut))
+        if model.biases or model.qkv_biases:
+            layer[f"b_{name}"] = ((size,), (f"{cut}d",))
+    layer["w_o"] = ((q, d), ("m", "d"))
+    if model.biases:
+        layer["b_o"] = ((d,), ("d",))
+    return layer
+
+
+def latent(model):
+    """The matrices of latent attention, and the norms between them."""
+    d, ranks = model.d_model, {"q": model.q_lora_rank, "kv": model.kv_lora_rank}
+    wide = {
+        "q": (model.q_lora_rank or d, model.heads * model.head_dim),
+        "k": (model.kv_lora_rank, model.heads * model.qk_nope_head_dim),
+        "v": (model.kv_lora_rank, model.heads * model.v_head_dim),
+    }
+    layer = {f"w_{name}": (shape, ("d", "m")) for name, shape in wide.items()}
+    layer["w_o"] = ((model.heads * model.v_head_dim, d), ("m", "d"))
+    for name, rank in ranks.items():
+        if rank is None:
+            continue
+        more = model.qk_rope_head_dim if name == "kv" else 0
+        layer[f"w_{name}_down"] = ((d, rank + more), ("d", ""))
+        for part in ("scale", "bias") if model.norm == "layer" else ("scale",):
+            layer[f"norm_{name}_down_{part}"] = ((rank,), ("d",))
+    return layer
+
+
+def feed_forward(model, prefix, width):
+    """The matrices of a feed-forward part, and their biases."""
+    layer = {}
+    for name in ("up", "gate") if model.gated else ("up",):
+        layer[f"w_{prefix}{name}"] = ((model.d_model, width), ("d", "m"))
+        if model.biases:
+            layer[f"b_{prefix}{name}"] = ((width,), ("md",))
+    layer[f"w_{prefix}down"] = ((width, model.d_model), ("m", "d"))
+    if model.biases:
+        layer[f"b_{prefix}down"] = ((model.d_model,), ("d",))
+    return layer
+
+
+def expert_part(model):
+    """A router, the experts, and one part as wide as all shared experts."""
+    if model.experts is None:
+        return {}
+    count = model.experts
+    layer = {"router": ((model.d_model, count), ("d", ""))}
+    if model.biases or model.router_biases:
+        layer["router_bias"] = ((count,), ("",))
+    for name, (shape, cuts) in feed_forward(model, "", model.expert_d_ff).items():
+        layer[f"expert_{name}"] = ((count, *shape), ("e", *cuts))
+    if model.shared_experts:
+        width = model.shared_experts * model.expert_d_ff
+        layer |= feed_forward(model, "shared_", width)
+    return layer
 
 
 def entry(*axes):
@@ -85,7 +158,8 @@ def entry(*axes):
 
 def rows(program):
     """The axes over which the batch is sharded."""
-    return entry("data", *(("fsdp",) if program.fsdp > 1 else ()))
+    more = (axis for axis in ("fsdp", "expert") if getattr(program, axis) > 1)
+    return entry("data", *more)
 
 
 def sequence(program, model=False):
@@ -101,6 +175,8 @@ def spec(program, cuts, over_data):
     """
     sharding = ("fsdp",) if program.fsdp > 1 else ()
     axes = {"m": ("model",), "d": sharding + (("data",) if over_data else ())}
+    axes["e"] = ("expert",) if program.expert > 1 else ()
+    axes["s"] = ("stage",) if program.stage > 1 else ()
     return P(*(entry(*(axis for c in letters for axis in axes[c])) for letters in cuts))
 
 
@@ -165,16 +241,21 @@ class Net:
         replicated = not isinstance(self.model, MLP) and self.model.kv_heads % split
         self.keys = P(self.rows, self.sequence, None if replicated else "model")
 
+    def placed(self, where):
+        """A sharding; inside of a pipeline's stage it is that of the other axes."""
+        return where if self.program.stage > 1 else NamedSharding(self.mesh, where)
+
     def constrain(self, x, where):
-        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, where))
+        return jax.lax.with_sharding_constraint(x, self.placed(where))
 
     def use(self, weights, name):
         """A parameter as it is used, its gradient constrained to where it belongs."""
-        path = f"layers/{name}" if f"layers/{name}" in self.grad_specs else name
-        where = self.grad_specs[path]
-        if path.startswith("layers/"):
+        paths = (f"layers/{name}", f"dense/{name}")
+        stacked = next((path for path in paths if path in self.grad_specs), None)
+        where = self.grad_specs[stacked or name]
+        if stacked:
             where = P(*where[1:])
-        here = NamedSharding(self.mesh, where)
+        here = self.placed(where)
 
         @jax.custom_vjp
         def placed(w):
@@ -203,7 +284,7 @@ class Net:
         y = x @ self.cast(weights, f"w_{name}")
         if f"b_{name}" in weights:
             y = y + self.cast(weights, f"b_{name}")
-        return self.named(y, NAMES[name])
+        return self.named(y, NAMES.get(name, name))
 
     def named(self, x, name):
         """A value with the name by which a policy may save it."""
@@ -221,12 +302,32 @@ class Net:
             self.dtype
         )
 
-    def plain_attention(self, q, k, v):
+    def plain_attention(self, q, k, v, sinks):
         """[b, s, heads, hd] queries on [b, s, kv_heads, hd] keys and values."""
         k, v = self.gathered(k), self.gathered(v)
+        if sinks is not None or v.shape[-1] != k.shape[-1]:
+            return self.written_out(q, k, v, sinks)
         return jax.nn.dot_product_attention(
             q, k, v, is_causal=True, implementation="xla"
         )
+
+    def written_out(self, q, k, v, sinks):
+        """The same, where JAX's own function has no sinks, or equal widths only."""
+        b, s, heads, width = q.shape
+        grouped = q.reshape(b, s, k.shape[2], -1, width)
+        scores = jnp.einsum("bqngd,bknd->bngqk", grouped, k, preferred_element_type=F32)
+        later = jnp.arange(k.shape[1]) > jnp.arange(s)[:, None]
+        scores = jnp.where(later, -1e30, scores * width**-0.5)
+        most = jnp.max(scores, -1, keepdims=True)
+        more = 0.0
+        if sinks is not None:
+            sinks = sinks.astype(F32).reshape(k.shape[2], -1)[..., None, None]
+            most = jnp.maximum(most, sinks)
+            more = jnp.exp(sinks - jax.lax.stop_gradient(most))
+        weights = jnp.exp(scores - jax.lax.stop_gradient(most))
+        weights = weights / (jnp.sum(weights, -1, keepdims=True) + more)
+        out = jnp.einsum("bngqk,bknd->bqngd", weights.astype(v.dtype), v)
+        return out.reshape(b, s, heads, -1)
 
     def gathered(self, x):
         """Keys or values of the whole sequence, on each device of context."""
@@ -234,7 +335,7 @@ class Net:
             return x
         return self.constrain(x, P(self.rows, None, *self.keys[2:]))
 
-    def ring_attention(self, q, k, v):
+    def ring_attention(self, q, k, v, sinks):
         """Keys and values go round the axis context, and no scores are kept."""
         cut = P(self.rows, self.sequence, "model")
         run = functools.partial(ring.attention, size=self.program.context)
@@ -246,7 +347,7 @@ class Net:
             check_vma=False,
         )(q, k, v)
 
-    def attention(self, x, weights):
+    def queries_keys_values(self, x, weights):
         b, s, _ = x.shape
         m = self.model
         cut = P(self.rows, self.sequence, "model")
@@ -259,6 +360,43 @@ class Net:
             q, k = self.norm(q, weights, "norm_q"), self.norm(k, weights, "norm_k")
         if m.positions == "rotary":
             q, k = self.rotate(q), self.rotate(k)
+        return q, k, v
+
+    def from_latent(self, x, weights):
+        """Queries, keys and values that are made of narrow ones, as MLA has them."""
+        b, s, _ = x.shape
+        m = self.model
+        cut = P(self.rows, self.sequence, "model")
+
+        def spread(x, name):
+            y = self.linear(x, weights, name).reshape(b, s, m.heads, -1)
+            return self.constrain(y, cut)
+
+        narrow = x
+        if m.q_lora_rank is not None:
+            narrow = self.norm(
+                self.linear(x, weights, "q_down"), weights, "norm_q_down"
+            )
+        q = spread(narrow, "q")
+        kept, k_rope = jnp.split(
+            self.linear(x, weights, "kv_down"), [m.kv_lora_rank], -1
+        )
+        kept = self.norm(kept, weights, "norm_kv_down")
+        k, v = spread(kept, "k"), spread(kept, "v")
+        q, q_rope = jnp.split(q, [m.qk_nope_head_dim], -1)
+        k_rope = jnp.broadcast_to(
+            self.rotate(k_rope[:, :, None]), (b, s, m.heads, m.qk_rope_head_dim)
+        )
+        q = jnp.concatenate([q, self.rotate(q_rope)], -1)
+        return q, self.constrain(jnp.concatenate([k, k_rope], -1), cut), v
+
+    def attention(self, x, weights):
+        b, s, _ = x.shape
+        m = self.model
+        cut = P(self.rows, self.sequence, "model")
+        parts = self.from_latent if m.kv_lora_rank else self.queries_keys_values
+        q, k, v = parts(x, weights)
+        sinks = self.use(weights, "sinks") if m.sinks else None
         core = {
             "plain": self.plain_attention,
             "flash": self.flash_attention,
@@ -266,10 +404,10 @@ class Net:
         }[self.program.attention]
         if self.program.recompute == "selective":
             core = jax.checkpoint(core, policy=jax.checkpoint_policies.nothing_saveable)
-        out = self.constrain(core(q, k, v), cut).reshape(b, s, m.heads * m.head_dim)
+        out = self.constrain(core(q, k, v, sinks), cut).reshape(b, s, -1)
         return self.linear(self.named(out, "context"), weights, "o")
 
-    def flash_attention(self, q, k, v):
+    def flash_attention(self, q, k, v, sinks):
         """Attention by a kernel that never writes the scores to memory.
 
         On TPU it is the splash kernel that comes with JAX, on GPU cuDNN's. On CPU
@@ -281,7 +419,7 @@ class Net:
                 q, k, v, is_causal=True, implementation="cudnn"
             )
         if kind != "tpu":
-            return jax.checkpoint(self.plain_attention)(q, k, v)
+            return jax.checkpoint(self.plain_attention)(q, k, v, sinks)
         from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
         s, heads = q.shape[1], q.shape[2] // self.mesh.shape["model"]
@@ -296,27 +434,62 @@ class Net:
         @functools.partial(
             jax.shard_map,
             mesh=self.mesh,
-            in_specs=(cut, keys, keys),
+            in_specs=(cut, keys, keys, P("model")),
             out_specs=cut,
             check_vma=False,
         )
-        def kernel(q, k, v):
+        def kernel(q, k, v, sinks):
             run = splash.make_splash_mha(mask, head_shards=1, q_seq_shards=1)
+            k, v = self.keys_used(q, k), self.keys_used(q, v)
             q, k, v = (jnp.swapaxes(t, 1, 2) for t in (q, k, v))
+            more = {} if sinks is None else {"sinks": sinks.astype(F32)}
+            run = functools.partial(run, **more)
             out = jax.vmap(run)(q / math.sqrt(q.shape[-1]), k, v)
             return jnp.swapaxes(out, 1, 2).astype(self.dtype)
 
-        return kernel(q, k, v)
+        return kernel(q, k, v, sinks)
 
-    def mlp(self, x, weights):
+    def keys_used(self, q, k):
+        """Of heads that all devices of model have, those of a device's queries."""
+        if self.keys[2] == "model" or self.program.model_axis == 1:
+            return k
+        first = jax.lax.axis_index("model") * q.shape[2] * k.shape[2]
+        first //= self.model.heads
+        count = max(1, q.shape[2] * k.shape[2] // self.model.heads)
+        return jax.lax.dynamic_slice_in_dim(k, first, count, 2)
+
+    def mlp(self, x, weights, prefix=""):
         cut = P(self.rows, self.sequence, "model")
-        up = self.constrain(self.linear(x, weights, "up"), cut)
+        up = self.constrain(self.linear(x, weights, f"{prefix}up"), cut)
         if self.model.gated:
-            gate = self.constrain(self.linear(x, weights, "gate"), cut)
+            gate = self.constrain(self.linear(x, weights, f"{prefix}gate"), cut)
             hidden = jax.nn.silu(gate) * up
         else:
             hidden = jax.nn.gelu(up)
-        return self.linear(hidden, weights, "down")
+        return self.linear(hidden, weights, f"{prefix}down")
+
+    def mixture(self, x, weights):
+        """The experts that the router chooses for each token, and the shared ones."""
+        made = {
+            name[len("expert_w_") :]: self.cast(weights, name)
+            for name in weights
+            if name.startswith("expert_w_")
+        }
+        made |= {
+            f"{name[len('expert_b_') :]}_bias": self.cast(weights, name)
+            for name in weights
+            if name.startswith("expert_b_")
+        }
+        biases = "router_bias" in weights
+        router = (
+            self.cast(weights, "router"),
+            self.use(weights, "router_bias") if biases else None,
+        )
+        places = self.program.room
+        y = experts.mixture(self, x, router, made, places)
+        if "w_shared_up" in weights:
+            y = y + self.mlp(x, weights, "shared_")
+        return y
 
     def layer(self, x, weights):
         if isinstance(self.model, MLP):
@@ -329,7 +502,7 @@ class Net:
             y = self.norm(self.constrain(y, self.stream), weights, "norm3")
         x = self.constrain(x + y, self.stream)
         y = self.constrain(self.norm(x, weights, "norm2"), self.stream)
-        y = self.mlp(y, weights)
+        y = (self.mixture if "router" in weights else self.mlp)(y, weights)
         if self.model.post_norms:
             y = self.norm(self.constrain(y, self.stream), weights, "norm4")
         return self.constrain(x + y, self.stream)
@@ -340,6 +513,8 @@ class Net:
 
         if self.program.recompute not in ("everything_saveable", "selective"):
             body = jax.checkpoint(body, policy=policy(self.program))
+        if "dense" in params:
+            x, _ = jax.lax.scan(body, x, params["dense"])
         return jax.lax.scan(body, x, params["layers"])[0]
 
     def loss(self, params, batch):
@@ -348,10 +523,18 @@ class Net:
             y = self.layers(x, params)
             return jnp.mean(jnp.square(y.astype(F32) - batch["y"]))
         tokens = batch["tokens"]
+        x = self.layers(self.embedded(params, tokens), params)
+        return self.scored(params, x, tokens)
+
+    def embedded(self, params, tokens):
+        """What the first layer is given of some sequences."""
         x = self.cast(params, "embedding")[tokens[:, :-1]]
         if self.model.positions == "learned":
             x = x + self.cast(params, "positions")[: x.shape[1]]
-        x = self.layers(self.constrain(x, self.stream), params)
+        return self.constrain(x, self.stream)
+
+    def scored(self, params, x, tokens):
+        """The loss, of what the last layer gives."""
         x = self.constrain(self.norm(x, params, "norm"), P(self.rows, self.sequence))
         if self.model.tied:
             head = self.cast(params, "embedding").T
@@ -561,14 +744,15 @@ def batch_shapes(program, mesh):
     """What a step is given beside the state."""
     place = NamedSharding(mesh, P(rows(program)))
     turns = program.gradient_accumulation
+    parts = turns > 1 or program.stage > 1
     if isinstance(program.model, MLP):
         shape = (program.batch, program.model.d_model)
-        if turns > 1:
+        if parts:
             shape = (turns, shape[0] // turns, shape[1])
             place = NamedSharding(mesh, P(None, rows(program)))
         return {name: jax.ShapeDtypeStruct(shape, F32, sharding=place) for name in "xy"}
     shape = (program.batch, program.tokens + 1)
-    if turns > 1:  # a step goes over so many parts of the batch
+    if parts:  # a step goes over so many parts of the batch
         shape = (turns, shape[0] // turns, shape[1])
         place = NamedSharding(mesh, P(None, rows(program)))
     return {"tokens": jax.ShapeDtypeStruct(shape, np.int32, sharding=place)}
@@ -585,6 +769,9 @@ def gradients(program, mesh):
 
     def run(params, batch):
         turns = program.gradient_accumulation
+        if program.stage > 1:
+            loss, grads = pipeline.gradients(net, params, batch["tokens"])
+            return loss, jax.lax.with_sharding_constraint(grads, where)
         if turns == 1:
             return once(params, batch)
 

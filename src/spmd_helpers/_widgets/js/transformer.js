@@ -320,17 +320,17 @@ function transformerHead(wide, heads) {
   return wide / heads;
 }
 
-// What changes the memory of a step in a way that is not counted.
+// What changes the memory of a step in a way that this page has no formulas for.
 const TRANSFORMER_NOT_COUNTED = ["experts", "kv_lora_rank", "patch_size", "sinks"];
 
-/** Refuses a model whose step takes memory that training_memory does not count. */
+/** Refuses a model whose step takes memory that this page does not count. */
 export function checkCounted(model) {
   const key = TRANSFORMER_NOT_COUNTED.find((one) => model[one]);
   if (!key) return;
   const [active, parameters] = [activeParameters(model), parameterCount(model)];
   const used = active === parameters ? "" : `, of which a token uses ${withCommas(active)}`;
   refuse(
-    `${model.name || "a model"} with ${key}=${pyRepr(model[key])}: training_memory does not count ` +
+    `${model.name || "a model"} with ${key}=${pyRepr(model[key])}: this page does not count ` +
       `what that takes. The model has ${withCommas(parameters)} parameters${used}.`,
   );
 }
