@@ -74,7 +74,7 @@ LATENT = {
 TYPES = st.sampled_from(["float32", "bfloat16"])
 
 
-@options(40)
+@options(8)
 @given(models(), st.data())
 def test_what_is_kept_is_what_the_scans_stack(model, data):
     recompute = data.draw(
@@ -126,7 +126,7 @@ def cut_models(draw):
     return model, draw(st.sampled_from(MESHES)), way
 
 
-@options(60)
+@options(30)
 @given(cut_models())
 def test_the_state_is_what_the_shardings_leave_on_a_device(case):
     check_state(*case)
@@ -151,7 +151,7 @@ def calls(draw):
     return model, way
 
 
-@options(100)
+@options(60)
 @given(calls())
 def test_lines_add_up_and_formulas_say_their_bytes(case):
     check_sums(*case)
@@ -294,7 +294,7 @@ WRONG = {
         {"model": MODELS["llama-4-maverick"]},
         NotUnderstood,
         r"^llama-4-maverick with moe_every=2: training_memory does not count what that "
-        r"takes\. The model has 400,707,793,920 parameters, of which a token uses "
+        r"takes\. The model has 400,711,848,960 parameters, of which a token uses "
         r"[\d,]+\.$",
     ),
     "images": (

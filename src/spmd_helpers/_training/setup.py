@@ -535,8 +535,8 @@ def _checked_batch(
         less = batch // each * each
         more = less + each
         sizes = f"{less} or {more}" if less else f"{more}"
-        more = [axis for axis in ("fsdp", "expert") if axes[axis] > 1]
-        both = join_words(["data", *more])
+        others = [axis for axis in ("fsdp", "expert") if axes[axis] > 1]
+        both = join_words(["data", *others])
         several = f"{parts} parts, each over the " if parts > 1 else "the "
         raise NotDivisible(
             f"batch={batch} does not divide over {several}{devices} devices of {both}; "
@@ -548,7 +548,7 @@ def _checked_batch(
 def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     """Every dimension that an axis cuts has to divide, as JAX asks at its border."""
     model, split = setup.model, setup.split
-    wide = {}
+    wide: dict[str, int] = {}
     if model.moe_layers < model.layers:
         wide |= {"d_ff": model.d_ff}
     if isinstance(model, Transformer):

@@ -83,8 +83,8 @@ def _before_backward(setup: Setup) -> list[Line]:
             words = f"{setup.grad_bytes} B × ({each + replicated} + {words})"
         name = "gradients of the layers, zero"
         return [_line(name, zeros, f"{words}{cut}{setup.over_shards(2)}", "loss")]
-    each = f"4 B × {setup.transformer.heads}{cut} × {setup.seq}"
-    formula = f"{layers} × {setup.tokens} tokens × {each}"
+    row_words = f"4 B × {setup.transformer.heads}{cut} × {setup.seq}"
+    formula = f"{layers} × {setup.tokens} tokens × {row_words}"
     return [_line("scores of all layers, transposed", scores, formula, "loss")]
 
 
@@ -110,9 +110,9 @@ def _loss(setup: Setup) -> list[Line]:
     it estimates, for Hopper and Blackwell (IsSupportedForModule of openxla/xla's
     SolLatencyEstimator). For Ampere it schedules by memory: the head's gradient waits
     for its reduce-scatter, or the logits' where that is smaller.
-    Over fsdp or context neither waits as logits. Rows: llama8 zero2 master full;
-    gpt3-2.7b fsdp full; sinks experts full and llama ring weights of
-    memory_gpu_axes.json.
+    Over fsdp or context the head's waits, but for a model of which some layers have no
+    experts. Rows: llama8 zero2 master full; gpt3-2.7b fsdp full; sinks experts full,
+    latent experts full and llama ring weights of axes_gpu.json.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
@@ -125,7 +125,8 @@ def _loss(setup: Setup) -> list[Line]:
     formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
     lines.append(_line("logits", size, formula, "loss"))
     when = ("backward", "update")
-    waits = setup.data > 1 or (setup.expert > 1 and setup.fsdp == 1)
+    stacks = 1 if setup.is_mlp else 1 + (setup.transformer.dense_layers > 0)
+    waits = setup.data > 1 or (setup.expert > 1 and (setup.fsdp == 1 or stacks > 1))
     if waits and setup.context == 1 and setup.generation != "Ampere":
         lines.append(_line("gradient of the logits", size, formula, *when))
     elif setup.gathers:
@@ -167,7 +168,7 @@ def _backward(setup: Setup) -> tuple[int, ...]:
     exponentials. Where attention's last product is kept, Hopper's compiler recomputes
     the scores alone: with grouped queries it has their result in two orders. Rows:
     gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full, llama-2-7b fsdp full 64;
-    gpt weights, llama weights of memory_gpu_axes.json.
+    gpt weights, llama weights of axes_gpu.json.
     """
     c = setup.compute_bytes
     if setup.recompute == "everything_saveable":

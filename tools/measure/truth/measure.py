@@ -135,7 +135,9 @@ def small(found):
     own = {k: v for k, v in shape.items() if v is not None and v != plain.get(k)}
     own = {k: v for k, v in own.items() if k not in ("name", "source")}
     program = {
-        k: v for k, v in found["program"].items() if usual.get(k, 0) != v and v != ()
+        k: v
+        for k, v in found["program"].items()
+        if usual.get(k, 0) != v and v not in ((), [])
     }
     program = {k: v for k, v in program.items() if k not in ("name", "model")}
     left_out = ("largest", "reserved_bytes", "dumperr")
