@@ -185,8 +185,8 @@ def memory_state(
     Args:
         model: a Transformer, an MLP, or one of MODELS.
         chip: a name that `chip` knows, or a Chip.
-        **how: arguments that `training_memory` takes by name, mesh and batch at least,
-            and `margin`.
+        **how: arguments that `training_memory` takes by name, mesh at least, and
+            `margin`.
 
     Raises:
         NotUnderstood: the calculator has no control for an argument or an axis.
@@ -199,6 +199,8 @@ def memory_state(
     how |= {key: value for key, value in meant.items() if how[key] is None}
     _check_offered(mesh, how)
     how["chip"] = _chip(chip).name
+    if how["batch"] is None:
+        how["batch"] = mesh.get("data", 1)
     state = _shapes(model, seq)
     state |= {"data": mesh.get("data", 1), "model_axis": mesh.get("model", 1), **how}
     return {key: _typed(value) for key, value in state.items()}
@@ -209,6 +211,7 @@ _NOT_OFFERED = {
     "names_which_can_be_saved": (),
     "names_which_can_be_offloaded": (),
     "gradient_accumulation": 1,
+    "capacity_factor": None,
 }
 
 
