@@ -297,7 +297,7 @@ def _sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
 def _with_experts(
     setup: Setup, each: int, stage: int, split: int, replicated: int
 ) -> tuple[str, int]:
-    """The same, where the axis expert cuts some of them and no shards cut others."""
+    """The same, where expert shards some of them, and others are not sharded."""
     cut, expert = setup.split, setup.expert
     first, second = expert_numbers(setup)
     routers, sinks = unsharded_numbers(setup)
@@ -347,7 +347,7 @@ def numbers(setup: Setup) -> tuple[int, int]:
 
 
 def expert_numbers(setup: Setup) -> tuple[int, int]:
-    """How many parameters of experts the axis model cuts, and how many it replicates.
+    """How many parameters of experts the axis model shards, and how many it replicates.
 
     These are the biases that are added after a sum over model.
     """
@@ -363,7 +363,7 @@ def expert_numbers(setup: Setup) -> tuple[int, int]:
 def unsharded_numbers(setup: Setup) -> tuple[int, int]:
     """Few numbers that neither fsdp nor data shards: a router's biases, and sinks.
 
-    The axis model cuts the sinks.
+    The axis model shards the sinks.
     """
     model = setup.model
     if isinstance(model, MLP):
@@ -384,7 +384,7 @@ def layer_weights(model: Transformer | MLP) -> int:
 def largest_matrix(setup: Setup) -> tuple[int, int, str]:
     """The largest matrix of a layer: how many layers have it, its numbers, in words.
 
-    Of experts it is that of all those of one device. The axis model cuts it further.
+    Of experts it is that of all those of one device. The axis model shards it too.
     """
     model = setup.model
     dense = model.d_model * model.d_ff
@@ -401,8 +401,8 @@ def largest_matrix(setup: Setup) -> tuple[int, int, str]:
 def weights(setup: Setup) -> tuple[int, int, int]:
     """Numbers in the matrices of all layers.
 
-    Those that model cuts, those that it replicates, and those of experts, which model
-    and expert cut.
+    Those that model shards, those it replicates, and those of experts, which model
+    and expert shard.
     """
     model, replicated, experts = setup.model, 0, 0
     total = model.layers * layer_weights(model)
