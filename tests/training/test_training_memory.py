@@ -820,7 +820,7 @@ WRONG = {
     "sequences sharded by another name": (
         {"mesh": {"fsdp": 2, "cp": 4}},
         UnknownAxis,
-        r"an axis 'cp'.*'context' \(shards the tokens of a sequence\): give "
+        r"an axis 'cp'.*'context' \(shards the tokens of a sequence\).*: give "
         r"\{'fsdp': 2, 'context': 4\}\.",
     ),
     "a batch that does not divide over both": (
@@ -964,7 +964,7 @@ WRONG = {
     "d_model that does not divide": (
         {"mesh": {"data": 3}, "batch": 3},
         NotDivisible,
-        r"zero=3 cuts d_model=64 over 3 devices \(data=3 × model=1\), which does not",
+        r"zero=3 shards d_model=64 over 3 devices \(data=3 × model=1\), which does not",
     ),
     "a bias that does not divide": (
         {
@@ -972,7 +972,7 @@ WRONG = {
             "mesh": {"data": 8, "model": 2},
         },
         NotDivisible,
-        r"zero=3 cuts heads \* head_dim=4 over 16 devices",
+        r"zero=3 shards heads \* head_dim=4 over 16 devices",
     ),
     "a sequence that does not divide": (
         {"mesh": {"model": 2}, "seq": 31, "sequence_parallel": True},
