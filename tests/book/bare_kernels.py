@@ -19,6 +19,7 @@ def run(notebook, python: Path, folder: Path, allow_errors=False, **variables):
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), **variables}
     environment |= {name: os.environ[name] for name in NETWORK if name in os.environ}
     environment["JAX_PLATFORMS"] = variables.get("JAX_PLATFORMS", "cpu")
+    environment["PIP_COMPILE"] = "0"  # Python does what is imported, and sooner
     environment["IPYTHONDIR"] = str(folder / ".ipython")
     client = NotebookClient(
         notebook,

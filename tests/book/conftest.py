@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import runtimes
+from tests.book.bare_kernels import cells, printed, run
+from tests.book.hosted import first_cell, signs
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,3 +40,23 @@ def session(wheel, tmp_path):
 
     yield start
     shutil.rmtree(tmp_path / "environment", ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def begun(wheel, tmp_path_factory):
+    """What makes an environment in which chapter 13's first cell has been run."""
+    made = {}
+
+    def begin(name: str) -> Path:
+        if name not in made:
+            base = tmp_path_factory.mktemp(name)
+            python = runtimes.copied(runtimes.environment(name), base / "environment")
+            shutil.copy(wheel, base)
+            notebook = run(cells(first_cell(13)), python, base, **signs(name))
+            assert "pip installs jax" in printed(notebook, 0)
+            made[name] = base / "environment"
+        return made[name]
+
+    yield begin
+    for folder in made.values():
+        shutil.rmtree(folder, ignore_errors=True)

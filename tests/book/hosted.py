@@ -4,13 +4,15 @@ tests/data/runtimes/ has the exact versions; the first line of each list says of
 day it is. Nothing of ours is there but the wheel. pip's index is the real one.
 """
 
+import ast
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 import nbformat
 import pytest
 
-from tests.book.bare_kernels import errors, printed, run
+from tests.book.bare_kernels import cells, errors, printed, run
 from tools.book.book import read_book
 from tools.book.setup_cell import preamble
 
@@ -54,8 +56,22 @@ class Ran(NamedTuple):
     numpy: str
 
 
-def run_all(path: Path, name: str, python: Path, folder: Path) -> Ran:
-    notebook = nbformat.read(path, as_version=4)
+def opening(path: Path) -> nbformat.NotebookNode:
+    """The first cell of a notebook, all that its cells import, and its devices."""
+    sources = [c.source for c in nbformat.read(path, 4).cells if c.cell_type == "code"]
+    text = "\n".join(line for s in sources for line in s.split("\n") if line[:1] != "%")
+    imports = [
+        ast.unparse(statement)
+        for statement in ast.parse(text.replace("\n        !", "\n        # ")).body
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+    ]
+    (devices,) = re.findall(r"^devices = spmd\.use_devices\(.*\)$", text, re.M)
+    return cells(sources[0], "\n".join([*imports, devices]))
+
+
+def run_all(
+    notebook: nbformat.NotebookNode, name: str, python: Path, folder: Path
+) -> Ran:
     notebook.cells.insert(0, nbformat.v4.new_code_cell(OTHER_PLACES, id="places"))
     notebook.cells.insert(1, nbformat.v4.new_code_cell(IN_USE, id="in-use"))
     notebook.cells.append(nbformat.v4.new_code_cell(USED, id="used"))

@@ -1,26 +1,40 @@
-"""Run all of every notebook on Colab, as its list says that it is.
+"""Run all of notebooks on Colab, as its list says that it is.
 
-The solved notebooks, whose cells are the reader's but for the exercises. Of four
-chapters, which ask most of Colab, the untouched one is opened there too, where the
-first cell finds everything; of the others that is `rare`.
+Three chapters, which ask most of Colab, are run on a fresh one: solved, since the cells
+are the reader's but for the exercises. Of a fourth the untouched notebook is opened,
+and then the solved one, where the first cell finds everything. Of the others the first
+cell is run, what they import, and `use_devices`; all of them is `rare`.
 """
 
+import nbformat
 import pytest
 
 from spmd_helpers._runtime import packages
 from tests import runtimes
-from tests.book.hosted import LONG, NOTEBOOKS, ROOT, run_all
+from tests.book.hosted import LONG, NOTEBOOKS, ROOT, opening, run_all
 
 pytestmark = LONG
-ALWAYS = ("01", "02", "13", "16")
+ALWAYS, TWICE = ("01", "13", "16"), ("02",)
 UNTOUCHED = [path for path in NOTEBOOKS if path.parent.name == "notebooks"]
 SOLVED = [ROOT / "solutions" / path.name for path in UNTOUCHED]
+CHAPTERS = [
+    path for path, solved in zip(UNTOUCHED, SOLVED, strict=True) if solved.exists()
+]
+PAGES = [path for path in UNTOUCHED if path not in CHAPTERS]
+
+
+def of(paths, always):
+    """Parameters: chapters whose number is not among these are `rare`."""
+    return [
+        pytest.param(path, marks=[] if path.name[:2] in always else pytest.mark.rare)
+        for path in paths
+    ]
 
 
 def _fresh(path, session):
     """Run all in a fresh session, and what it says of itself."""
     python, folder = session("colab_cpu")
-    started = run_all(path, "colab_cpu", python, folder)
+    started = run_all(nbformat.read(path, 4), "colab_cpu", python, folder)
     assert "pip installs jax" in started.first_cell
     assert not packages.is_older(started.jax, "0.11.2")
     assert started.numpy == runtimes.versions("colab_cpu")["numpy"]
@@ -29,11 +43,7 @@ def _fresh(path, session):
 
 @pytest.mark.parametrize(
     "path",
-    [
-        solved if solved.exists() else path  # a page outside the chapters
-        for solved, path in zip(SOLVED, UNTOUCHED, strict=True)
-        if path.name[:2] not in ALWAYS
-    ],
+    of([ROOT / "solutions" / path.name for path in CHAPTERS] + PAGES, ALWAYS),
     ids=lambda path: path.stem,
 )
 def test_run_all_on_a_fresh_colab(path, session):
@@ -41,18 +51,24 @@ def test_run_all_on_a_fresh_colab(path, session):
     _fresh(path, session)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        path if path.name[:2] in ALWAYS else pytest.param(path, marks=pytest.mark.rare)
-        for path, solved in zip(UNTOUCHED, SOLVED, strict=True)
-        if solved.exists()
-    ],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("path", of(CHAPTERS, TWICE), ids=lambda path: path.stem)
 def test_an_untouched_and_a_solved_notebook_one_after_the_other(path, session):
     """The untouched one on a fresh Colab, and then the solved one."""
     started, python, folder = _fresh(path, session)
-    again = run_all(ROOT / "solutions" / path.name, "colab_cpu", python, folder)
+    solved = nbformat.read(ROOT / "solutions" / path.name, 4)
+    again = run_all(solved, "colab_cpu", python, folder)
     assert "pip" not in again.first_cell
     assert (again.jax, again.numpy) == (started.jax, started.numpy)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in UNTOUCHED if path.name[:2] not in ALWAYS + TWICE],
+    ids=lambda path: path.stem,
+)
+def test_the_first_cell_and_the_imports(path, session, begun):
+    """After another chapter's first cell, which has installed what there is to."""
+    python, folder = session("colab_cpu", begun("colab_cpu"))
+    started = run_all(opening(path), "colab_cpu", python, folder)
+    assert "pip" not in started.first_cell
+    assert started.numpy == runtimes.versions("colab_cpu")["numpy"]
