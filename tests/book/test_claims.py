@@ -24,9 +24,11 @@ def copy(tmp_path):
     return tmp_path
 
 
-def rewrite(root, change):
-    """Apply `change` to every cell of the copied notebooks."""
+def rewrite(root, tag, change):
+    """Apply `change` to every cell of the copied notebooks that have the tag."""
     for path in (root / "solutions").glob("*.ipynb"):
+        if f'"{tag}"' not in path.read_text("utf8"):
+            continue
         notebook = nbformat.read(path, as_version=4)
         for cell in notebook.cells:
             change(cell)
@@ -61,7 +63,7 @@ def test_another_output_is_noticed(copy, number):
         if f"claim-{number}" in cell.metadata.get("tags", []):
             cell.outputs = []
 
-    rewrite(copy, erase)
+    rewrite(copy, f"claim-{number}", erase)
     with pytest.raises(BookError, match=r"claim \d+: no cell tagged claim-"):
         claims_page(copy)
 
@@ -72,7 +74,7 @@ def test_a_tag_without_a_claim_is_noticed(copy):
         if "claim-7" in tags:
             cell.metadata["tags"] = [*tags, "claim-31"]
 
-    rewrite(copy, tag)
+    rewrite(copy, "claim-7", tag)
     with pytest.raises(BookError, match="has no claim"):
         claims_page(copy)
 

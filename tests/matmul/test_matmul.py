@@ -32,7 +32,7 @@ from spmd_helpers._matmul.matmul import matmul
 from spmd_helpers._xray.xray import xray
 
 COMPILED = int(os.environ.get("SPMD_MATMUL_CASES", "120"))
-TYPED = 5000
+TYPED = (1500, 5000)  # in the short tier, and in both
 SIZES = (8, 4, 2, (4, 2), (2, 4), (2, 2), (3, 2), (2, 3), (2, 2, 2), (1, 4), (2, 1, 4))
 FACTORS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 512)
 
@@ -303,10 +303,20 @@ def typed_by_jax(sizes, a, b, mesh, out):
     return types[0]
 
 
-def test_explicit_mode_says_the_same():
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        range(TYPED[0]),
+        pytest.param(
+            range(*TYPED), marks=pytest.mark.long("more products, typed by JAX")
+        ),
+    ],
+    ids=str,
+)
+def test_explicit_mode_says_the_same(numbers):
     draw, errors = random.Random(5), {}
-    for _ in range(TYPED):
-        sizes, a, b, mesh, out = case(draw)
+    drawn = [case(draw) for _ in range(numbers.stop)]
+    for sizes, a, b, mesh, out in drawn[numbers.start :]:
         said = matmul(sizes, a, b, mesh=mesh, out=out).explicit
         try:
             made = typed_by_jax(sizes, a, b, mesh, out)

@@ -143,6 +143,8 @@ HARD_TO_READ = """() => {
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js")
 RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
 BY_TAGS = {"type": "tag", "values": RULES}
+# All that a theme changes.
+COLORS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 ASK = "rules => axe.run({runOnly: rules, resultTypes: ['violations']})"
 # axe asks what lies below a word; that changes while the page is still being laid out.
 ALL_LAID_OUT = "* { content-visibility: visible !important }"
