@@ -29,6 +29,19 @@ ONE = re.compile(r"::(\w+)\[(\d+)\.\d+(?:-\d+)?\]$")
 COMPILERS = {"tpu": "libtpu", "gpu": "jax_cuda12_plugin"}
 # How many long tests a run collected, and left out if it was asked to; by reason.
 LONG = pytest.StashKey[Counter]()
+# Of a minute or more: they begin first, so that no process is left alone with one.
+DEAR = (
+    "tests/book/test_colab_notebooks.py",
+    "tests/book/test_hosted.py",
+    "tests/site/test_site.py",
+    "tests/grading/test_course.py",
+    "tests/widgets/",
+)
+# What is dear, and which tests share: a chapter's programs; the errors that JAX raises.
+# (Marks of loadgroup come to nothing with pytest 9.2, pytest-xdist 3.8, October 2026.)
+SHARED = re.compile(
+    r"(tests/compilers/test_taught\.py::).*\[(\d\d)-|(tests/explain/).*|(.*?)::"
+)
 
 
 def _counted(reports) -> dict[int, Counter]:
@@ -60,6 +73,28 @@ def pytest_itemcollected(item):
     if long is not None:
         (reason,) = long.args
         item.config.stash[LONG][reason] += 1
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(DEAR))
+
+
+def shared_by(nodeid: str) -> str:
+    """What tests have in common that one process runs: a file, but for those above."""
+    return "".join(filter(None, SHARED.match(nodeid).groups()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByWhatIsShared(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return shared_by(nodeid)
+
+    return ByWhatIsShared(config, log)
 
 
 def pytest_runtest_setup(item):

@@ -725,13 +725,15 @@ def test_what_the_steps_counted_is_added_up(capsys):
     steps = Steps()
     three = "answers of chapter 03: {} wrong, 1 stubs, 0 misjudged"
     assert steps.run("short", *say(three.format(9), "7 passed, 2 skipped in 1.00s"))
-    assert not steps.run("lint", *say("Found 3 errors in 2 files", code=1))
+    lint = ("lint", *say("Found 3 errors in 2 files", code=1))
+    steps.run_beside(lint, "site", *say("built in 20 s"))
     assert not steps.run(
         "long", *say(three.format(20), "1 failed, 10 passed in 2s", code=1)
     )
     four = "answers of chapter 04: 6 solutions, 3 wrong, 1 misjudged"
     assert steps.run(f"{SECOND}: tests", *say(four, "5 passed in 3s"))
     assert steps.failed == ["lint", "long"]
+    assert [*steps.seconds] == ["short", "site", "lint", "long", f"{SECOND}: tests"]
     assert steps.counts == {"passed": 22, "skipped": 2, "failed": 2}
     assert answers_said(steps.answers) == [
         "answers to exercises, first environment: 29 wrong, 2 stubs, 0 misjudged",
@@ -740,4 +742,23 @@ def test_what_the_steps_counted_is_added_up(capsys):
         "  04: 6 solutions, 3 wrong, 1 misjudged",
     ]
     assert answers_said({}) == []
-    capsys.readouterr()
+    assert "built in 20 s\n\n== lint\nFound 3 errors" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("test", "shares"),
+    [
+        ("tests/hlo/test_work.py::test_x[10-a::b]", "tests/hlo/test_work.py"),
+        ("tests/explain/test_rules.py::test_x", "tests/explain/"),
+        ("tests/compilers/test_taught.py::test_x[10-tpu]", "10"),
+        (
+            "tests/compilers/test_taught.py::test_x[tpu]",
+            "tests/compilers/test_taught.py",
+        ),
+        ("src/spmd_helpers/_a/b.py::spmd_helpers._a.b", "src/spmd_helpers/_a/b.py"),
+    ],
+)
+def test_which_tests_one_process_runs(test, shares):
+    from tests.conftest import shared_by
+
+    assert shared_by(test).removeprefix("tests/compilers/test_taught.py::") == shares

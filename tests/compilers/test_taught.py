@@ -49,8 +49,7 @@ PLATFORMS = pytest.mark.parametrize("platform", WHERE)
 
 def of_chapter(number):
     rare = [] if number in ("10", "11", "12") else [pytest.mark.rare]
-    group = pytest.mark.xdist_group(f"chapter {number}")
-    return pytest.param(number, marks=[group, *rare])
+    return pytest.param(number, marks=rare)
 
 
 @pytest.fixture(scope="module", params=[of_chapter(n) for n in NUMBERS])

@@ -15,7 +15,6 @@ pytestmark = [
     pytest.mark.compiler("tpu"),
     pytest.mark.compiler("gpu"),
     pytest.mark.rare,
-    pytest.mark.xdist_group("your program"),
 ]
 MESHES = {"gpu_mesh": gpu_mesh, "tpu_mesh": tpu_mesh}
 PAGE = (ROOT / "book" / "pages" / "your_program.md").read_text("utf8")

@@ -3,14 +3,14 @@
     python -m tools.check.notebooks              all: stored outputs must come out again
     python -m tools.check.notebooks solutions    those of this folder
 
-A page outside the chapters has no exercises, so it counts among the solutions.
+A page outside the chapters has no exercises, so it counts among the solutions; `pages`
+names these alone.
 
 Outputs are the same on every JAX that the book speaks of, but for cells with the tag
 `differs-with-jax`, whose text says what differs: on another JAX than the one that made
 the outputs, those only have to run. What else is given goes to pytest.
 """
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +19,9 @@ import nbformat
 
 from tools.book.book import ROOT, makes_outputs, read_book
 from tools.book.run import SECONDS, kernel_environment
+from tools.check.run_tests import PROCESSES
 
-FOLDERS = ("notebooks", "solutions")
+FOLDERS = ("notebooks", "solutions", "pages")
 DIFFERS = "differs-with-jax"
 
 
@@ -44,14 +45,15 @@ def _copy(path: Path, folder: Path) -> Path:
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    folders = [a for a in arguments if a in FOLDERS] or FOLDERS
+    named = {a for a in arguments if a in FOLDERS} or {*FOLDERS}
     rest = [a for a in arguments if a not in FOLDERS]
     book = read_book(root)
-    pages = [master.stem for master in book.pages]
+    pages = {master.stem for master in book.pages}
+    of_pages = {"pages", "solutions"}
     chosen = [
         path
         for path in book.generated()
-        if ("solutions" if path.stem in pages else path.parent.name) in folders
+        if named & (of_pages if path.stem in pages else {path.parent.name})
     ]
     if not chosen:
         print("no notebooks to check: run `make notebooks`", file=sys.stderr)
@@ -60,7 +62,7 @@ def main(arguments: list[str], root: Path = ROOT) -> int:
         chosen = with_differences(chosen, root / "_build" / "other-jax")
     command = [
         *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--noconftest"),
-        *("-n", str(min(2, os.cpu_count() or 1)), "--dist", "loadfile"),
+        *("-n", PROCESSES, "--dist", "loadfile"),
         *("--nbval", "--nbval-current-env", f"--nbval-cell-timeout={SECONDS}"),
         f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval_sanitize.cfg'}",
         *(rest or ["-q"]),

@@ -7,9 +7,12 @@ A test is in the short tier unless it is marked `long`, with a reason. pytest-xd
 shares the tests of a step between three processes, a file at a time.
 
 The first environment is .venv; its JAX is the newest, and made the stored outputs. The
-second, .venv-oldest, has the JAX that Python 3.11 gets: the notebooks print the same
-there, and the package and the exercises are tested, but not the tests themselves, by
-mutants. ONLY_FIRST=1 leaves it out.
+second, .venv-oldest, has the JAX that Python 3.11 gets: the package and the exercises
+are tested there, but not the tests themselves, by mutants. ONLY_FIRST=1 leaves it out.
+
+The solved notebooks are run in the first, the readers' in the second, or in the first
+where there is no second. Cell by cell both show the same, as tests/book compares; an
+exercise's cell prints nothing, and tests/exercises judges what it answers on each JAX.
 
 The last line of all says how many tests passed.
 """
@@ -21,6 +24,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tools.book.book import ROOT
@@ -28,6 +33,8 @@ from tools.book.book import ROOT
 OLDEST = ROOT / ".venv-oldest"
 # One more than two cores: tests wait for kernels, for pip and for pages.
 PROCESSES = str(min(2, os.cpu_count() or 1) + 1)
+# Each process compiles the tests and the package again where none may keep that.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 POD_CHAPTERS = (7,)  # whose programs ask for 64 devices
 # The compilers that are there, since each one logs -> the tests that ask them.
 COMPILED = {
@@ -45,12 +52,20 @@ ONE_JAX = (
     "tests/book/test_kaggle_notebooks.py",
     "tests/test_house.py",
     "tests/test_types.py",
+    "tests/book/test_notebooks.py",
+    "tests/book/test_claims.py",
+    "tests/grading/test_class.py",
+    "tests/grading/test_container.py",
+    "tests/grading/test_course.py",
+    "tests/grading/test_exports.py",
+    "tests/grading/test_gradescope.py",
+    "tests/grading/test_wheels.py",
+    "tests/player/test_player_page.py",
+    "tests/tools/test_lock.py",
     "tests/widgets/test_memory_page.py",
     "tests/widgets/test_memory_calculator.py",
     "tests/widgets/test_matmul_explorer.py",
-    "tests/grading/test_course.py",
-    "tests/tools/test_lock.py",
-    "tests/book/test_notebooks.py",
+    "tests/widgets/test_sharding_explorer.py",
 )
 SECOND = "second environment"  # how its steps begin
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
@@ -71,30 +86,49 @@ class Steps:
     def run(self, what: str, *command: object) -> bool:
         """One command, shown while it runs; whether it succeeded."""
         print(f"\n== {what}", flush=True)
-        begun = time.monotonic()
-        lines = []
-        with subprocess.Popen(
-            [str(part) for part in command],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        ) as process:
-            for line in process.stdout:
-                print(line, end="", flush=True)
-                lines.append(line)
-        counts = _counts("".join(lines))
-        if process.returncode:
+        return self._take(what, *_done(command, shown=True))
+
+    def run_beside(self, beside: tuple[object, ...], *command: object) -> None:
+        """Two, each of which keeps one core busy; of the first the words come last."""
+        with ThreadPoolExecutor() as pool:
+            other = pool.submit(_done, beside[1:], shown=False)
+            self.run(*command)
+            code, text, seconds = other.result()
+        print(f"\n== {beside[0]}\n{text}", end="", flush=True)
+        self._take(beside[0], code, text, seconds)
+
+    def _take(self, what: str, code: int, text: str, seconds: float) -> bool:
+        counts = _counts(text)
+        if code:
             self.failed.append(what)
             if not counts["failed"] + counts["error"]:
                 counts["failed"] = 1  # a step that counts no tests
         self.counts.update(counts)
         where = SECOND if what.startswith(SECOND) else "first environment"
-        for chapter, part in _answers("".join(lines)):
+        for chapter, part in _answers(text):
             self.answers.setdefault((where, chapter), Counter()).update(part)
-        self.seconds[what] = time.monotonic() - begun
-        return process.returncode == 0
+        self.seconds[what] = seconds
+        return code == 0
+
+
+def _done(command: Iterable[object], shown: bool) -> tuple[int, str, float]:
+    """The exit code, the words and the seconds of a command."""
+    begun = time.monotonic()
+    lines = []
+    with subprocess.Popen(
+        [str(part) for part in command],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=ENVIRONMENT,
+    ) as process:
+        for line in process.stdout:
+            if shown:
+                print(line, end="", flush=True)
+            lines.append(line)
+    return process.returncode, "".join(lines), time.monotonic() - begun
 
 
 def _counts(text: str) -> Counter[str]:
@@ -172,17 +206,17 @@ def short_tier(steps: Steps, python: Path) -> None:
     """What `make test` proves."""
     make = [python, "-m", "tools.book.make_notebooks"]
     pages = [python, "-m", "tools.book.make_pages"]
-    steps.run("format, style, types, arrows", "make", "--no-print-directory", "lint")
+    lint = ("format, style, types, arrows", "make", "--no-print-directory", "lint")
+    site = ("site, warnings are errors", python, "-m", "tools.book.build_site")
     steps.run("stored notebooks fresh", *make, "--check")
     steps.run("generated pages fresh", *pages, "--check")
-    steps.run("site, warnings are errors", python, "-m", "tools.book.build_site")
+    steps.run_beside(lint, *site)
     steps.run("solved notebooks print what is stored", *notebooks(python, "solutions"))
     steps.run("short tests", *tests(python, "not long"))
 
 
 def long_tier(steps: Steps, python: Path) -> None:
     """What `make test-all` adds on the first Python."""
-    steps.run("readers' notebooks too", *notebooks(python, "notebooks"))
     steps.run("long tests", *tests(python, "long and not compiler and not rare"))
     folder = python.parent.parent
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -190,34 +224,40 @@ def long_tier(steps: Steps, python: Path) -> None:
     elif steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
         for names, asked in COMPILED.items():
             files = [f"tests/{name}" for name in asked]
-            given = [*tests(python, "compiler and not rare", *files)]
-            given += ["--dist", "loadgroup"]  # a chapter at a time
+            given = tests(python, "compiler and not rare", *files)
             what = f"what the compiler says: {' and '.join(names)}"
             steps.run(what, *seeing(folder, names, *given))
     steps.run("exercises on 64 devices", *pod(python))
 
 
-def other_jax(steps: Steps) -> str:
+def other_jax(steps: Steps, first: Path) -> str:
     """Both tiers on the oldest JAX, where its Python runs; returns a line on that."""
-    if os.environ.get("ONLY_FIRST", "0") not in ("", "0"):
-        return "second Python: left out (ONLY_FIRST is set)"
-    find = "source tools/env/python.sh; find_python 3.11"
-    shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
-    oldest = shell.stdout.decode().strip()
-    if not oldest:
-        return "second Python: no 3.11 runs here, so its JAX was not tried"
-    words = f"second Python: {oldest} ({_version(oldest)})"
-    if sys.version_info[:2] == (3, 11):
-        return f"{words}, as the first, so not run twice"
-    make = ("bash", "tools/env/environment.sh", OLDEST.name, oldest)
-    if steps.run(f"{SECOND}, {oldest}", *make):
-        python = OLDEST / "bin" / "python"
+    python, words = oldest(steps)
+    where = f"{SECOND}: " if python else ""
+    shown = notebooks(python or first, "notebooks", "pages")
+    steps.run(f"{where}readers' notebooks print what is stored", *shown)
+    if python:
         everything = tests(python, "not mutant and not compiler", *of_no_jax())
-        # The reader's cells are among the solved ones, but for the open exercises.
-        steps.run(f"{SECOND}: solved notebooks", *notebooks(python, "solutions"))
         steps.run(f"{SECOND}: tests", *everything)
         steps.run(f"{SECOND}: exercises on 64 devices", *pod(python))
     return words
+
+
+def oldest(steps: Steps) -> tuple[Path | None, str]:
+    """The Python of the second environment, if it could be made; and a line on that."""
+    if os.environ.get("ONLY_FIRST", "0") not in ("", "0"):
+        return None, "second Python: left out (ONLY_FIRST is set)"
+    find = "source tools/env/python.sh; find_python 3.11"
+    shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
+    found = shell.stdout.decode().strip()
+    if not found:
+        return None, "second Python: no 3.11 runs here, so its JAX was not tried"
+    words = f"second Python: {found} ({_version(found)})"
+    if sys.version_info[:2] == (3, 11):
+        return None, f"{words}, as the first, so not run twice"
+    make = ("bash", "tools/env/environment.sh", OLDEST.name, found)
+    made = steps.run(f"{SECOND}, {found}", *make)
+    return OLDEST / "bin" / "python" if made else None, words
 
 
 def of_no_jax() -> list[str]:
@@ -239,7 +279,7 @@ def main() -> int:
     words = "left to `make test-all`: readers' notebooks, long tests, the second Python"
     if both:
         long_tier(steps, python)
-        words = other_jax(steps)
+        words = other_jax(steps, python)
     print(f"\nfirst Python: {python} ({_version(str(python))})")
     print(words)
     print("\n".join(answers_said(steps.answers)))
