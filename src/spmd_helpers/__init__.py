@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ._errors import NoGpuCompiler as NoGpuCompiler
     from ._errors import NoJax as NoJax
     from ._errors import NotDivisible as NotDivisible
+    from ._errors import NothingFits as NothingFits
     from ._errors import NotOnTorus as NotOnTorus
     from ._errors import NoTpuCompiler as NoTpuCompiler
     from ._errors import NotUnderstood as NotUnderstood
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from ._matmul.matmul import matmul as matmul
     from ._memory.memory import Memory as Memory
     from ._memory.memory import memory as memory
+    from ._plan.plan import Plan as Plan
+    from ._plan.plan_mesh import plan_mesh as plan_mesh
     from ._player.frames import FramePlayer as FramePlayer
     from ._player.player import CollectivePlayer as CollectivePlayer
     from ._runtime.require import require as require
@@ -134,6 +137,8 @@ _HOMES = {
     "StepTime": "_time.record",
     "profile": "_time.profile",
     "read_trace": "_time.profile",
+    "plan_mesh": "_plan.plan_mesh",
+    "Plan": "_plan.plan",
     "explain": "_explain.explain",
     "Explanation": "_explain.explain",
     "tpu_mesh": "_tpu.mesh",
@@ -163,6 +168,7 @@ _HOMES = {
     "MeshMismatch": "_errors",
     "NotUnderstood": "_errors",
     "NotOnTorus": "_errors",
+    "NothingFits": "_errors",
     "UnknownTopology": "_errors",
     "NoTpuCompiler": "_errors",
     "NoGpuCompiler": "_errors",

@@ -44,6 +44,10 @@ class NotUnderstood(ValueError):
     """An argument that is not of a kind the function can read."""
 
 
+class NothingFits(ValueError):
+    """No strategy of a plan stays within the memory of its chips."""
+
+
 class NoJax(OneSentence, RuntimeError):
     """JAX is needed and is not installed."""
 

@@ -17,6 +17,7 @@ from tools.measure.page_ahead import ahead_section
 from tools.measure.page_axes import axes_section
 from tools.measure.page_counted import counted_section
 from tools.measure.page_log import log_section
+from tools.measure.page_plans import plans_section
 from tools.measure.page_products import products_section, xla_section
 from tools.measure.page_seconds import seconds_section
 from tools.measure.page_tables import GIB, as_table, card, exchanges, title
@@ -87,6 +88,7 @@ def hardware_page(folder: Path | None = None) -> str:
         (_memory, [r for r in rows("gpu-memory") if r.get("allocator_peak_bytes")]),
         (counted_section, rows("gpu-compiled")),
         (axes_section, rows("memory-axes")),
+        (plans_section, rows("plans") if folder is None else []),
         (absent_section, rows("gpu-absent")),
     ]
     head = HEAD if folder is None else OWN_HEAD

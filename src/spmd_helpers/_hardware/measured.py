@@ -29,6 +29,7 @@ _FILES = {
     "gpu-again": ("again_gpu.json",),
     "gpu-traced": ("traced_gpu.json",),
     "gpu-programs": ("programs_gpu.json",),
+    "plans": ("plans.json",),
     "gpu-absent": ("absent_gpu.json", "absent_gpu_here.json"),
 }
 
@@ -65,10 +66,11 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             today, and "gpu-traced", those steps run and traced: of some, `path` and
             `hlo` are the trace and the program, for `read_trace`; "gpu-programs",
             scheduled programs that were compiled for GPUs elsewhere, each with its
-            text as `hlo`, for `step_time`; "gpu-absent", steps of many kinds compiled
-            for GPUs: with the `how` of "card" beside the cards and run, "hidden" by
-            the same JAX without them, "here" without them by other versions, and
-            "pool" how much of a card's memory programs get.
+            text as `hlo`, for `step_time`; "plans", strategies of `plan_mesh` compiled
+            for chips elsewhere, with what `step_time` says of each; "gpu-absent", steps
+            of many kinds compiled for GPUs: with the `how` of "card" beside the cards
+            and run, "hidden" by the same JAX without them, "here" without them by other
+            versions, and "pool" how much of a card's memory programs get.
 
     Returns:
         A list of new dicts, yours to change; empty if nothing was measured yet.

@@ -137,6 +137,15 @@ def read_topology(name: str) -> Topology:
     return Topology(generation, chips)
 
 
+def is_tpu(name: object) -> bool:
+    """Whether a name begins as those of TPU slices do, whatever follows.
+
+    >>> is_tpu("v5p:4x4x4"), is_tpu("v5p-128"), is_tpu("h100:8")
+    (True, True, False)
+    """
+    return isinstance(name, str) and _kind_and_sizes(name)[0] in _BY_NAME
+
+
 _HOW = (
     "Write the kind of chip and how many stand in each direction, as in 'v5e:4x8' or "
     f"'v5p:4x4x4'; the kinds are {join_words(list(GENERATIONS))}."
@@ -222,13 +231,25 @@ def lies_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> bool:
         torus: sizes of the directions.
         shape: sizes of the mesh's axes; the product is the torus's.
     """
-    free = list(range(len(torus)))
+    return directions_on(torus, shape) is not None
+
+
+def directions_on(
+    torus: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...] | None:
+    """The directions of the torus that each axis of a mesh has, or None if it can't.
+
+    >>> directions_on((4, 4, 4), (16, 4)), directions_on((4, 4, 4), (8, 8))
+    (((1, 2), (0,)), None)
+    """
+    free, axes = list(range(len(torus))), []
     for size in reversed(shape):
         taken = _directions(torus, free, size)
         if taken is None:
-            return False
+            return None
+        axes.append(taken)
         free = [direction for direction in free if direction not in taken]
-    return True
+    return tuple(reversed(axes))
 
 
 def _directions(

@@ -1,0 +1,139 @@
+"""The chips that a plan is for: how many, and where the devices of a mesh stand."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from .._errors import NotUnderstood, UnknownTopology
+from .._gpu.topology import read_cluster
+from .._hardware.chips import HARDWARE, Chip
+from .._hardware.positions import Positions
+from .._tpu.topology import directions_on, is_tpu, read_topology
+
+# The axes of a mesh, the outermost first: what exchanges most stands inside a host.
+ORDER = ("data", "fsdp", "context", "model")
+
+
+@dataclass(frozen=True)
+class Chips:
+    """So many chips of one kind.
+
+    Attributes:
+        name: as `gpu_mesh` or `tpu_mesh` takes it.
+        chip: what one has.
+        devices: how many devices JAX sees.
+        per_host: of GPUs, how many stand in a host.
+        torus: of a TPU slice, the sizes of its directions.
+    """
+
+    name: str
+    chip: Chip
+    devices: int
+    per_host: int
+    torus: tuple[int, ...] = ()
+
+    def has_room(self, shape: Sequence[int]) -> bool:
+        """Whether a mesh can be made: on a TPU its axes need directions of their own.
+
+        Args:
+            shape: sizes of the axes, the outermost first.
+        """
+        if not self.torus:
+            return True
+        return directions_on(self.torus, tuple(shape)) is not None
+
+    def group(self, shape: Sequence[int], axes: Sequence[int]) -> "Group":
+        """How the devices of a group along some axes of a mesh stand.
+
+        Args:
+            shape: sizes of the mesh's axes, the outermost first.
+            axes: the places of the group's axes in it.
+        """
+        if self.torus:
+            places = directions_on(self.torus, tuple(shape))
+            assert places is not None  # `has_room` was asked
+            return Group((), self, tuple(sorted({d for a in axes for d in places[a]})))
+        # The first device of the mesh is in the first group.
+        steps = [prod(shape[axis + 1 :]) for axis in axes]
+        devices = [0]
+        for axis, step in zip(axes, steps, strict=True):
+            devices = [d + i * step for d in devices for i in range(shape[axis])]
+        counts = Counter(device // self.per_host for device in devices)
+        return Group(tuple(sorted(counts.values())), self)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Devices that exchange with each other.
+
+    Attributes:
+        per_host: of GPUs, how many of them each host has that has any.
+        chips: the cluster.
+        directions: of a TPU slice, the directions of its torus that they have.
+    """
+
+    per_host: tuple[int, ...]
+    chips: Chips = field(compare=False)
+    directions: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many devices there are."""
+        if self.per_host:
+            return sum(self.per_host)
+        return prod(self.chips.torus[one] for one in self.directions)
+
+    @property
+    def positions(self) -> Positions:
+        """Where they stand, in order.
+
+        On a TPU the slice's last chip follows them, from which its size is read.
+        """
+        name, torus = self.chips.chip.name, self.chips.torus
+        if not torus:
+            hosts = tuple(
+                host for host, count in enumerate(self.per_host) for _ in range(count)
+            )
+            return Positions(name, hosts, hosts)
+        sizes = [
+            range(size) if number in self.directions else range(1)
+            for number, size in enumerate(torus)
+        ]
+        coords = (*product(*sizes), tuple(size - 1 for size in torus))
+        same = (0,) * len(coords)
+        return Positions(name, same, same, coords)
+
+
+def read_chips(topology: str) -> Chips:
+    """Read the name of a cluster of GPUs or of a TPU slice.
+
+    >>> read_chips("h100:2x8").devices, read_chips("v5p:4x4x4").torus
+    (16, (4, 4, 4))
+
+    Raises:
+        UnknownTopology: no cluster and no slice has this name.
+        NotUnderstood: no speeds of that card are known.
+    """
+    if is_tpu(topology):
+        block = read_topology(topology)
+        chip = HARDWARE[block.generation.kind]
+        host = prod(block.host) * block.generation.devices_per_chip
+        return Chips(block.name, chip, block.devices, host, block.torus)
+    try:
+        cluster = read_cluster(topology)
+    except UnknownTopology as error:
+        raise UnknownTopology(f"{error} A TPU slice is 'v5p:4x4x4'.") from None
+    if cluster.card_name not in HARDWARE:
+        cards = [name for name, one in HARDWARE.items() if one.kind == "gpu"]
+        raise NotUnderstood(
+            f"topology={topology!r}: HARDWARE has no speeds of {cluster.card_name}; "
+            f"plan for the nearest of {', '.join(cards)}."
+        )
+    return Chips(
+        cluster.name,
+        HARDWARE[cluster.card_name],
+        cluster.devices,
+        cluster.per_host,
+    )

@@ -1,0 +1,566 @@
+"""The JAX lines of a strategy: a small model of the family, trained as it says."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .._errors import NotUnderstood
+from .._training.model import MLP, Transformer
+from .cluster import ORDER
+from .strategy import Strategy
+
+# What a model may have that no reference here has, and its value without it.
+_WITHOUT = {
+    "experts": None,
+    "kv_lora_rank": None,
+    "patch_size": None,
+    "window": None,
+    "sinks": False,
+    "post_norms": False,
+    "qk_norm": False,
+    "qkv_biases": False,
+}
+_OPTIMIZERS = {
+    "adam": "optax.adam(1e-3)",
+    "adamw": "optax.adamw(1e-3)",
+    "lion": "optax.lion(1e-3)",
+    "momentum": "optax.sgd(1e-3, momentum=0.9)",
+    "sgd": "optax.sgd(1e-3)",
+}
+# Arguments of `training_memory` that the lines follow.
+_FOLLOWED = ("param_dtype", "compute_dtype", "optimizer")
+
+
+def code_of(
+    one: Strategy, what: str, training: Mapping[str, object], devices: int | None
+) -> str:
+    """The lines for a strategy.
+
+    Args:
+        one: the strategy.
+        what: the plan, in words, for the first line.
+        training: the arguments that the plan passed on to `training_memory`.
+        devices: so many devices in place of the plan's, for a rehearsal.
+
+    Raises:
+        NotUnderstood: there is no reference for the model or for an argument.
+    """
+    _check(one, training)
+    mesh = _rehearsed(one.step.mesh, devices)
+    writer = _Writer(one, what, training, mesh)
+    return writer.mlp() if isinstance(one.step.model, MLP) else writer.transformer()
+
+
+def _check(one: Strategy, training: Mapping[str, object]) -> None:
+    model = one.step.model
+    name = getattr(model, "name", "") or "this model"
+    for key, usual in _WITHOUT.items():
+        value = getattr(model, key, usual)
+        if value != usual:
+            raise NotUnderstood(
+                f"{name} has {key}={value!r}, and code() has reference models like "
+                "GPT-3, Llama 3 and a stack of MLPs only; take the mesh and the specs "
+                "of a plan for one of those."
+            )
+    if isinstance(model, Transformer) and not (_is_llama(model) or _is_gpt(model)):
+        raise NotUnderstood(
+            f"{name} has norm={model.norm!r}, positions={model.positions!r} and "
+            f"biases={model.biases!r} together, and code() has reference models like "
+            "GPT-3, Llama 3 and a stack of MLPs only; take the specs of one of those."
+        )
+    for key, given in training.items():
+        if key not in _FOLLOWED and given not in (None, False):
+            raise NotUnderstood(
+                f"{key}={given!r} is not in the lines that code() prints; leave it out "
+                "of plan_mesh, or add it to the lines yourself."
+            )
+    optimizer = training.get("optimizer", "adam")
+    if optimizer not in _OPTIMIZERS:
+        raise NotUnderstood(
+            f"optimizer={optimizer!r} keeps arrays of other shapes than the "
+            "parameters, which code() has no specs for; plan with 'adam'."
+        )
+
+
+def _is_llama(model: Transformer) -> bool:
+    return (
+        model.norm == "rms"
+        and model.positions == "rotary"
+        and model.gated
+        and not model.biases
+    )
+
+
+def _is_gpt(model: Transformer) -> bool:
+    return (
+        model.norm == "layer"
+        and model.positions == "learned"
+        and model.biases
+        and not model.gated
+    )
+
+
+def _rehearsed(mesh: Mapping[str, int], devices: int | None) -> dict[str, int]:
+    """The mesh, or one of fewer devices with as many of its axes as these allow."""
+    if devices is None or devices == math.prod(mesh.values()):
+        return dict(mesh)
+    sizes, left = dict.fromkeys(mesh, 1), devices
+    axes = [axis for axis, size in mesh.items() if size > 1] or ["data"]
+    for place, axis in enumerate(reversed(axes)):
+        last = place == len(axes) - 1
+        factor = next((n for n in range(2, left + 1) if left % n == 0), 1)
+        sizes[axis] = left if last else factor
+        left //= sizes[axis]
+    return sizes
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the lines for one strategy on one mesh."""
+
+    one: Strategy
+    what: str
+    training: Mapping[str, object]
+    mesh: Mapping[str, int]
+
+    def has(self, axis: str) -> bool:
+        return self.mesh[axis] > 1
+
+    def axis(self, *axes: str) -> str:
+        """An entry of a spec as it is written: the axes that the mesh has."""
+        there = [axis for axis in axes if self.has(axis)]
+        if len(there) < 2:
+            return repr(there[0]) if there else "None"
+        return f"({', '.join(map(repr, there))})"
+
+    @property
+    def rows(self) -> str:
+        return self.axis("data", "fsdp")
+
+    def over(self, least: int) -> str:
+        """What shards a parameter's d_model, from a stage of ZeRO on."""
+        return self.axis("fsdp", *(("data",) if self.one.zero >= least else ()))
+
+    @property
+    def names(self) -> list[str]:
+        return [axis for axis in ORDER if self.has(axis)] or ["data"]
+
+    def head(self) -> str:
+        sizes = tuple(self.mesh[axis] for axis in self.names)
+        return f"""\
+# {self.what}
+# {self.one}
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh(
+    {sizes}, {tuple(self.names)}, axis_types=(AxisType.Auto,) * {len(sizes)}
+)
+PARAM, COMPUTE = jnp.{self.dtype("param_dtype", "float32")}, \
+jnp.{self.dtype("compute_dtype", "bfloat16")}
+"""
+
+    def dtype(self, key: str, usual: str) -> str:
+        return str(self.training.get(key, usual))
+
+    def helpers(self) -> str:
+        return '''
+
+def on(specs):
+    """The shardings of these specs."""
+    return jax.tree.map(
+        lambda spec: NamedSharding(mesh, spec), specs,
+        is_leaf=lambda one: isinstance(one, P),
+    )
+
+
+def put(x, *spec):
+    return lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
+
+def times(x, w):
+    return x @ w.astype(COMPUTE)
+'''
+
+    def remat(self) -> str:
+        """The line that wraps a layer in its policy."""
+        if self.one.recompute == "everything_saveable":
+            return ""
+        return f"""
+layer = jax.checkpoint(  # in a scan nothing is merged
+    layer, prevent_cse=False,
+    policy=jax.checkpoint_policies.{self.one.recompute},
+)
+"""
+
+    def train(self) -> str:
+        optimizer = _OPTIMIZERS[str(self.training.get("optimizer", "adam"))]
+        zero, data = self.one.zero, self.has("data")
+        why = {
+            0: "as the parameters",
+            1: "the optimizer's state over data too: ZeRO-1",
+            2: "gradients and the optimizer's state over data too: ZeRO-2",
+        }[zero if data else 0]
+        return f"""
+
+optimizer = {optimizer}
+# How each part of the state is sharded: {why}.
+PARAMS, GRADS, STATE = specs({self.over(3)}), specs({self.over(2)}), \
+specs({self.over(1)})
+
+
+def step(params, state, batch):
+    loss, grads = jax.value_and_grad(loss_of)(params, batch)
+    grads = lax.with_sharding_constraint(grads, on(GRADS))
+    grads = lax.with_sharding_constraint(grads, on(STATE))
+    updates, state = optimizer.update(grads, state, params)
+    return optax.apply_updates(params, updates), state, loss
+
+
+everywhere = NamedSharding(mesh, P())
+params = jax.jit(start, out_shardings=on(PARAMS))(jax.random.key(0))
+where = optax.tree_utils.tree_map_params(
+    optimizer, lambda _, place: place, jax.eval_shape(optimizer.init, params),
+    on(STATE), transform_non_params=lambda _: everywhere,
+)
+state = jax.jit(optimizer.init, out_shardings=where)(params)
+train = jax.jit(
+    step, out_shardings=(on(PARAMS), where, everywhere), donate_argnums=(0, 1)
+)
+"""
+
+    def mlp(self) -> str:
+        return (
+            "".join([self.head(), self.mlp_shapes(), self.helpers(), self.mlp_model()])
+            + self.train()
+            + self.mlp_run()
+        )
+
+    def mlp_shapes(self) -> str:
+        model = self.one.step.model
+        wide = 8 * self._shards
+        rows = 2 * self.mesh["data"] * self.mesh["fsdp"]
+        return f'''\
+# A small stack; yours has layers={model.layers}, d_model={model.d_model}, \
+d_ff={model.d_ff}.
+LAYERS, D, F, BATCH = 2, {wide}, {4 * wide}, {rows}
+
+
+def specs(over):
+    """Where the parameters are cut: [layers, D, F] and [layers, F, D]."""
+    return {{"w1": P(None, over, {self.axis("model")}), \
+"w2": P(None, {self.axis("model")}, over)}}
+
+
+def start(key):
+    one, two = jax.random.split(key)
+    return {{
+        "w1": jax.random.normal(one, (LAYERS, D, F), PARAM) * D**-0.5,
+        "w2": jax.random.normal(two, (LAYERS, F, D), PARAM) * F**-0.5,
+    }}
+'''
+
+    @property
+    def _shards(self) -> int:
+        return math.prod(self.mesh[axis] for axis in ("data", "fsdp", "model"))
+
+    def mlp_model(self) -> str:
+        return f"""
+
+def layer(h, w):
+    hidden = put(jax.nn.relu(times(h, w["w1"])), {self.rows}, {self.axis("model")})
+    return put(h + times(hidden, w["w2"]), {self.rows}), None
+
+{self.remat()}
+def loss_of(params, batch):
+    h = lax.scan(layer, batch["x"].astype(COMPUTE), params)[0]
+    return jnp.mean((h.astype(jnp.float32) - batch["y"]) ** 2)
+"""
+
+    def mlp_run(self) -> str:
+        return f"""
+batch = {{
+    name: jax.device_put(
+        jax.random.normal(jax.random.key(n), (BATCH, D)),
+        NamedSharding(mesh, P({self.rows})),
+    )
+    for n, name in enumerate("xy", 1)
+}}
+params, state, loss = train(params, state, batch)
+print("loss", loss)
+"""
+
+    def transformer(self) -> str:
+        model = self.one.step.model
+        assert isinstance(model, Transformer)
+        parts = [self.head(), self.shapes(model), self.specs(model), self.helpers()]
+        parts += [self.parts(model), self.attention(), self.layer(model)]
+        return "".join([*parts, self.loss(model), self.train(), self.run()])
+
+    def shapes(self, model: Transformer) -> str:
+        split = self.mesh["model"]
+        group = max(1, model.heads // model.kv_heads)
+        kv = 1 if model.kv_heads % split else split
+        group = max(
+            group if kv == split else split, 2 if model.kv_heads < model.heads else 1
+        )
+        if model.kv_heads == model.heads:
+            kv, group = split, 1
+        heads = kv * group
+        heads, kv = (heads * 2, kv * 2) if heads == 1 else (heads, kv)
+        head_dim, wide = 8, 8 * self._shards
+        hidden, vocab = 2 * wide, 16 * self._shards
+        seq = 8 * self.mesh["context"]
+        rows = 2 * self.mesh["data"] * self.mesh["fsdp"]
+        return f"""# A small model of the family; yours has layers={model.layers}, \
+d_model={model.d_model}, heads={model.heads},
+# kv_heads={model.kv_heads}, d_ff={model.d_ff}, vocab={model.vocab}.
+LAYERS, D, HEADS, KV, HEAD_DIM = 2, {wide}, {heads}, {kv}, {head_dim}
+F, VOCAB, SEQ, BATCH = {hidden}, {vocab}, {seq}, {rows}
+"""
+
+    def keys(self, model: Transformer) -> str:
+        """What cuts the heads of keys and values."""
+        is_cut = model.kv_heads % self.mesh["model"] == 0
+        return self.axis("model") if is_cut else "None"
+
+    def specs(self, model: Transformer) -> str:
+        split, keys = self.axis("model"), self.keys(model)
+        gpt = _is_gpt(model)
+        norm = '{"scale": P(%sover), "bias": P(%sover)}' if gpt else "P(%sover)"
+        here = norm.replace("%s", "None, ")
+        last = norm.replace("%s", "")
+        lines = [
+            f'        "q": P(None, over, {split}),',
+            f'        "k": P(None, over, {keys}),',
+            f'        "v": P(None, over, {keys}),',
+            f'        "o": P(None, {split}, over),',
+            f'        "up": P(None, over, {split}),',
+            f'        "down": P(None, {split}, over),',
+            f'        "norm1": {here},',
+            f'        "norm2": {here},',
+        ]
+        sizes = [
+            '        "q": weight(LAYERS, D, HEADS * HEAD_DIM),',
+            '        "k": weight(LAYERS, D, KV * HEAD_DIM),',
+            '        "v": weight(LAYERS, D, KV * HEAD_DIM),',
+            '        "o": weight(LAYERS, HEADS * HEAD_DIM, D),',
+            '        "up": weight(LAYERS, D, F),',
+            '        "down": weight(LAYERS, F, D),',
+            '        "norm1": norm_of(LAYERS, D),',
+            '        "norm2": norm_of(LAYERS, D),',
+        ]
+        if model.gated:
+            lines.insert(4, f'        "gate": P(None, over, {split}),')
+            sizes.insert(4, '        "gate": weight(LAYERS, D, F),')
+        if gpt:
+            lines += [
+                f'        "b_q": P(None, {split}), "b_k": P(None, {keys}), '
+                f'"b_v": P(None, {keys}),',
+                f'        "b_up": P(None, {split}), "b_o": P(None, over), '
+                '"b_down": P(None, over),',
+            ]
+            sizes += [
+                '        "b_q": zeros(LAYERS, HEADS * HEAD_DIM), '
+                '"b_k": zeros(LAYERS, KV * HEAD_DIM),',
+                '        "b_v": zeros(LAYERS, KV * HEAD_DIM), '
+                '"b_up": zeros(LAYERS, F),',
+                '        "b_o": zeros(LAYERS, D), "b_down": zeros(LAYERS, D),',
+            ]
+        ends, start = (
+            [f'        "embed": P({split}, over),'],
+            ['        "embed": weight(VOCAB, D),'],
+        )
+        if gpt:
+            ends.append('        "positions": P(None, over),')
+            start.append('        "positions": weight(SEQ, D),')
+        if not model.tied:
+            ends.append(f'        "head": P(over, {split}),')
+            start.append('        "head": weight(D, VOCAB),')
+        ends.append(f'        "norm": {last},')
+        start.append('        "norm": norm_of(D),')
+        norm_of = (
+            'return {"scale": jnp.ones(shape, PARAM), "bias": zeros(*shape)}'
+            if gpt
+            else "return jnp.ones(shape, PARAM)"
+        )
+        join = "\n".join
+        return f'''
+
+def specs(over):
+    """Where each parameter is cut; `over` cuts its dimension of d_model."""
+    layers = {{
+{join(lines)}
+    }}
+    return {{
+        "layers": layers,
+{join(ends)}
+    }}
+
+
+def start(key):
+    keys = iter(jax.random.split(key, 16))
+
+    def weight(*shape):
+        return jax.random.normal(next(keys), shape, PARAM) * shape[-2] ** -0.5
+
+    def zeros(*shape):
+        return jnp.zeros(shape, PARAM)
+
+    def norm_of(*shape):
+        {norm_of}
+
+    layers = {{
+{join(sizes)}
+    }}
+    return {{
+        "layers": layers,
+{join(start)}
+    }}
+'''
+
+    def parts(self, model: Transformer) -> str:
+        if _is_gpt(model):
+            return """
+
+def norm(x, w):
+    x = x.astype(jnp.float32)
+    x = x - jnp.mean(x, -1, keepdims=True)
+    x = x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5)
+    return (x * w["scale"] + w["bias"]).astype(COMPUTE)
+"""
+        return '''
+
+def norm(x, scale):
+    x = x.astype(jnp.float32)
+    x = x * lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5)
+    return (x * scale).astype(COMPUTE)
+
+
+def rotate(x):
+    """Rotary positions on [batch, seq, heads, head_dim]."""
+    half = x.shape[-1] // 2
+    turns = jnp.arange(x.shape[1])[:, None] * 1e4 ** (-jnp.arange(half) / half)
+    sin, cos = jnp.sin(turns)[:, None], jnp.cos(turns)[:, None]
+    a, b = jnp.split(x.astype(jnp.float32), 2, -1)
+    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1).astype(x.dtype)
+'''
+
+    def attention(self) -> str:
+        if not self.has("context") or self.one.attention != "ring":
+            return """
+
+def attention(q, k, v):  # on a GPU with implementation="cudnn"
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
+"""
+        model = self.one.step.model
+        assert isinstance(model, Transformer)
+        rows, context = self.rows, self.axis("context")
+        queries = f"P({rows}, {context}, {self.axis('model')})"
+        keys = f"P({rows}, {context}, {self.keys(model)})"
+        return f'''
+
+def ring(q, k, v):
+    """Keys and values go around `context`; the scores are those of one block."""
+    size, me, part = mesh.shape["context"], lax.axis_index("context"), q.shape[1]
+    q = q.reshape(*q.shape[:2], k.shape[2], -1, HEAD_DIM)
+    around = [(i, (i + 1) % size) for i in range(size)]
+
+    def turn(carry, number):
+        (out, most, total), k, v = carry
+        scores = jnp.einsum(
+            "bqkgd,bskd->bqkgs", q, k, preferred_element_type=jnp.float32
+        )
+        here = me * part + jnp.arange(part)[:, None]
+        there = (me - number) % size * part + jnp.arange(part)[None]
+        hidden = (there > here)[None, :, None, None, :]
+        scores = jnp.where(hidden, -1e30, scores * HEAD_DIM**-0.5)
+        now = jnp.maximum(most, scores.max(-1))
+        weights, shift = jnp.exp(scores - now[..., None]), jnp.exp(most - now)
+        new = jnp.einsum("bqkgs,bskd->bqkgd", weights.astype(v.dtype), v)
+        out = out * shift[..., None] + new.astype(jnp.float32)
+        total = total * shift + weights.sum(-1)
+        k, v = (lax.ppermute(x, "context", around) for x in (k, v))
+        return ((out, now, total), k, v), None
+
+    zeros = jnp.zeros(q.shape, jnp.float32)
+    first = (zeros, zeros[..., 0] - 1e30, zeros[..., 0])
+    (out, _, total), *_ = lax.scan(turn, (first, k, v), jnp.arange(size))[0]
+    out = out / total[..., None]
+    return out.astype(v.dtype).reshape(*q.shape[:2], -1, HEAD_DIM)
+
+
+attention = jax.shard_map(
+    ring, mesh=mesh, check_vma=False,
+    in_specs=({queries}, {keys}, {keys}),
+    out_specs={queries},
+)
+'''
+
+    def layer(self, model: Transformer) -> str:
+        rows, context, split = self.rows, self.axis("context"), self.axis("model")
+        keys = self.keys(model)
+        gpt = _is_gpt(model)
+
+        def product(x: str, name: str) -> str:
+            bias = f' + w["b_{name}"].astype(COMPUTE)' if gpt else ""
+            return f'times({x}, w["{name}"]){bias}'
+
+        turned = "" if gpt else "    q, k = rotate(q), rotate(k)\n"
+        hidden = (
+            f"jax.nn.gelu({product('h', 'up')})"
+            if gpt
+            else f"jax.nn.silu({product('h', 'gate')}) * {product('h', 'up')}"
+        )
+        return f"""
+
+def layer(x, w):
+    b, s, _ = x.shape
+    h = norm(x, w["norm1"])
+    q = ({product("h", "q")}).reshape(b, s, HEADS, HEAD_DIM)
+    k = ({product("h", "k")}).reshape(b, s, KV, HEAD_DIM)
+    v = ({product("h", "v")}).reshape(b, s, KV, HEAD_DIM)
+    q = put(q, {rows}, {context}, {split})
+    k, v = (put(y, {rows}, {context}, {keys}) for y in (k, v))
+{turned}\
+    y = put(attention(q, k, v), {rows}, {context}, {split}).reshape(b, s, -1)
+    x = put(x + {product("y", "o")}, {rows}, {context})
+    h = norm(x, w["norm2"])
+    hidden = {hidden}
+    hidden = put(hidden, {rows}, {context}, {split})
+    return put(x + {product("hidden", "down")}, {rows}, {context}), None
+
+{self.remat()}"""
+
+    def loss(self, model: Transformer) -> str:
+        rows, context, split = self.rows, self.axis("context"), self.axis("model")
+        learned = (
+            '    x = x + params["positions"].astype(COMPUTE)\n'
+            if _is_gpt(model)
+            else ""
+        )
+        head = 'params["embed"].T' if model.tied else 'params["head"]'
+        return f"""
+def loss_of(params, tokens):
+    x = params["embed"].astype(COMPUTE)[tokens[:, :-1]]
+{learned}\
+    x = lax.scan(layer, put(x, {rows}, {context}), params["layers"])[0]
+    head = {head}.astype(COMPUTE)
+    logits = jnp.matmul(
+        norm(x, params["norm"]), head, preferred_element_type=jnp.float32
+    )
+    logits = put(logits, {rows}, {context}, {split})
+    right = jax.nn.one_hot(tokens[:, 1:], VOCAB)
+    return jnp.mean(jax.nn.logsumexp(logits, -1) - (logits * right).sum(-1))
+"""
+
+    def run(self) -> str:
+        return f"""
+tokens = jax.random.randint(jax.random.key(1), (BATCH, SEQ + 1), 0, VOCAB)
+tokens = jax.device_put(tokens, NamedSharding(mesh, P({self.rows})))
+params, state, loss = train(params, state, tokens)
+print("loss", loss)
+"""

@@ -1,0 +1,390 @@
+"""Which mesh for a model on so many chips: every strategy, counted and timed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .._core.validate import close_name, integer, one_of, or_words
+from .._core.words import count_words, join_words
+from .._errors import (
+    NotDivisible,
+    NotUnderstood,
+    SpecError,
+    UnknownAxis,
+    UnknownTopology,
+)
+from .._time.rates import Rates, rates_of, with_own
+from .._training.model import MLP, Transformer
+from .._training.models import MODELS
+from .._training.training_memory import TrainingMemory, training_memory
+from .candidates import POLICIES, Way, ways
+from .cluster import ORDER, Chips, read_chips
+from .exchanges import Prices, exchanges
+from .plan import Plan
+from .seconds import products, seconds_of
+from .step import Step
+from .strategy import Strategy
+
+# Within what nine of ten stored strategies are of `step_time` of the compiled program;
+# for TPUs few are stored, and their compiler makes other programs of small products.
+ERROR = {"gpu": 0.1, "tpu": 0.4}
+# What changes the products or the exchanges of a layer in ways that are not timed.
+_NOT_TIMED = ("experts", "kv_lora_rank", "patch_size")
+_ERRORS = (NotUnderstood, SpecError, UnknownTopology)
+
+
+def plan_mesh(
+    model: Transformer | MLP | str,
+    topology: str,
+    *,
+    batch: int,
+    seq: int | None = None,
+    axes: Sequence[str] | None = None,
+    recompute: str | Sequence[str] | None = None,
+    attention: str | None = None,
+    rates: "Mapping[str, Any] | None" = None,
+    **training: Any,
+) -> Plan:
+    """Plan how to train a model: every mesh of the chips, the fastest that fits first.
+
+    Every mesh with the axes `data`, `fsdp`, `context` and `model` that the model and
+    the batch divide into, with each stage of ZeRO that `data` can have and each policy
+    of recomputation. Memory is `training_memory`'s. Seconds are by formula: products
+    and attention at the rates of `step_time`, what else moves memory, and each
+    exchange by its kind, its bytes and the links that its groups cross. Nothing is
+    compiled and JAX is not needed.
+
+    >>> plan = plan_mesh("llama-3-8b", "h100:2x8", batch=32, seq=4096)
+    >>> plan.best.fits, plan.best.mfu > 0.3
+    (True, True)
+
+    Exchanges are assumed to be hidden as the compilers' schedules hide them: a fixed
+    part of each kind is exposed (of an all-gather less than of a sum, which something
+    waits for), and more where there is too little work to hide it.
+
+    Args:
+        model: a Transformer, an MLP, or a name in MODELS.
+        topology: the chips, as `gpu_mesh` ("h100:2x8") or `tpu_mesh` ("v5p:4x4x4")
+            take them. On a TPU only meshes whose axes have directions of the torus of
+            their own are planned.
+        batch: sequences a step, over all devices together (of an MLP: rows).
+        seq: tokens of a sequence; the model's own if not given.
+        axes: which axes a mesh may have, of 'data' (shards the batch, and the state by
+            `zero`), 'fsdp' (the batch and the state), 'context' (the tokens of a
+            sequence) and 'model' (heads, d_ff and vocabulary). All that the model has
+            a use for, if not given.
+        recompute: one policy or several: 'everything_saveable' (recompute nothing),
+            'dots_with_no_batch_dims_saveable' (save the products with weights),
+            'nothing_saveable' (recompute every layer). All three, if not given.
+        attention: as `training_memory` has it. Not given, 'flash', and over `context`
+            'ring'.
+        rates: your own, as `step_time` takes them.
+        training: other arguments of `training_memory`, such as `optimizer` or
+            `param_dtype`.
+
+    Returns:
+        A `Plan`.
+
+    Raises:
+        UnknownTopology: there are no such chips.
+        UnknownAxis: `axes` has another one.
+        NotDivisible: no mesh of these chips divides the model and the batch.
+        NotUnderstood: an argument is not of its kind, or the model has no use for it.
+    """
+    try:
+        chips = read_chips(topology)
+        model = _checked_model(model)
+        batch = integer("batch", batch)
+        axes = _checked_axes(model, axes)
+        policies = _checked_policies(recompute)
+        _check_training(training)
+        # Whatever does not divide, a single device has all of it.
+        alone = training_memory(
+            model,
+            mesh={},
+            batch=batch,
+            seq=seq,
+            attention=None if attention == "ring" else attention,
+            chip=chips.chip,
+            **training,
+        )
+        allowed = alone.left_bytes(chips.chip) + alone.total_bytes
+        known = rates_of(chips.chip)
+        if rates is not None:
+            known = with_own(known, rates)
+        planner = _Planner(
+            model, chips, batch, seq, attention, known, allowed, training
+        )
+        found = planner.all(axes, policies)
+        if not found:
+            raise _nothing_divides(model, chips, axes, batch, planner.seq)
+    except _ERRORS as error:
+        raise error.with_traceback(None) from None
+    return Plan(
+        what=planner.what,
+        chips=chips.name,
+        strategies=found,
+        allowed_bytes=allowed,
+        error=ERROR[chips.chip.kind],
+        notes=tuple(_notes(known, chips)),
+        remedy=_REMEDY,
+        training=dict(training),
+    )
+
+
+_REMEDY = (
+    "Take more chips, a smaller batch or shorter sequences, or state of fewer bytes, "
+    "such as param_dtype='bfloat16'."
+)
+
+
+class _Planner:
+    """The arguments that all strategies share."""
+
+    def __init__(
+        self,
+        model: Transformer | MLP,
+        chips: Chips,
+        batch: int,
+        seq: int | None,
+        attention: str | None,
+        rates: Rates,
+        allowed: int,
+        training: dict[str, Any],
+    ) -> None:
+        self.model, self.chips, self.batch = model, chips, batch
+        self.given_seq, self.attention, self.rates = seq, attention, rates
+        self.allowed, self.training = allowed, training
+        is_mlp = isinstance(model, MLP)
+        self.seq = 1 if isinstance(model, MLP) else model.seq if seq is None else seq
+        self.prices = Prices(chips, rates)
+        self.products: dict[tuple[str, str], tuple[float, float]] = {}
+        flops = (
+            model.flops(batch) if isinstance(model, MLP) else model.flops(batch, seq)
+        )
+        self.model_flops = flops
+        name = model.name or f"{type(model).__name__} of {model.layers} layers"
+        rows = count_words(batch, "row" if is_mlp else "sequence")
+        tokens = "" if is_mlp else f" of {self.seq} tokens"
+        self.what = f"{name}, {rows}{tokens}, on {chips.name}"
+
+    def all(self, axes: Sequence[str], policies: Sequence[str]) -> tuple[Strategy, ...]:
+        """Every strategy, in order."""
+        every = []
+        for way in ways(self.model, self.chips, axes, policies, self.batch, self.seq):
+            one = self._strategy(way)
+            if one is not None:
+                every.append(one)
+        every.sort(key=_order)
+        return tuple(replace(one, rank=n) for n, one in enumerate(every, 1))
+
+    def _strategy(self, way: Way) -> Strategy | None:
+        """A way with what it takes; None if the model does not divide."""
+        mesh = dict(way.mesh)
+        attention = self._attention(mesh)
+        try:
+            memory = training_memory(
+                self.model,
+                mesh=mesh,
+                zero=way.zero,
+                batch=self.batch,
+                seq=self.given_seq,
+                recompute=way.recompute,
+                attention=attention,
+                chip=self.chips.chip,
+                **self.training,
+            )
+        except NotDivisible:
+            return None
+        step = Step(
+            self.model,
+            mesh,
+            way.zero,
+            way.recompute,
+            attention,
+            self.batch,
+            self.seq,
+            self.training.get("param_dtype", "float32"),
+            self.training.get("compute_dtype", "bfloat16"),
+        )
+        seconds = seconds_of(
+            step,
+            _update_bytes(memory),
+            self._products(step),
+            exchanges(step),
+            lambda one: self.prices.of(one, mesh),
+            self.rates,
+        )
+        peak = self.chips.chip.bf16_flops_per_s * self.chips.devices
+        return Strategy(
+            rank=0,
+            mesh={axis: n for axis, n in mesh.items() if n > 1} or {"data": 1},
+            zero=way.zero,
+            recompute=way.recompute,
+            attention=attention,
+            memory_bytes=memory.total_bytes,
+            left_bytes=self.allowed - memory.total_bytes,
+            seconds=seconds,
+            tokens_per_s=self.batch * self.seq / seconds.total_s,
+            mfu=self.model_flops / peak / seconds.total_s,
+            step=step,
+        )
+
+    def _products(self, step: Step) -> tuple[float, float]:
+        """Seconds of the products, which every mesh divides alike."""
+        key = (step.recompute, step.attention)
+        if key not in self.products:
+            self.products[key] = products(step, self.rates)
+        return self.products[key]
+
+    def _attention(self, mesh: Mapping[str, int]) -> str:
+        if isinstance(self.model, MLP):
+            return "plain"
+        if self.attention in (None, "ring"):
+            return "flash" if mesh["context"] == 1 else "ring"
+        return str(self.attention)
+
+
+def _order(one: Strategy) -> tuple[object, ...]:
+    """Those that fit by their seconds, the others by their memory; ties by name."""
+    first = one.total_s if one.fits else one.memory_bytes
+    second = one.memory_bytes if one.fits else one.total_s
+    return not one.fits, first, second, one.zero, str(one)
+
+
+def _update_bytes(memory: TrainingMemory) -> int:
+    """What the optimizer reads and writes: its numbers and the parameters twice."""
+    return 2 * memory.optimizer_bytes + 2 * memory.params_bytes + memory.grads_bytes
+
+
+# --- What is given --------------------------------------------------------------------
+
+
+def _checked_model(model: object) -> Transformer | MLP:
+    """The model that is given, or named, if its exchanges are known."""
+    if isinstance(model, str):
+        model = MODELS[model]
+    if not isinstance(model, Transformer | MLP):
+        raise NotUnderstood(
+            f"model={model!r} is not a model; give a Transformer, an MLP, or a name in "
+            "MODELS, such as 'llama-3-8b'."
+        )
+    for key in _NOT_TIMED:
+        value = getattr(model, key, None)
+        if value is not None:
+            raise NotUnderstood(
+                f"{model.name or 'a model'} has {key}={value!r}, whose products and "
+                "exchanges a plan does not time; count one mesh with training_memory, "
+                "and compile it for step_time."
+            )
+    return model
+
+
+def _checked_axes(
+    model: Transformer | MLP, axes: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The axes that a mesh may have, in the order of a mesh."""
+    useful = tuple(
+        axis for axis in ORDER if axis != "context" or not isinstance(model, MLP)
+    )
+    if axes is None:
+        return useful
+    if isinstance(axes, str) or not isinstance(axes, Sequence) or not axes:
+        raise NotUnderstood(
+            f"axes={axes!r} is no tuple of axes; give one such as ('data', 'model')."
+        )
+    for axis in axes:
+        if axis not in ORDER:
+            close = close_name(axis, ORDER)
+            guess = f" Did you mean {close!r}?" if close else ""
+            raise UnknownAxis(
+                f"axes={tuple(axes)!r} has {axis!r}, which is no axis of a plan."
+                f"{guess} Give some of {join_words(list(map(repr, ORDER)))}."
+            )
+        if axis not in useful:
+            raise NotUnderstood(
+                f"axes={tuple(axes)!r}: an MLP has no sequences that {axis} could "
+                f"shard; leave {axis!r} out."
+            )
+    return tuple(axis for axis in ORDER if axis in axes)
+
+
+def _checked_policies(recompute: str | Sequence[str] | None) -> tuple[str, ...]:
+    if recompute is None:
+        return POLICIES
+    given = (recompute,) if isinstance(recompute, str) else recompute
+    if not isinstance(given, Sequence) or not given:
+        raise NotUnderstood(
+            f"recompute={recompute!r} is no policy; give one or several of "
+            f"{or_words(map(repr, POLICIES))}."
+        )
+    for one in given:
+        one_of("recompute", one, POLICIES)
+    return tuple(policy for policy in POLICIES if policy in given)
+
+
+_OWN = (
+    "mesh",
+    "zero",
+    "chip",
+    "counting",
+    "names_which_can_be_saved",
+    "names_which_can_be_offloaded",
+)
+
+
+def _check_training(training: Mapping[str, Any]) -> None:
+    """Refuse what a plan decides itself, and what `training_memory` does not take."""
+    names = training_memory.__kwdefaults__ or {}
+    for name in training:
+        if name in _OWN:
+            raise NotUnderstood(
+                f"{name}={training[name]!r} is what a plan decides; leave {name} out."
+            )
+        if name == "gradient_accumulation" and training[name] != 1:
+            raise NotUnderstood(
+                f"{name}={training[name]!r}: a plan times one pass over the batch; "
+                f"leave {name} out, and plan for the batch of one part."
+            )
+        if name not in names:
+            close = close_name(name, [one for one in names if one not in _OWN])
+            guess = f" Did you mean {close!r}?" if close else ""
+            raise NotUnderstood(
+                f"{name}={training[name]!r} is no argument of plan_mesh or "
+                f"training_memory.{guess} Leave it out."
+            )
+
+
+def _nothing_divides(
+    model: Transformer | MLP, chips: Chips, axes: Sequence[str], batch: int, seq: int
+) -> NotDivisible:
+    """What to change where no mesh of so many devices divides anything."""
+    sizes = {"batch": batch} if {"data", "fsdp"} & {*axes} else {}
+    if "model" in axes:
+        sizes["d_ff"] = model.d_ff
+        if isinstance(model, Transformer):
+            sizes["heads"] = model.heads
+    if "context" in axes:
+        sizes["seq"] = seq
+    words = join_words([f"{name}={size}" for name, size in sizes.items()])
+    count = chips.devices
+    fixed = f"; make batch={-(-batch // count) * count}" if "batch" in sizes else ""
+    return NotDivisible(
+        f"topology={chips.name!r}: no mesh of {count} devices over "
+        f"{join_words(list(axes))} divides {words}{fixed}, or take another number of "
+        "chips."
+    )
+
+
+def _notes(rates: Rates, chips: Chips) -> list[str]:
+    notes = []
+    if rates.error is None:
+        notes.append(
+            f"No step was measured on chip {chips.chip.name}: its rates are fractions "
+            "of the published figures."
+        )
+    notes.append(
+        "Seconds are by formula, with a part of each exchange assumed to be hidden; "
+        "compile the first few and ask step_time."
+    )
+    return notes

@@ -1,0 +1,79 @@
+"""One way to train a model on some chips, with what it takes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .exchanges import Exchange
+from .seconds import Seconds
+from .step import Step
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to train the model on the chips, with what it takes.
+
+    Attributes:
+        rank: its place in the plan, from 1.
+        mesh: axis → size, the outermost first, of axes with several devices; of one
+            device {'data': 1}.
+        zero: from which stage of ZeRO `data` shards the state; `fsdp` always shards
+            all of it.
+        recompute: the policy of `jax.checkpoint`, or 'everything_saveable'.
+        attention: 'plain', 'flash' or 'ring'.
+        memory_bytes: on each device at the peak, by `training_memory`.
+        left_bytes: what stays free of the part of a chip that may be filled; negative
+            is what is missing.
+        seconds: of a step, with its parts.
+        tokens_per_s: on all chips together (of an MLP: rows).
+        mfu: FLOPs that the model needs, nothing recomputed, over the chips' peak.
+    """
+
+    rank: int
+    mesh: Mapping[str, int]
+    zero: int
+    recompute: str
+    attention: str
+    memory_bytes: int
+    left_bytes: int
+    seconds: Seconds
+    tokens_per_s: float
+    mfu: float
+    step: Step = field(repr=False, compare=False)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak stays within the part of a chip that may be filled."""
+        return self.left_bytes >= 0
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of a step."""
+        return self.seconds.total_s
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """What the devices exchange in a step."""
+        return self.seconds.exchanges
+
+    @property
+    def limits(self) -> tuple[tuple[str, float], ...]:
+        """Where the time goes, and which part of it, the largest first."""
+        seconds = self.seconds
+        parts = {
+            "compute": seconds.compute_s - seconds.recompute_s,
+            "recomputation": seconds.recompute_s,
+            "memory traffic": seconds.memory_s,
+        }
+        for one in seconds.exchanges:
+            parts[one.name] = parts.get(one.name, 0.0) + one.exposed_s
+        shares = [(name, part / seconds.total_s) for name, part in parts.items()]
+        return tuple(sorted(shares, key=lambda pair: (-pair[1], pair[0])))
+
+    @property
+    def mesh_words(self) -> str:
+        """'data 2 × fsdp 4, ZeRO-1'."""
+        words = " × ".join(f"{axis} {size}" for axis, size in self.mesh.items())
+        return f"{words}, ZeRO-{self.zero}" if self.zero else words
+
+    def __str__(self) -> str:
+        return f"{self.mesh_words}, {self.recompute}"

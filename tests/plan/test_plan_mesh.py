@@ -1,0 +1,517 @@
+"""`plan_mesh`: order, memory and seconds of strategies, words, and what is refused."""
+
+import re
+from dataclasses import replace
+from math import prod
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import spmd_helpers as spmd
+from spmd_helpers._plan import candidates, cluster, exchanges, seconds
+from spmd_helpers._plan.step import Step
+from spmd_helpers._time.rates import rates_of
+
+LLAMA = spmd.MODELS["llama-3-8b"]
+SMALL = spmd.Transformer(
+    *(4, 1024, 16),
+    **{"kv_heads": 4, "d_ff": 4096, "vocab": 8192, "seq": 2048, "gated": True},
+    **{"tied": False, "biases": False, "positions": "rotary", "norm": "rms"},
+    name="small",
+)
+STACK = spmd.MLP(4, 1024, 4096, name="stack")
+
+
+def plan(model=SMALL, topology="h100:1x8", batch=32, **more):
+    return spmd.plan_mesh(model, topology, batch=batch, **more)
+
+
+PLAN = plan()
+LARGE = plan(LLAMA, seq=4096)
+
+
+def shape(one):
+    return one.step.mesh
+
+
+# --- All strategies, by brute force ---------------------------------------------------
+
+
+def test_every_mesh_that_divides_is_planned_and_no_other():
+    """Counted by hand for four devices, a batch of 4, two heads of keys and values."""
+    model = replace(SMALL, heads=2, kv_heads=2, head_dim=64, seq=4)
+    found = plan(model, "h100:1x4", 4)
+    wanted = set()
+    for data in (1, 2, 4):
+        for fsdp in (1, 2, 4):
+            for context in (1, 2, 4):
+                for split in (1, 2, 4):
+                    if data * fsdp * context * split != 4 or split > 2:
+                        continue
+                    for zero in (0, 1, 2) if data > 1 else (0,):
+                        for policy in candidates.POLICIES:
+                            wanted.add((data, fsdp, context, split, zero, policy))
+    ways = [(*shape(one).values(), one.zero, one.recompute) for one in found.strategies]
+    assert len(ways) == len(set(ways))
+    assert set(ways) == wanted
+
+
+def test_every_size_multiplies_to_the_devices():
+    assert all(prod(shape(one).values()) == 8 for one in PLAN.strategies)
+    assert [one.rank for one in PLAN.strategies] == [
+        *range(1, len(PLAN.strategies) + 1)
+    ]
+
+
+@pytest.mark.parametrize("model", [SMALL, STACK, LLAMA], ids=lambda m: m.name)
+@pytest.mark.parametrize("chips", ["h100:1x8", "v5p:2x2x2"])
+def test_memory_is_that_of_training_memory(model, chips):
+    found = plan(model, chips, 8)
+    for one in found.strategies[::5]:
+        memory = spmd.training_memory(
+            model,
+            mesh=shape(one),
+            zero=one.zero,
+            batch=8,
+            recompute=one.recompute,
+            attention=one.attention,
+            chip=chips.partition(":")[0],
+        )
+        assert one.memory_bytes == memory.total_bytes
+        assert one.left_bytes == memory.left_bytes(chips.partition(":")[0])
+        assert one.fits == memory.fits(chips.partition(":")[0])
+
+
+# --- Order ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found", [PLAN, LARGE], ids=["small", "large"])
+def test_those_that_fit_come_first_the_fastest_before(found):
+    fits = [one.fits for one in found.strategies]
+    assert fits == sorted(fits, reverse=True)
+    times = [one.total_s for one in found.fitting]
+    assert times == sorted(times)
+    others = [one.memory_bytes for one in found.strategies[len(times) :]]
+    assert others == sorted(others)
+    assert found.best.total_s == min(times)
+
+
+def test_some_fit_and_some_do_not():
+    assert 0 < len(LARGE.fitting) < len(LARGE.strategies)
+
+
+def test_a_tie_is_within_the_error():
+    ties, rest = LARGE.ties, LARGE.fitting[len(LARGE.ties) :]
+    most = LARGE.best.total_s * (1 + LARGE.error)
+    assert ties == LARGE.fitting[: len(ties)]
+    assert all(one.total_s <= most for one in ties)
+    assert all(one.total_s > most for one in rest)
+
+
+def test_a_plan_is_the_same_each_time():
+    assert str(plan(LLAMA, seq=4096)) == str(LARGE)
+    assert plan(LLAMA, seq=4096).strategies == LARGE.strategies
+
+
+def test_the_order_of_the_axes_does_not_matter():
+    names = ("data", "fsdp", "context", "model")
+    assert plan(axes=names[::-1]).strategies == PLAN.strategies
+    policies = candidates.POLICIES
+    assert plan(recompute=policies[::-1]).strategies == PLAN.strategies
+
+
+def test_axes_and_policies_can_be_left_out():
+    found = plan(axes=("fsdp", "model"), recompute="nothing_saveable")
+    assert {axis for one in found.strategies for axis in one.mesh} == {"fsdp", "model"}
+    assert {one.recompute for one in found.strategies} == {"nothing_saveable"}
+    every = [(dict(one.mesh), one.zero, one.recompute) for one in PLAN.strategies]
+    for one in found.strategies:
+        assert (dict(one.mesh), one.zero, one.recompute) in every
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    hosts=st.sampled_from([1, 2, 4]),
+    card=st.sampled_from(["h200", "b200"]),
+    layers=st.sampled_from([4, 8]),
+)
+def test_twice_the_cards_are_not_slower_at_one_batch(hosts, card, layers):
+    """Where each device has many tokens left, as they are here."""
+    model = replace(LLAMA, layers=layers)
+    few = plan(model, f"{card}:{hosts}x8", 128, seq=4096).best
+    many = plan(model, f"{card}:{2 * hosts}x8", 128, seq=4096).best
+    assert many.total_s < few.total_s
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    model=st.sampled_from([SMALL, STACK]),
+    chips=st.sampled_from(["h100:1x8", "a100-80gb:2x4", "v5e:2x4", "v5p:2x2x4"]),
+    batch=st.sampled_from([8, 16, 48, 128]),
+)
+def test_the_best_is_beaten_by_none_that_fits(model, chips, batch):
+    found = plan(model, chips, batch)
+    assert all(found.best.total_s <= one.total_s for one in found.fitting)
+    for one in found.strategies:
+        assert 0 < one.mfu < 1
+        share = sum(part for _, part in one.limits)
+        assert share == pytest.approx(1)
+
+
+# --- Seconds --------------------------------------------------------------------------
+
+
+def step(model=LLAMA, *, zero=0, recompute="nothing_saveable", batch=16, **axes):
+    axes["model"] = axes.pop("split", 1)
+    mesh = {axis: axes.get(axis, 1) for axis in cluster.ORDER}
+    attention = "plain" if isinstance(model, spmd.MLP) else "flash"
+    attention = "ring" if mesh["context"] > 1 else attention
+    seq = 1 if isinstance(model, spmd.MLP) else 4096
+    return Step(
+        model, mesh, zero, recompute, attention, batch, seq, "float32", "bfloat16"
+    )
+
+
+def sent(one):
+    """(what, kind, axes, when) → count × bytes."""
+    sums = {}
+    for each in exchanges.exchanges(one):
+        key = (each.what, each.kind, each.axes, each.when)
+        sums[key] = sums.get(key, 0) + each.count * each.nbytes
+    return sums
+
+
+LAYER = 2 * 4096 * (4096 + 1024) + 3 * 4096 * 14336  # q, o, k, v and the mlp
+HEAD = 128256 * 4096
+
+
+def near(size):
+    return pytest.approx(size, rel=1e-6)
+
+
+def test_fsdp_gathers_weights_twice_and_scatters_gradients_once():
+    found = sent(step(fsdp=8))
+    for when in ("forward", "backward"):
+        weights = found["weights", "all-gather", ("fsdp",), when]
+        assert weights == near(32 * 2 * LAYER)
+        assert found["head", "all-gather", ("fsdp",), when] == 2 * HEAD
+    gradients = found["gradients", "reduce-scatter", ("fsdp",), "backward"]
+    assert gradients == near(32 * 2 * LAYER)
+    assert found["head", "reduce-scatter", ("fsdp",), "backward"] == 4 * HEAD
+    assert not [key for key in found if key[1] == "all-reduce"]
+
+
+def test_data_parallelism_sums_gradients():
+    found = sent(step(data=8))
+    gradients = found["gradients", "all-reduce", ("data",), "backward"]
+    assert gradients == near(32 * 2 * LAYER)
+    assert not [key for key in found if key[0] == "weights"]
+
+
+def test_zero_scatters_gradients_and_gathers_new_parameters():
+    one, two = sent(step(data=8, zero=1)), sent(step(data=8, zero=2))
+    assert ("gradients", "all-reduce", ("data",), "backward") in one
+    assert ("gradients", "reduce-scatter", ("data",), "backward") in two
+    for found in (one, two):
+        new = found["new parameters", "all-gather", ("data",), "update"]
+        assert new == 4 * (32 * LAYER + 2 * HEAD)
+
+
+def test_hsdp_sums_what_is_left_over_data():
+    found = sent(step(data=2, fsdp=4))
+    left = found["gradients", "all-reduce", ("data",), "backward"]
+    assert left == near(32 * 2 * LAYER // 4)
+
+
+def test_tensor_parallelism_sums_four_times_a_layer_and_once_more_to_recompute():
+    tokens = 16 * 4096
+    stream = 2 * tokens * 4096
+    for recompute, backward in (("everything_saveable", 2), ("nothing_saveable", 3)):
+        found = sent(step(split=8, recompute=recompute))
+        key = ("activations", "all-reduce", ("model",))
+        assert found[*key, "forward"] == 2 * 32 * stream
+        assert found[*key, "backward"] == backward * 32 * stream
+
+
+def test_a_ring_sends_keys_and_values_around():
+    found = sent(step(context=4))
+    both = 2 * 2 * (16 * 4096 // 4) * 8 * 128
+    key = ("keys and values", "collective-permute", ("context",))
+    assert found[*key, "forward"] == 4 * 32 * both
+    # Forward once more, and back with gradients in float32.
+    assert found[*key, "backward"] == 4 * 32 * (2 * both + 2 * both)
+
+
+def price(kind, nbytes, topology, mesh, axes):
+    chips = cluster.read_chips(topology)
+    prices = exchanges.Prices(chips, rates_of(chips.chip))
+    one = exchanges.Exchange("x", kind, axes, "forward", 1, nbytes)
+    full = {axis: mesh.get(axis, 1) for axis in cluster.ORDER}
+    return prices.of(one, full)
+
+
+def test_a_price_is_the_one_of_step_time():
+    """Eight cards of one host: 50 µs, and 7/8 of the bytes over the table's rate."""
+    rates = rates_of(spmd.HARDWARE["h100"])
+    seconds_, link = price("all-gather", 8e9, "h100:1x8", {"fsdp": 8}, ("fsdp",))
+    rate = rates.of_link("nvlink of 8 or more", "all-gather")
+    assert link == "nvlink"
+    assert seconds_ == pytest.approx(5e-5 + 7e9 / rate)
+
+
+def test_between_hosts_the_network_decides():
+    seconds_, link = price(
+        "all-reduce", 1e9, "h100:2x8", {"data": 2, "model": 8}, ("data",)
+    )
+    assert link == "network"
+    rate = spmd.HARDWARE["h100"].network_bytes_per_s
+    assert seconds_ > 1e9 / rate  # 2 · 1/2 of the bytes, each card for itself
+    inside, link = price(
+        "all-reduce", 1e9, "h100:2x8", {"data": 2, "model": 8}, ("model",)
+    )
+    assert link == "nvlink"
+    assert inside < seconds_ / 3
+
+
+def test_on_a_tpu_an_axis_uses_the_links_of_its_directions():
+    one, link = price(
+        "all-gather", 64e9, "v5p:4x4x4", {"fsdp": 16, "model": 4}, ("model",)
+    )
+    two, _ = price("all-gather", 64e9, "v5p:4x4x4", {"fsdp": 16, "model": 4}, ("fsdp",))
+    assert link == "ici"
+    assert one / two == pytest.approx((3 / 4) / (15 / 16) * 2, rel=1e-3)
+
+
+def test_meshes_of_a_tpu_lie_on_its_torus():
+    found = plan(SMALL, "v5p:4x4x4", 64)
+    assert {size for one in found.strategies for size in one.mesh.values()} <= {
+        4,
+        16,
+        64,
+    }
+
+
+def test_recomputation_costs_seconds_and_saves_memory():
+    by_policy = {
+        one.recompute: one for one in LARGE.strategies if dict(one.mesh) == {"fsdp": 8}
+    }
+    every, dots, nothing = (by_policy[name] for name in candidates.POLICIES)
+    assert every.memory_bytes > dots.memory_bytes > nothing.memory_bytes
+    assert 0 == every.seconds.recompute_s < dots.seconds.recompute_s
+    assert dots.seconds.recompute_s < nothing.seconds.recompute_s
+
+
+def test_what_the_model_needs_is_mfu_and_nothing_else():
+    one = LARGE.best
+    peak = 8 * spmd.HARDWARE["h100"].bf16_flops_per_s
+    assert one.mfu == pytest.approx(LLAMA.flops(32, 4096) / peak / one.total_s)
+    assert one.tokens_per_s == pytest.approx(32 * 4096 / one.total_s)
+
+
+def test_own_rates_count():
+    slow = plan(rates={"bf16_flops_per_s": 1e14}).best
+    assert slow.seconds.compute_s > 3 * PLAN.best.seconds.compute_s
+
+
+# --- Words ----------------------------------------------------------------------------
+
+
+def test_the_table_has_the_best_first_and_says_ties():
+    lines = LARGE.table.splitlines()
+    assert lines[0].startswith("Plan for llama-3-8b, 32 sequences of 4096 tokens")
+    assert re.match(rf" *1  {re.escape(LARGE.best.mesh_words)} ", lines[2])
+    assert f"The first {len(LARGE.ties)} are a tie" in LARGE.table
+    assert "fractions of the published figures" in " ".join(LARGE.table.split())
+    assert "published" not in plan(topology="h200:1x8").table
+    assert "<table" in LARGE._repr_html_()
+    assert repr(LARGE).startswith("Plan(llama-3-8b")
+
+
+def test_why_says_a_tie_and_a_difference():
+    tied = LARGE.why(1, 2)
+    assert "a tie" in tied
+    last = LARGE.fitting[-1]
+    words = LARGE.why(1, last)
+    assert "% more" in words
+    assert "a tie" not in words
+    assert "% less" in LARGE.why(last, 1)
+    far = LARGE.strategies[-1]
+    assert f"are missing for {far.rank}" in LARGE.why(1, far)
+    assert LARGE.why(1, 1).startswith("Both are number 1")
+
+
+def test_why_names_the_largest_difference():
+    by = {str(one): one for one in LARGE.strategies}
+    one = by["fsdp 8, dots_with_no_batch_dims_saveable"]
+    other = by["fsdp 8, nothing_saveable"]
+    assert re.search(r"more for recomputation", LARGE.why(one, other))
+
+
+# --- What is refused ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        ({"topology": "x100:8"}, spmd.UnknownTopology, "names no card.*v5p:4x4x4"),
+        ({"topology": "v5p-128"}, spmd.UnknownTopology, "v5p:4x4x4"),
+        ({"topology": "gb200:2x4"}, spmd.NotUnderstood, "no speeds of gb200"),
+        ({"topology": 8}, spmd.UnknownTopology, "is not a name"),
+        ({"model": "llama3-8b"}, spmd.NotUnderstood, "Did you mean 'llama-3-8b'"),
+        ({"model": 8}, spmd.NotUnderstood, "is not a model"),
+        ({"batch": 0}, spmd.NotUnderstood, "batch=0"),
+        ({"seq": 2.5}, spmd.NotUnderstood, "seq=2.5"),
+        ({"axes": ("data", "modle")}, spmd.UnknownAxis, "Did you mean 'model'"),
+        ({"axes": "data"}, spmd.NotUnderstood, r"\('data', 'model'\)"),
+        ({"axes": ()}, spmd.NotUnderstood, "is no tuple of axes"),
+        (
+            {"model": STACK, "axes": ("data", "context")},
+            spmd.NotUnderstood,
+            "an MLP has no sequences that context could shard; leave 'context' out",
+        ),
+        ({"model": STACK, "seq": 8}, spmd.NotUnderstood, "an MLP has no sequences"),
+        ({"recompute": "full"}, spmd.NotUnderstood, "recompute='full'"),
+        ({"recompute": ()}, spmd.NotUnderstood, "is no policy"),
+        ({"attention": "flsh"}, spmd.NotUnderstood, "Did you mean 'flash'"),
+        ({"mesh": {"data": 8}}, spmd.NotUnderstood, "what a plan decides"),
+        ({"optimiser": "adam"}, spmd.NotUnderstood, "Did you mean 'optimizer'"),
+        (
+            {"gradient_accumulation": 2},
+            spmd.NotUnderstood,
+            "plan for the batch of one part",
+        ),
+        ({"optimizer": "adm"}, spmd.NotUnderstood, "Did you mean 'adam'"),
+        ({"rates": {}}, spmd.NotUnderstood, "rates="),
+        (
+            {"topology": "h100:1x7", "batch": 16},
+            spmd.NotDivisible,
+            r"no mesh of 7 devices.*make batch=21",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(arguments, kind, words):
+    given = {"model": SMALL, "topology": "h100:1x8", "batch": 32} | arguments
+    with pytest.raises(kind, match=words) as raised:
+        spmd.plan_mesh(given.pop("model"), given.pop("topology"), **given)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_remedy_for_chips_that_do_not_divide_works():
+    assert plan(topology="h100:1x7", batch=21).strategies
+
+
+def test_nothing_that_fits_says_the_nearest_and_what_is_missing():
+    found = plan(spmd.MODELS["llama-3-70b"], "h100:1x8", 8, seq=2048)
+    assert found.fitting == found.ties == ()
+    with pytest.raises(spmd.NothingFits, match="are missing") as raised:
+        _ = found.best
+    nearest = found.strategies[0]
+    assert str(nearest) in str(raised.value)
+    assert nearest.memory_bytes == min(one.memory_bytes for one in found.strategies)
+    assert str(raised.value)[:40] in found.table.replace("\n  ", " ")
+    # What the sentence offers works.
+    assert plan(spmd.MODELS["llama-3-70b"], "h100:8x8", 64, seq=2048).fitting
+
+
+@pytest.mark.parametrize("number", [0, 1000, "1", 1.0, None])
+def test_no_such_number(number):
+    with pytest.raises(spmd.NotUnderstood, match="give one from 1 to"):
+        PLAN.why(1, number)
+
+
+def test_a_strategy_of_another_plan():
+    with pytest.raises(spmd.NotUnderstood, match="not of this plan"):
+        PLAN.why(1, LARGE.best)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("vit-b-16", "has patch_size=16"),
+        ("mixtral-8x7b", "has experts=8"),
+        ("deepseek-v3", "has experts=256"),
+    ],
+)
+def test_a_model_that_is_not_timed_is_not_planned(name, words):
+    with pytest.raises(spmd.NotUnderstood, match=f"{words}, whose products and"):
+        plan(name, "h100:8x8", 64)
+
+
+def test_a_model_can_be_named():
+    assert plan("llama-3-8b", seq=4096).strategies == LARGE.strategies
+
+
+def test_no_jax_is_needed():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, spmd_helpers as s; "
+        "s.plan_mesh(s.MODELS['gpt3-xl'], 'v5p:2x2x2', batch=8).table; "
+        "sys.exit('jax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# --- Faults that the tests notice -----------------------------------------------------
+
+
+MUTANTS = {
+    "recompute's sum forgotten": (exchanges, "_of_activations"),
+    "weights gathered once": (exchanges, "_of_weights"),
+    "gradients forgotten": (exchanges, "_of_gradients"),
+    "keys forgotten": (exchanges, "_of_keys"),
+}
+CHECKS = {
+    "_of_activations": (
+        test_tensor_parallelism_sums_four_times_a_layer_and_once_more_to_recompute
+    ),
+    "_of_weights": test_fsdp_gathers_weights_twice_and_scatters_gradients_once,
+    "_of_gradients": test_data_parallelism_sums_gradients,
+    "_of_keys": test_a_ring_sends_keys_and_values_around,
+}
+
+
+@pytest.mark.mutant
+@pytest.mark.parametrize("fault", MUTANTS)
+def test_a_missing_exchange_is_noticed(fault, monkeypatch):
+    module, name = MUTANTS[fault]
+    right = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda one: list(right(one))[:-1])
+    if name == "_of_weights":
+        monkeypatch.setattr(
+            module, name, lambda one: [x for x in right(one) if x.when == "forward"]
+        )
+    if name == "_of_gradients":
+        monkeypatch.setattr(module, name, lambda one: list(right(one))[1:])
+    if name == "_of_activations":
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda one: [
+                x for x in right(replace(one, recompute="everything_saveable"))
+            ],
+        )
+    with pytest.raises((AssertionError, KeyError)):
+        CHECKS[name]()
+
+
+@pytest.mark.mutant
+def test_a_wrong_order_is_noticed(monkeypatch):
+    from spmd_helpers._plan import plan_mesh as module
+
+    monkeypatch.setattr(module, "_order", lambda one: (one.fits, one.total_s))
+    found = plan(LLAMA, seq=4096)
+    with pytest.raises(AssertionError):
+        test_those_that_fit_come_first_the_fastest_before(found)
+
+
+@pytest.mark.mutant
+def test_a_wrong_part_of_the_memory_traffic_is_noticed(monkeypatch):
+    from tests.plan.test_truth import ROWS, check_seconds, on_gpus
+    from tools.measure import planned
+
+    monkeypatch.setattr(seconds, "_SCORES", 2.0)
+    with pytest.raises(AssertionError):
+        check_seconds(planned.held(on_gpus(ROWS)))
