@@ -110,9 +110,10 @@ def _loss(setup: Setup) -> list[Line]:
     it estimates, for Hopper and Blackwell (IsSupportedForModule of openxla/xla's
     SolLatencyEstimator). For Ampere it schedules by memory: the head's gradient waits
     for its reduce-scatter, or the logits' where that is smaller.
-    Over fsdp or context the head's waits, but for a model of which some layers have no
-    experts. Rows: llama8 zero2 master full; gpt3-2.7b fsdp full; sinks experts full,
-    latent experts full and llama ring weights of axes_gpu.json.
+    Over fsdp or context the head's waits. Over fsdp and expert it is the one or the
+    other, and the larger is counted. Rows: llama8 zero2 master full; gpt3-2.7b fsdp
+    full; sinks experts full, latent experts full and llama ring weights of
+    axes_gpu.json.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
@@ -125,8 +126,7 @@ def _loss(setup: Setup) -> list[Line]:
     formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
     lines.append(_line("logits", size, formula, "loss"))
     when = ("backward", "update")
-    stacks = 1 if setup.is_mlp else 1 + (setup.transformer.dense_layers > 0)
-    waits = setup.data > 1 or (setup.expert > 1 and (setup.fsdp == 1 or stacks > 1))
+    waits = setup.data > 1 or setup.expert > 1
     if waits and setup.context == 1 and setup.generation != "Ampere":
         lines.append(_line("gradient of the logits", size, formula, *when))
     elif setup.gathers:
