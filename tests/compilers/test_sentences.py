@@ -1,6 +1,7 @@
 """Sentences of the chapters that name figures of a compiler, asked of that compiler."""
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -37,3 +38,54 @@ def test_a_tpu_pads_narrow_arrays():
 def test_a_gpu_pads_nothing():
     mesh = spmd.gpu_mesh("h100:1", data=1)
     assert argument_bytes(mesh, (4096, 10)) == 4096 * 10 * 4
+
+
+def exchanged(f, *arguments):
+    """(kind, bytes of the result) of each collective."""
+    return [(c.kind, c.result_bytes) for c in spmd.xray(f, *arguments).collectives]
+
+
+def array(mesh, shape, *entries, **kind):
+    sharding = NamedSharding(mesh, P(*entries), **kind)
+    return jax.ShapeDtypeStruct(shape, "float32", sharding=sharding)
+
+
+@pytest.mark.compiler("tpu")
+def test_what_a_tpu_exchanges_otherwise():
+    """Chapter 4: batch norm, half precision, and a device_put that is obeyed."""
+    mesh = spmd.tpu_mesh("v5e:2x4", data=4, model=2, anyhow=True)
+
+    def norm(x):
+        return (x - x.mean(axis=0)) / jnp.sqrt(x.var(axis=0) + 1e-5)
+
+    rows = array(mesh, (48, 40), "data")
+    assert exchanged(norm, rows) == [("all-reduce", 160)] * 2
+    assert "exchanges 160 bytes twice, instead of 160 and 320" in prose("04")
+
+    x, w = array(mesh, (48, 40), "data", "model"), array(mesh, (40, 24), None, "model")
+    with jax.default_matmul_precision("highest"):
+        assert exchanged(jnp.matmul, x, w) == [("all-gather", 1920)]
+    with jax.default_matmul_precision("default"):
+        assert exchanged(jnp.matmul, x, w) == [("all-gather", 960)]
+    assert "an all-gather of an operand has half the bytes" in prose("04")
+
+    columns = NamedSharding(mesh, P(None, "model"))
+    kind = {"memory_kind": "pinned_host"}
+    on_host = array(mesh, (48, 40), "data", "model", **kind)
+
+    def f(x, h):
+        return jax.device_put(2 * x + jax.device_put(h, x_sharding), columns)
+
+    x_sharding = x.sharding
+    assert exchanged(f, x, x) == []
+    assert exchanged(f, x, on_host) == [("all-gather", 3840)]
+    assert "an all-gather over `data` of 3,840 bytes" in prose("04")
+
+
+@pytest.mark.compiler("gpu")
+def test_a_gpu_gathers_sums_for_a_cumsum():
+    """Chapter 4."""
+    mesh = spmd.gpu_mesh("h100:8", data=4, model=2)
+    x = array(mesh, (48, 40), "data", "model")
+    assert exchanged(lambda x: x.cumsum(axis=1), x) == [("all-gather", 96)]
+    assert "with an all-gather of 96 bytes" in prose("04")
