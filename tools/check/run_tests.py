@@ -234,7 +234,8 @@ def other_jax(steps: Steps, first: Path) -> str:
     """Both tiers on the oldest JAX, where its Python runs; returns a line on that."""
     python, words = oldest(steps)
     where = f"{SECOND}: " if python else ""
-    shown = notebooks(python or first, "notebooks", "pages")
+    folders = ("notebooks", "pages") if python else ("notebooks",)
+    shown = notebooks(python or first, *folders)
     steps.run(f"{where}readers' notebooks print what is stored", *shown)
     if python:
         everything = tests(python, "not mutant and not compiler", *of_no_jax())
