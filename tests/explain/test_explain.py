@@ -607,7 +607,6 @@ STARTS = {
         " jax.distributed.initialize('127.0.0.1:{port}', 1, 0)"
     ],
 }
-SLOW = ("a-process-did-not-come", "port-is-taken")
 
 
 def started(line: str) -> tuple[int, str]:
@@ -619,16 +618,8 @@ def started(line: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        *(code for code in STARTS if code not in SLOW),
-        *(
-            pytest.param(code, marks=pytest.mark.long("processes that wait"))
-            for code in SLOW
-        ),
-    ],
-)
+@pytest.mark.long("processes of clusters that don't start")
+@pytest.mark.parametrize("code", STARTS)
 def test_a_cluster_that_does_not_start(code):
     for line in STARTS[code]:
         status, err = started(line)

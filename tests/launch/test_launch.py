@@ -28,6 +28,7 @@ from spmd_helpers._launch.program_text import text_of
 pytestmark = pytest.mark.skipif(
     not Path("/proc/thread-self/children").exists(), reason="needs Linux's /proc"
 )
+SELDOM = pytest.mark.long("processes that end as few do")
 TWO = 2
 NAMES = ("data", 3, -1.5)
 ARRAY = np.ones(3)
@@ -224,10 +225,16 @@ def test_a_process_that_raises():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import sys; sys.exit(3)", r"process 0 of 1 stopped itself by sys.exit\(3\)"),
         ("print(1", r"raised SyntaxError.*\n  at: print\(1\n  '\(' was never closed"),
         ("import os; os.abort()", r"was killed by signal 6"),
-        ("import os; os._exit(5)", r"process 0 of 1 ended with code 5"),
+        pytest.param(
+            "import sys; sys.exit(3)",
+            r"process 0 of 1 stopped itself by sys.exit\(3\)",
+            marks=SELDOM,
+        ),
+        pytest.param(
+            "import os; os._exit(5)", "process 0 of 1 ended with code 5", marks=SELDOM
+        ),
     ],
 )
 def test_a_process_that_ends_in_another_way(text, words):
@@ -293,11 +300,11 @@ def test_processes_end_when_their_kernel_is_killed():
 @pytest.mark.parametrize(
     ("last", "words"),
     [
-        ('raise ValueError("stop")', "raised ValueError"),
-        ("os._exit(5)", "ended with code 5"),
         ("os.abort()", "killed by signal 6"),
         ("", None),
-        ("time.sleep(60)", "after 5 s"),
+        pytest.param('raise ValueError("stop")', "raised ValueError", marks=SELDOM),
+        pytest.param("os._exit(5)", "ended with code 5", marks=SELDOM),
+        pytest.param("time.sleep(60)", "after 5 s", marks=SELDOM),
     ],
 )
 def test_a_child_of_a_process_ends_too(tmp_path, last, words):
@@ -366,6 +373,7 @@ def test_the_place_is_the_last_one_not_an_older_one():
         spmd.launch(text, processes=1, devices=1, timeout_s=3)
 
 
+@SELDOM
 @pytest.mark.parametrize(
     ("text", "words"),
     [
