@@ -18,7 +18,7 @@ LONG = pytest.mark.long("answers to an exercise beyond one right and two wrong o
 
 
 def _tier(number: str, index: int, kind: str):
-    marks = LONG if index >= IN_SHORT[kind] else ()
+    marks = (LONG, pytest.mark.once) if index >= IN_SHORT[kind] else ()
     return pytest.param(number, index, marks=marks)
 
 

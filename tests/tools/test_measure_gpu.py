@@ -12,7 +12,10 @@ import pytest
 from spmd_helpers import load_measured
 from tools.measure import runner
 
-pytestmark = pytest.mark.long("rehearsals on CPU devices of what measures cards")
+pytestmark = [
+    pytest.mark.long("rehearsals on CPU devices of what measures cards"),
+    pytest.mark.once,
+]
 
 ROOT = Path(__file__).parents[2]
 

@@ -24,7 +24,10 @@ from tools.measure.page_transformer import (
 from tools.measure.predict import predict_again
 from tools.measure.runner import BOOKS
 
-pytestmark = pytest.mark.long("rehearsals on CPU devices of what measures cards")
+pytestmark = [
+    pytest.mark.long("rehearsals on CPU devices of what measures cards"),
+    pytest.mark.once,
+]
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "data" / "hlo"
