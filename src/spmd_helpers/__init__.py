@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from ._time.record import StepTime as StepTime
     from ._time.step_time import step_time as step_time
     from ._tpu.mesh import tpu_mesh as tpu_mesh
+    from ._training.inference_memory import InferenceMemory as InferenceMemory
+    from ._training.inference_memory import inference_memory as inference_memory
     from ._training.model import MLP as MLP
     from ._training.model import Transformer as Transformer
     from ._training.models import MODELS as MODELS
@@ -132,6 +134,8 @@ _HOMES = {
     "HARDWARE": "_hardware.chips",
     "training_memory": "_training.training_memory",
     "TrainingMemory": "_training.training_memory",
+    "inference_memory": "_training.inference_memory",
+    "InferenceMemory": "_training.inference_memory",
     "MemoryTimeline": "_figures.memory_timeline",
     "step_time": "_time.step_time",
     "StepTime": "_time.record",

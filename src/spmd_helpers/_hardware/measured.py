@@ -17,6 +17,7 @@ _FILES = {
     "gpu-memory": ("memory_gpu.json",),
     "gpu-compiled": ("memory_gpu_compiled.json",),
     "memory-axes": ("axes_tpu.json", "axes_gpu.json"),
+    "inference-memory": ("serving_tpu.json", "serving_gpu.json"),
     "gpu-collectives": ("collectives_gpu.json",),
     "gpu-products": ("products_gpu.json",),
     "gpu-steps": ("steps_gpu.json",),
@@ -55,7 +56,8 @@ def load_measured(kind: str) -> list[dict[str, Any]]:
             `needed_bytes` and `available_bytes`; "gpu-memory", the same steps run on
             GPUs; "gpu-compiled", steps compiled for GPUs that were not there;
             "memory-axes", small models compiled for both, over more axes, policies and
-            optimizers; "gpu-collectives", collectives by size and matrix products;
+            optimizers; "inference-memory", prefill and decode compiled for both, and
+            run on a GPU; "gpu-collectives", collectives by size and matrix products;
             "gpu-products", products by the card's own clock, kernel by kernel;
             "gpu-steps", one training step in several shardings; "gpu-speeds", what the
             predictions of the following divide by; "gpu-attention", attention alone;

@@ -1,4 +1,4 @@
-"""What a training step needs, by arithmetic: models, state, activations, the table.
+"""What a training step or inference needs, by arithmetic: models, state, the table.
 
 Imports `_core`, `_shardings` and `_hardware`.
 """

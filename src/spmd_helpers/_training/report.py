@@ -8,27 +8,34 @@ from .._core.words import bytes_words
 from .state import PHASES
 
 if TYPE_CHECKING:
+    from .inference_memory import InferenceMemory
     from .training_memory import TrainingMemory
 
 HEAD = ("what", "per device", "when", "how")
 NUMBERS = (1,)
 
 
-def shown(memory: "TrainingMemory") -> Table:
-    """The report of a TrainingMemory."""
+def shown(
+    memory: "TrainingMemory | InferenceMemory",
+    name: str = "Training memory",
+    over: str = "of a step",
+) -> Table:
+    """The report of a TrainingMemory or, with another name, an InferenceMemory."""
+    every = len(memory.phases)
     rows = [
-        (line.name, bytes_words(line.bytes), when(line.when), line.formula)
+        (line.name, bytes_words(line.bytes), when(line.when, every), line.formula)
         for line in memory.lines
     ]
     total = bytes_words(memory.total_bytes)
     rows.append(("total", total, memory.peak_phase, "what is there in this phase"))
     most = ", ".join(f"{name} {bytes_words(n)}" for name, n in memory.phases.items())
-    notes = [f"Most in each phase of a step: {most}."] if len(memory.phases) > 1 else []
-    heading = f"Training memory of {memory.what}: {total} on each device"
+    notes = [f"Most in each phase {over}: {most}."] if len(memory.phases) > 1 else []
+    heading = f"{name} of {memory.what}: {total} on each device"
     notes += memory.notes
-    return Table("training", heading, HEAD, rows, notes, NUMBERS, wrapped=(3,))
+    kind = name.split()[0].lower()
+    return Table(kind, heading, HEAD, rows, notes, NUMBERS, wrapped=(3,))
 
 
-def when(phases: Sequence[str]) -> str:
-    """'always', or the phases between commas."""
-    return "always" if len(phases) == len(PHASES) else ", ".join(phases)
+def when(phases: Sequence[str], every: int = len(PHASES)) -> str:
+    """'always', or the phases between commas; there are so many in all."""
+    return "always" if len(phases) == every else ", ".join(phases)

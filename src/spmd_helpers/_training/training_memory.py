@@ -73,7 +73,7 @@ class TrainingMemory:
         """Bytes that stay free of that part; negative is what is missing."""
         try:
             one = chip_of(chip)
-            return _allowed(one, margin) - self._counted_for(one).total_bytes
+            return allowed_bytes(one, margin) - self._counted_for(one).total_bytes
         except NotUnderstood as error:
             raise error.with_traceback(None) from None
 
@@ -356,7 +356,7 @@ def _notes(setup: Setup) -> list[str]:
     return notes
 
 
-def _allowed(chip: Chip, margin: float | None) -> int:
+def allowed_bytes(chip: Chip, margin: float | None) -> int:
     """Bytes of a chip that a program may fill."""
     if margin is None:
         margin = chip.margin

@@ -2,7 +2,7 @@
 
     python -m tools.measure.truth.serve --tpu [--out FILE] [NAME ...]
     python -m tools.measure.truth.serve --cards [--out FILE] [NAME ...]
-    python -m tools.measure.truth.serve --gpu --out FILE [NAME ...]
+    python -m tools.measure.truth.serve --gpu [--out FILE] [NAME ...]
     python -m tools.measure.truth.serve --list
 
 `--tpu` needs libtpu, `--cards` JAX's CUDA plugin: they compile for hardware that is not
@@ -14,7 +14,6 @@ import argparse
 import dataclasses
 import json
 import math
-import sys
 import time
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tools.measure.truth import served, serving
 STORED = {
     "tpu": runner.BOOKS / "serving_tpu.json",
     "cards": runner.BOOKS / "serving_gpu.json",
+    "gpu": runner.BOOKS / "serving_gpu.json",
 }
 MEANT = {"tpu": served.FOR_TPU, "cards": served.FOR_GPU, "gpu": served.ON_GPU}
 
@@ -62,6 +62,7 @@ def own(program):
     model = {k: v for k, v in found.pop("model").items() if v != plain[k]}
     if "kv_lora_rank" in model:  # these follow from the widths of latent attention
         model = {k: v for k, v in model.items() if k not in ("kv_heads", "head_dim")}
+    model = {k: v for k, v in model.items() if k not in ("name", "source")}
     del found["name"]
     return found | {"model": model}
 
@@ -75,6 +76,7 @@ def row(program, kind):
         "program": own(program),
         "platform": mesh.devices.flat[0].platform,
         "device": mesh.devices.flat[0].device_kind,
+        "devices": mesh.size,
         "jax": jax.__version__,
         "date": runner.today(),
         "command": f"tools/measure/truth/serve.py --{kind} {program.name!r}",
@@ -137,8 +139,6 @@ def main():
     if given.list:
         print("\n".join(names))
         return
-    if out is None:
-        sys.exit("--gpu needs --out FILE")
     if kind != "gpu":
         jax.config.update("jax_platforms", "cpu")
     for name in names:

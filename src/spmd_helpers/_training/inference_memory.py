@@ -1,0 +1,248 @@
+"""What generating text needs on each device, by plain arithmetic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .._core.tables import Table
+from .._core.words import bytes_words
+from .._errors import NotUnderstood, SpecError
+from .._hardware.chips import Chip
+from .._hardware.chips import chip as chip_of
+from .._shardings.sharding import mesh_words
+from . import report as view
+from .model import Transformer
+from .serving import (
+    PHASES,
+    Serving,
+    cache_lines,
+    checked_serving,
+    unfilled_bytes,
+    weight_lines,
+)
+from .serving_work import work_lines
+from .state import Line
+from .training_memory import allowed_bytes
+
+
+@dataclass(frozen=True, repr=False)
+class InferenceMemory:
+    """Bytes on each device while a model generates, and how they come about.
+
+    Made by `inference_memory`. `str()` of it is a table, and so is its view in a
+    notebook.
+
+    Attributes:
+        weights_bytes: the weights, with the scales of int8, exactly.
+        cache_bytes: the cache of keys and values, exactly.
+        unfilled_bytes: of a paged cache, the most that its last pages leave empty.
+        total_bytes: the peak: the more of both phases.
+        lines: what there is: each with `name`, `formula` (with the numbers in it),
+            `bytes`, `when` (in which phases) and `source`.
+        phases: the bytes of 'prefill', which reads prompts, and of 'decode', which
+            makes one token for each sequence.
+        peak_phase: the phase with the most.
+        what: the model and the mesh, in words.
+        notes: what else there is to know, a sentence each.
+    """
+
+    weights_bytes: int
+    cache_bytes: int
+    unfilled_bytes: int
+    total_bytes: int
+    lines: tuple[Line, ...]
+    phases: Mapping[str, int] = field(compare=False)
+    peak_phase: str
+    what: str
+    notes: tuple[str, ...] = ()
+    _serving: Serving | None = field(default=None, compare=False)
+
+    def fits(self, chip: str | Chip, margin: float | None = None) -> bool:
+        """Whether the peak stays within a part of what a chip gives a program.
+
+        The programs are counted as the compiler of that chip lays them out.
+
+        Args:
+            chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
+            margin: the part of the chip's `program_bytes` that may be filled; the
+                chip's own `margin` if not given.
+
+        Raises:
+            NotUnderstood: the chip is not known, or the margin is not above 0 and at
+                most 1.
+        """
+        return self.left_bytes(chip, margin) >= 0
+
+    def left_bytes(self, chip: str | Chip, margin: float | None = None) -> int:
+        """Bytes that stay free of that part; negative is what is missing."""
+        try:
+            one = chip_of(chip)
+            found = self
+            if self._serving is not None:
+                found = _count(replace(self._serving, chip=one))
+            return allowed_bytes(one, margin) - found.total_bytes
+        except NotUnderstood as error:
+            raise error.with_traceback(None) from None
+
+    def __str__(self) -> str:
+        return _shown(self).text()
+
+    def __repr__(self) -> str:
+        total = bytes_words(self.total_bytes)
+        return (
+            f"InferenceMemory({self.what}: {total} a device, most in {self.peak_phase})"
+        )
+
+    def _repr_html_(self) -> str:
+        return _shown(self).html()
+
+
+def _shown(memory: InferenceMemory) -> Table:
+    return view.shown(memory, "Inference memory", "of inference")
+
+
+def inference_memory(
+    model: Transformer,
+    *,
+    mesh: Mapping[str, int],
+    batch: int,
+    seq: int | None = None,
+    prompt: int | None = None,
+    prefill_batch: int | None = None,
+    param_dtype: str = "bfloat16",
+    compute_dtype: str = "bfloat16",
+    cache_dtype: str | None = None,
+    attention: str | None = None,
+    page_size: int | None = None,
+    chip: str | Chip | None = None,
+) -> InferenceMemory:
+    """Count what generating text with `model` takes on each device of `mesh`.
+
+    Plain arithmetic: nothing is compiled and JAX is not needed. Weights and cache are
+    exact. The rest is what the compilers for TPUs and GPUs need beside them for a
+    plainly written prefill and decode, with the layers under one `jax.lax.scan` that
+    carries the cache, which is donated and stays in the order of its dimensions.
+
+    Llama 3 8B on four devices, 32 sequences of up to 4,096 tokens:
+
+    >>> from spmd_helpers import MODELS
+    >>> found = inference_memory(
+    ...     MODELS["llama-3-8b"], mesh={"model": 4}, batch=32, seq=4096
+    ... )
+    >>> found.cache_bytes   # 32 layers * 32 * 4096 tokens * 2 * 8 heads / 4 * 128 * 2 B
+    4294967296
+    >>> found.peak_phase
+    'decode'
+
+    Args:
+        model: a Transformer, or one of MODELS, without experts.
+        mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
+            `data` shards the sequences and replicates the weights. `model` shards
+            heads, d_ff and vocabulary (rounded up to divide). Keys and values are
+            replicated over `model` where it is a multiple of their heads, and latent
+            attention's cache always is.
+        batch: sequences that the cache has room for, over all devices.
+        seq: tokens of a sequence, prompt and answer together; the model's own if not
+            given. A layer with a window keeps the last `window` of them.
+        prompt: tokens of the prompts that are read at once; `seq` if not given.
+        prefill_batch: how many of them are read at once, over all devices; one on each
+            device of `data` if not given.
+        param_dtype: type of the weights, by name. 'int8' has a float32 scale for each
+            column of a matrix and each row of the embedding; norms and biases are then
+            in `compute_dtype`.
+        compute_dtype: type of the products and of what flows between the layers.
+        cache_dtype: type of the cache; `compute_dtype` if not given.
+        attention: 'plain' writes the scores of a prompt; 'flash' is a kernel that does
+            not. Not given, 'flash', or 'plain' for latent attention.
+        page_size: tokens of a page, where the cache is paged. Each sequence has whole
+            pages for `seq` tokens. Decode gathers one layer's pages at a time; a kernel
+            that reads pages in place needs less.
+        chip: the chip whose compiler lays out the programs, by a name in HARDWARE, or a
+            Chip; a TPU if not given. `fits` and `left_bytes` count for theirs.
+
+    Returns:
+        An InferenceMemory.
+
+    Raises:
+        NotUnderstood: an argument is not of its kind, or the model has experts or reads
+            images.
+        UnknownAxis: the mesh has another axis.
+        NotDivisible: the mesh does not divide the model or the sequences.
+
+    Held against both compilers in tests/training/test_inference_truth.py.
+
+    Used in chapter 09 (when nothing is trained).
+    """
+    try:
+        serving = checked_serving(
+            model,
+            mesh,
+            batch=batch,
+            seq=seq,
+            prompt=prompt,
+            prefill_batch=prefill_batch,
+            param_dtype=param_dtype,
+            compute_dtype=compute_dtype,
+            cache_dtype=cache_dtype,
+            attention=attention,
+            page_size=page_size,
+            chip=chip,
+        )
+        return _count(serving)
+    except (NotUnderstood, SpecError) as error:
+        raise error.with_traceback(None) from None
+
+
+def _count(serving: Serving) -> InferenceMemory:
+    weights, cache = weight_lines(serving), cache_lines(serving)
+    lines = [*weights, *cache, *work_lines(serving)]
+    sums = {
+        phase: sum(line.bytes for line in lines if phase in line.when)
+        for phase in PHASES
+    }
+    peak = max(sums, key=sums.__getitem__)
+    return InferenceMemory(
+        weights_bytes=sum(one.bytes for one in weights),
+        cache_bytes=sum(one.bytes for one in cache),
+        unfilled_bytes=unfilled_bytes(serving),
+        total_bytes=sums[peak],
+        lines=tuple(lines),
+        phases=sums,
+        peak_phase=peak,
+        what=_what(serving),
+        notes=tuple(_notes(serving)),
+        _serving=serving,
+    )
+
+
+def _what(serving: Serving) -> str:
+    model = serving.model
+    shapes = f"Transformer of {model.layers} layers, d_model {model.d_model}"
+    axes = {"data": serving.data, "model": serving.split}
+    mesh = mesh_words({axis: size for axis, size in axes.items() if size > 1})
+    return f"{model.name or shapes} on {mesh or 'one device'}"
+
+
+def _notes(serving: Serving) -> list[str]:
+    notes, model = [], serving.model
+    if serving.keys_split < serving.split and not serving.latent:
+        notes.append(
+            f"The {model.kv_heads} heads of keys and values do not divide over the "
+            f"{serving.split} devices of model: each device has all of them."
+        )
+    if serving.latent and serving.split > 1:
+        notes.append(
+            "Latent attention keeps one vector for all heads: each device of model has "
+            "the whole cache."
+        )
+    if serving.page_size is not None:
+        empty = bytes_words(unfilled_bytes(serving))
+        notes.append(
+            f"The last page of each sequence can be empty but for one token: at most "
+            f"{empty} of the cache."
+        )
+    if serving.gpu and serving.chip is not None:
+        notes.append(
+            f"Counted as the GPU compiler lays out the programs for "
+            f"{serving.chip.name}."
+        )
+    return notes

@@ -1,0 +1,80 @@
+"""`inference_memory` against what compilers and a card said, stored in the package.
+
+Each row of `load_measured("inference-memory")` is a program of
+tools/measure/truth/served.py, compiled for TPUs or GPUs that were not there, or
+compiled and run on a GPU. Those of KEPT_OUT were compiled after the formulas stood.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spmd_helpers import Transformer, inference_memory, load_measured
+from spmd_helpers._hardware.chips import chip
+from tools.measure.truth import serve, served
+
+ROWS = {row["name"]: row for row in load_measured("inference-memory")}
+TOLERANCE = 0.10
+
+
+def predicted(row):
+    how = dict(row["program"])
+    model = Transformer(**how.pop("model"))
+    del how["topology"]
+    mesh = {"data": how.pop("data", 1), "model": how.pop("model_axis", 1)}
+    how = {"attention": "flash"} | how
+    return inference_memory(model, mesh=mesh, chip=row["device"], **how)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_weights_and_cache_are_exact(name):
+    row, found = ROWS[name], predicted(ROWS[name])
+    assert found.weights_bytes == row["weights_bytes"]
+    assert found.cache_bytes == row["cache_bytes"]
+    for phase in found.phases:
+        held = found.weights_bytes + found.cache_bytes
+        assert held <= row[f"{phase}_arguments"] <= 1.001 * held + 20_000
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_both_peaks_are_within_a_tenth(name):
+    row, found = ROWS[name], predicted(ROWS[name])
+    for phase, size in found.phases.items():
+        assert abs(size / row[f"{phase}_bytes"] - 1) <= TOLERANCE, phase
+    most = max(row["prefill_bytes"], row["decode_bytes"])
+    assert abs(found.total_bytes / most - 1) <= TOLERANCE
+
+
+def test_most_are_much_nearer():
+    off = sorted(
+        abs(
+            predicted(row).total_bytes / max(row["prefill_bytes"], row["decode_bytes"])
+            - 1
+        )
+        for row in ROWS.values()
+    )
+    assert off[len(off) // 2] < 0.02
+
+
+def test_the_rows_are_of_the_programs_as_they_stand():
+    for name, row in ROWS.items():
+        written = json.loads(json.dumps(serve.own(served.ALL[name])))
+        assert row["program"] == written, name
+    assert {row["platform"] for row in ROWS.values()} == {"tpu", "gpu"}
+
+
+def test_a_card_took_what_a_chip_allows_for():
+    """What libraries take beside the program is in the chip's `library_bytes`."""
+    ran = [row for row in ROWS.values() if "allocator_peak_bytes" in row]
+    assert len(ran) >= 8
+    for row in ran:
+        most = max(row["prefill_bytes"], row["decode_bytes"])
+        over = row["allocator_peak_bytes"] - most
+        assert 0 <= over <= 2 * chip(row["device"]).library_bytes, row["name"]
+
+
+def test_files_hold_one_row_for_each_program():
+    for path in {Path(path) for path in serve.STORED.values()}:
+        names = [row["name"] for row in json.loads(path.read_text("utf8"))]
+        assert len(names) == len(set(names))
