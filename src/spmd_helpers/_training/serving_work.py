@@ -5,7 +5,7 @@ compilers for TPUs and GPUs laid out: layers under a scan that carries the cache
 """
 
 from .model import Transformer
-from .serving import Serving, cache_kinds, matrices
+from .serving import Serving, cache_kinds, cache_lines, matrices
 from .setup import over
 from .state import Line
 
@@ -28,19 +28,25 @@ def _prefill(serving: Serving) -> list[Line]:
         attention = _attention(serving)
         if sum(one.bytes for one in attention) > lines[0].bytes:
             lines = attention
-    if serving.gpu:
+    if serving.gpu != converts(serving):
         lines += _weights(serving, period(serving.model), "prefill")
     return [*lines, _logits(serving, serving.prompts, "prefill")]
 
 
+def converts(serving: Serving) -> bool:
+    """Whether the products take the weights in another type of floating point."""
+    return not serving.quantized and serving.param_bytes != serving.compute_bytes
+
+
 def _mlp(serving: Serving) -> Line:
-    """Two tensors as wide as d_ff, and four as wide as d_model."""
+    """Two tensors as wide as d_ff, and three (of a GPU, four) as wide as d_model."""
     model, c, split = serving.model, serving.compute_bytes, serving.split
+    stream = 4 if serving.gpu else 3
     size = serving.tokens * c * 2 * model.d_ff // split
-    size += serving.tokens * c * 4 * model.d_model
+    size += serving.tokens * c * stream * model.d_model
     formula = (
         f"{serving.tokens} tokens × {c} B × (2 × {model.d_ff}{over('model', split)} + "
-        f"4 × {model.d_model})"
+        f"{stream} × {model.d_model})"
     )
     return _line("inside of one layer", size, formula, "prefill")
 
@@ -77,9 +83,9 @@ def period(model: Transformer) -> int:
 def _weights(serving: Serving, layers: int, when: str) -> list[Line]:
     """The matrices of so many layers, which are copied out of the stacked arrays.
 
-    Those that are converted as they are read are not copied first.
+    A GPU's compiler does not copy those that it converts as it reads them.
     """
-    if not serving.quantized and serving.param_bytes != serving.compute_bytes:
+    if serving.gpu and converts(serving):
         return []
     found = (one for one in matrices(serving) if one.is_matrix)
     each = sum(one.device_numbers() for one in found) // serving.model.layers
@@ -104,6 +110,7 @@ def _decode(serving: Serving) -> list[Line]:
         lines = _weights(serving, several, "decode")
         choices.append(lines + _copied(serving, tokens) if count else lines)
     most = max(choices, key=lambda lines: sum(one.bytes for one in lines))
+    most += _reordered(serving)
     return [*most, _logits(serving, serving.batch, "decode")]
 
 
@@ -124,6 +131,17 @@ def _copied(serving: Serving, tokens: int) -> list[Line]:
         f"{words}"
     )
     return [_line("cache of one layer, as it is used", size, formula, "decode")]
+
+
+def _reordered(serving: Serving) -> list[Line]:
+    """The cache of latent attention, which a TPU's compiler copies for the loop.
+
+    Its products take another order of the dimensions. Row: tpu: latent.
+    """
+    if serving.gpu or not serving.latent:
+        return []
+    size = sum(line.bytes for line in cache_lines(serving))
+    return [_line("cache in another order", size, "as large as the cache", "decode")]
 
 
 def _logits(serving: Serving, sequences: int, when: str) -> Line:
