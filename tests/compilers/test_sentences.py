@@ -89,3 +89,48 @@ def test_a_gpu_gathers_sums_for_a_cumsum():
     x = array(mesh, (48, 40), "data", "model")
     assert exchanged(lambda x: x.cumsum(axis=1), x) == [("all-gather", 96)]
     assert "with an all-gather of 96 bytes" in prose("04")
+def on_host(mesh, *entries):
+    return NamedSharding(mesh, P(*entries)).with_memory_kind("pinned_host")
+
+
+@pytest.mark.compiler("tpu")
+def test_a_stack_of_layers_in_the_memory_of_the_host():
+    """Chapter 8."""
+    mesh = spmd.tpu_mesh("v5e:2x4", data=8, anyhow=True)
+    rows = NamedSharding(mesh, P("data"))
+
+    def layers(stack, x):
+        def layer(h, w):
+            return jax.numpy.tanh(h @ jax.device_put(w, rows)), None
+
+        return jax.lax.scan(layer, x, stack)[0]
+
+    def peak(sharding):
+        stack = jax.ShapeDtypeStruct((8, 2048, 2048), "float32", sharding=sharding)
+        x = jax.ShapeDtypeStruct((256, 2048), "float32", sharding=rows)
+        return spmd.xray(layers, stack, x).peak_memory
+
+    before = peak(NamedSharding(mesh, P(None, "data")))
+    after = peak(on_host(mesh, None, "data"))
+    said = f"falls from {before / 1e6:.1f} MB to {after / 1e6:.1f} MB"
+    assert said in prose("08")
+
+
+@pytest.mark.compiler("tpu")
+def test_device_put_with_an_array_on_the_host():
+    """Chapter 8: ignored in a program without one, and applied in one that has one."""
+    mesh = spmd.tpu_mesh("v5e:2x4", data=8, anyhow=True)
+    rows = NamedSharding(mesh, P("data"))
+    x = jax.ShapeDtypeStruct((64, 48), "float32", sharding=rows)
+    state = jax.ShapeDtypeStruct((64, 48), "float32", sharding=on_host(mesh, "data"))
+
+    def columns(x):
+        sharding = NamedSharding(mesh, P(None, "data"))
+        return jax.device_put(jax.numpy.tanh(x), sharding)
+
+    def both(state, x):
+        return jax.device_put(state, rows) + 1, columns(x)
+
+    assert spmd.xray(columns, x).collectives == ()
+    (exchange,) = spmd.xray(both, state, x).collectives
+    assert exchange.kind == "all-to-all"
