@@ -134,3 +134,70 @@ def test_device_put_with_an_array_on_the_host():
     assert spmd.xray(columns, x).collectives == ()
     (exchange,) = spmd.xray(both, state, x).collectives
     assert exchange.kind == "all-to-all"
+
+
+@pytest.mark.parametrize(
+    "platform",
+    [pytest.param(p, marks=pytest.mark.compiler(p)) for p in ("tpu", "gpu")],
+)
+def test_a_full_rematerialization_and_two_steps(platform):
+    """Chapter 8: an accelerator replicates the value too, and not in two steps."""
+    axes = {"data": 4, "model": 2}
+    tpu = platform == "tpu"
+    mesh = (
+        spmd.tpu_mesh("v5e:2x4", anyhow=True, **axes)
+        if tpu
+        else spmd.gpu_mesh("h100:8", **axes)
+    )
+
+    def at(x, *entries):
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*entries)))
+
+    def direct(x):
+        return 2 * at(x + 1, None, ("data", "model"))
+
+    def in_two_steps(x):
+        return 2 * at(at(x + 1, "model", "data"), None, ("data", "model"))
+
+    before = NamedSharding(mesh, P("model", None, "data"))
+    cube = jax.ShapeDtypeStruct((32, 32, 32), "float32", sharding=before)
+    codes = [finding.code for finding in spmd.xray(direct, cube).findings]
+    assert codes == ["gathered-reshard"]
+    repaired = spmd.xray(in_two_steps, cube)
+    assert repaired.findings == ()
+    assert [c.kind for c in repaired.collectives] == ["all-to-all"] * 2
+
+
+def attention(q_ref, k_ref, v_ref, out_ref):
+    scores = q_ref[...] @ k_ref[...].T
+    out_ref[...] = jax.nn.softmax(scores) @ v_ref[...]
+
+
+@pytest.mark.compiler("tpu")
+def test_a_kernel_is_sharded_by_hand():
+    """Chapter 12: without shard_map no compiler of a TPU takes it."""
+    from jax.experimental import pallas as pl
+
+    mesh = spmd.tpu_mesh("v5e:2x4", data=4, model=2, anyhow=True)
+    spec = P("data", "model")
+    q = jax.ShapeDtypeStruct(
+        (8, 4, 128, 128), "float32", sharding=NamedSharding(mesh, spec)
+    )
+
+    def by_kernel(q, k, v):
+        one = pl.BlockSpec((None, None, *q.shape[2:]), lambda b, h: (b, h, 0, 0))
+        axes = jax.typeof(q).manual_axis_type
+        out = jax.ShapeDtypeStruct(q.shape, q.dtype, manual_axis_type=axes)
+        call = pl.pallas_call(
+            attention,
+            grid=q.shape[:2],
+            in_specs=[one] * 3,
+            out_specs=one,
+            out_shape=out,
+        )
+        return call(q, k, v)
+
+    with pytest.raises(NotImplementedError, match="Mosaic kernels cannot be autom"):
+        jax.jit(by_kernel).lower(q, q, q)
+    mapped = jax.shard_map(by_kernel, mesh=mesh, in_specs=spec, out_specs=spec)
+    assert spmd.xray(mapped, q, q, q).collectives == ()

@@ -28,6 +28,9 @@ DEVICES = {"07": 64}
 # What the compiler of a platform refuses, and the chapter says so.
 REFUSED: dict[tuple[str, str], list] = {}
 CHECKED = ["02", "05", "06", "08", "10", "12", "14", "15"]  # whose checks read programs
+# A finding that needs the function: an accelerator's compiled text does not show it.
+# The sentence's own test asks for it there.
+TRACED = {("08", "direct"): ["gathered-reshard"]}
 SHARDED = {"02", "06", "08", "10", "13", "16"}  # a few of those that must have some
 
 
@@ -122,7 +125,8 @@ def test_each_program_compiles(chapter, platform):
 def test_work_and_findings_are_the_chapters(chapter, platform):
     for program, here, there in rays(chapter, platform):
         found = [[f.code for f in ray.findings] for ray in (here, there)]
-        assert found[0] == found[1], where(program)
+        traced = TRACED.get((chapter[0], program.name), [])
+        assert found[0] == found[1] + traced, where(program)
         more = there.flops_per_device / max(here.flops_per_device, 1) - 1
         # The compiler for GPUs pads a long sum, to divide it: 784 products to 16 × 52.
         most = 0.07 if platform == "gpu" else 0
