@@ -89,6 +89,8 @@ def test_a_gpu_gathers_sums_for_a_cumsum():
     x = array(mesh, (48, 40), "data", "model")
     assert exchanged(lambda x: x.cumsum(axis=1), x) == [("all-gather", 96)]
     assert "with an all-gather of 96 bytes" in prose("04")
+
+
 def on_host(mesh, *entries):
     return NamedSharding(mesh, P(*entries)).with_memory_kind("pinned_host")
 
