@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ._errors import UnknownTopology as UnknownTopology
     from ._explain.explain import Explanation as Explanation
     from ._explain.explain import explain as explain
+    from ._figures.batches import BatchPlayer as BatchPlayer
     from ._figures.diagram import Diagram as Diagram
     from ._figures.groups import draw_groups as draw_groups
     from ._figures.loop import LoopTimeline as LoopTimeline
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from ._figures.products import draw_product as draw_product
     from ._figures.reads import RestoreReads as RestoreReads
     from ._figures.tokens import TokenRouting as TokenRouting
+    from ._figures.torus import draw_torus as draw_torus
     from ._findings.find import Finding as Finding
     from ._gpu.mesh import gpu_mesh as gpu_mesh
     from ._hardware.chips import HARDWARE as HARDWARE
@@ -123,6 +125,8 @@ _HOMES = {
     "RestoreReads": "_figures.reads",
     "Diagram": "_figures.diagram",
     "TreePlayer": "_figures.players",
+    "BatchPlayer": "_figures.batches",
+    "draw_torus": "_figures.torus",
     "ReshapePlayer": "_figures.players",
     "RingPlayer": "_figures.players",
     "memory": "_memory.memory",

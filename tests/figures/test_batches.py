@@ -1,0 +1,90 @@
+"""A batch that is divided: each device gets the rows that pmap gives it."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import spmd_helpers as spmd
+from spmd_helpers._core.palette import SHARDS
+from spmd_helpers._figures import batches
+from tests.player.test_player import Read
+
+
+def stack(devices, rows, size=6):
+    """Images of one light pixel, each at another place."""
+    count = devices * rows
+    images = np.zeros((count, size * size))
+    images[np.arange(count), np.arange(count) % (size * size)] = 1
+    return images.reshape(devices, rows, size, size)
+
+
+def images_of(svg):
+    """Color, place, way and light pixels of each image."""
+    root = ElementTree.fromstring(svg)
+    found = []
+    for group in root.iter("g"):
+        inner = group.find("g")
+        if inner is None:
+            continue
+        place = tuple(map(float, re.findall(r"[\d.]+", inner.get("transform"))))
+        way = tuple(map(float, group.get("data-to", "0 0").split()))
+        box, path = inner
+        found.append((box.get("fill"), place, way, path.get("d")))
+    return found
+
+
+@pytest.mark.parametrize(("devices", "rows"), [(2, 1), (2, 9), (5, 3), (8, 20), (8, 2)])
+def test_each_image_goes_to_the_device_that_has_its_rows(devices, rows):
+    images, drawn = stack(devices, rows), min(rows, 4)
+    before = images_of(batches._svg(images, "x", False))
+    after = images_of(batches._svg(images, "x", True))
+    assert len(before) == len(after) == devices * drawn
+    for k, (start, end) in enumerate(zip(before, after, strict=True)):
+        device, number = divmod(k, drawn)
+        assert start[0] == end[0] == SHARDS[device][0]
+        assert tuple(np.add(start[1], start[2])) == end[1]
+        pixel = (device * rows + number) % 36
+        assert start[3] == end[3] == f"M{pixel % 6} {pixel // 6}h1v1h-1z"
+    for frame in (before, after):
+        places = [place for _, place, _, _ in frame]
+        assert len(set(places)) == len(places)
+        width, height = map(
+            float, re.search(r'viewBox="-1 -1 (\d+) (\d+)"',
+                             batches._svg(images, "x", True)).groups()
+        )  # fmt: skip
+        assert all(x + 22 < width and y + 22 < height for x, y in places)
+
+
+def test_pixels_are_those_of_the_image():
+    image = spmd.load_mnist().train_images[3]
+    drawn = np.zeros(image.shape, bool)
+    for x, y, length in re.findall(r"M(\d+) (\d+)h(\d+)v1", batches._pixels(image)):
+        drawn[int(y), int(x) : int(x) + int(length)] = True
+    assert (drawn == (image > 0.4 * image.max())).all()
+
+
+def test_picture_and_text_say_the_same():
+    shown = spmd.BatchPlayer(stack(8, 20))
+    bundle = shown._repr_mimebundle_()
+    read, text = Read(bundle["text/html"]), " ".join(str(shown).split())
+    assert bundle["text/plain"] == str(shown) == repr(shown)
+    assert len(read.frames) == 2
+    for words in read.words:
+        assert " ".join(words.split()) in text
+    assert "The first 4 of each 20 are drawn." in text
+    assert "device 7 rows 140 to 159" in text
+    assert "are drawn" not in str(spmd.BatchPlayer(stack(2, 4)))
+    assert "receives one image" in str(spmd.BatchPlayer(stack(2, 1)))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [np.zeros((8, 20, 784)), np.zeros((1, 2, 4, 4)), np.zeros((9, 2, 4, 4)),
+     np.zeros((2, 0, 4, 4)), "digits", None],
+)  # fmt: skip
+def test_what_is_no_stack_of_images_gets_a_sentence(wrong):
+    with pytest.raises(spmd.NotUnderstood, match=r"give an array \[devices") as raised:
+        spmd.BatchPlayer(wrong)
+    assert "\n" not in str(raised.value)

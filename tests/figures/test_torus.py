@@ -1,0 +1,97 @@
+"""The links of a TPU slice have the color of the axis that JAX gives them."""
+
+import itertools
+from math import prod
+
+import pytest
+
+import spmd_helpers as spmd
+from spmd_helpers._figures.diagram import Box, Line, Text
+from spmd_helpers._tpu.topology import directions_on, lies_on, read_topology
+
+SLICES = ("v5p:4x4x4", "v5p:2x2x4", "v4:2x4x4", "v5e:8x8", "v5e:4x8", "v6e:2x4")
+
+
+def meshes(name):
+    chips = prod(read_topology(name).chips)
+    for data in range(1, chips + 1):
+        if chips % data == 0:
+            yield {"data": data, "model": chips // data}
+
+
+def links(drawn):
+    """The lines between chips: those of the legend come after them."""
+    first = next(k for k, item in enumerate(drawn._items) if isinstance(item, Box))
+    return [item for item in drawn._items[:first] if isinstance(item, Line)]
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_each_link_is_drawn_once_in_the_color_of_its_axis(name):
+    chips = read_topology(name).chips
+    for axes in meshes(name):
+        drawn = spmd.draw_torus(name, **axes)
+        lines = links(drawn)
+        assert len(lines) == sum((n - 1) * prod(chips) // n for n in chips)
+        assert len({line.points for line in lines}) == len(lines)
+        boxes = [item for item in drawn._items if isinstance(item, Box)]
+        middles = {(b.x + b.width / 2, b.y + b.height / 2) for b in boxes}
+        assert len(middles) == prod(chips)
+        assert {end for line in lines for end in line.points} == middles
+        fits = lies_on(read_topology(name).torus, tuple(axes.values()))
+        assert {line.hue is None for line in lines} == {not fits}
+        assert ("does not fit" in str(drawn)) == (not fits)
+        for number, (axis, size) in enumerate(axes.items()):
+            if fits and size > 1:
+                assert along(lines, number, min(middles)) == size, axis
+
+
+def along(lines, hue, start):
+    """How many chips are reached from one by the links of one color."""
+    reached = {start}
+    while True:
+        more = {end for line in lines if line.hue == hue
+                for end in line.points if reached & {*line.points}}  # fmt: skip
+        if more <= reached:
+            return len(reached)
+        reached |= more
+
+
+def test_directions_are_taken_once():
+    for torus in ((4, 4, 4), (2, 4, 8), (8, 8, 1)):
+        for shape in itertools.product((1, 2, 4, 8, 16, 32, 64), repeat=2):
+            if prod(shape) != prod(torus):
+                continue
+            taken = directions_on(torus, shape)
+            assert (taken is not None) == lies_on(torus, shape)
+            for size, directions in zip(shape, taken or (), strict=bool(taken)):
+                assert prod(torus[d] for d in directions) == size
+            every = [*itertools.chain(*(taken or ()))]
+            assert len(every) == len(set(every))
+
+
+def test_picture_and_text_say_the_same():
+    drawn = spmd.draw_torus("v5p:4x4x4", data=16, model=4)
+    words = {item.text for item in drawn._items if isinstance(item, Text)}
+    assert words == set(str(drawn).splitlines())
+    assert all(row in drawn.svg for row in str(drawn).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "axes", "words"),
+    [
+        ("v5p:4x4x4", {"data": 3}, "give sizes whose product is 64"),
+        ("v5p:4x4x4", {}, "give sizes whose product is 64"),
+        ("v5p:4x4x4", {"data": "4", "model": 16}, "give a whole number"),
+        ("v5p:4x4x8", {"data": 128}, "give one of at most 64 chips"),
+        ("7x:2x2x1", {"data": 8}, "chips of one device each"),
+    ],
+)
+def test_what_can_not_be_drawn_gets_a_sentence(name, axes, words):
+    with pytest.raises(spmd.NotUnderstood, match=words) as raised:
+        spmd.draw_torus(name, **axes)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_unknown_slice_gets_its_own():
+    with pytest.raises(spmd.UnknownTopology):
+        spmd.draw_torus("v99:4x4", data=16)
