@@ -21,6 +21,7 @@ OWN = ("spmd_helpers.", "spmd_exercises.", "spmd_grading.")
 # At the top of a file of spmd_helpers there is the standard library only. These also
 # import a library inside of functions, where it is needed; all others import none.
 LIBRARIES = {
+    "_figures.batches": {"numpy"},
     "_runtime.require": {"jax"},
     "_runtime.packages": {"packaging"},
     "_devices": {"jax"},

@@ -81,7 +81,7 @@ def test_picture_and_text_say_the_same():
     [
         ("v5p:4x4x4", {"data": 3}, "give sizes whose product is 64"),
         ("v5p:4x4x4", {}, "give sizes whose product is 64"),
-        ("v5p:4x4x4", {"data": "4", "model": 16}, "give a whole number"),
+        ("v5p:4x4x4", {"data": "4", "model": 16}, "give an integer"),
         ("v5p:4x4x8", {"data": 128}, "give one of at most 64 chips"),
         ("7x:2x2x1", {"data": 8}, "chips of one device each"),
     ],
