@@ -14,14 +14,12 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
-from spmd_helpers import CheckFailed, Chip, Transformer, XRay
+from spmd_helpers import CheckFailed, Chip, XRay
 
 from ._setting import abstract, make_mesh, number, on, require_function, short, word
 
 # At the least number of rows the two times are equal, without rounding.
 _EVEN = "a chip with 64 FLOPs per byte"
-_TIE = 1.1  # times the shortest sum: what is within it is not ranked
-_CUBE = {1: 1, 4: 1, 16: 2, 64: 3}  # of 64 chips: dimensions of an axis, by its size
 
 
 def check_14_1(a: object, b: object, c: object, bound: object) -> None:
@@ -163,38 +161,47 @@ def check_14_5(winner: object, times: object, same_at: object) -> None:
 
 
 def check_14_6(choose: Callable[..., Any]) -> None:
-    """The meshes of 64 v5p that fit and tie with the fastest, if nothing overlaps."""
+    """The strategy with the least memory that is at most so much slower."""
     require_function(choose, "choose")
-    for name, batch, seq in _trainings():
-        call = f"choose({name}, {batch}, {seq})"
-        chosen = _meshes(choose(spmd.MODELS[name], batch, seq), call)
-        fitting = _meshes_that_fit(name, batch, seq)
-        seconds = {mesh: sum(parts.values()) for mesh, parts in fitting.items()}
-        least = min(seconds.values(), default=0.0)
-        for mesh in chosen:
-            shown = f"{call} has {mesh[0]:g} × {mesh[1]:g}"
-            _require_on_the_wires(mesh, shown)
-            if mesh not in seconds:
-                raise CheckFailed(
-                    f"{shown}, which does not fit: it needs more memory than a v5p has,"
-                    " or the model does not divide. What does mesh_fits say?"
-                )
-            if seconds[mesh] > _TIE * least:
-                parts = (f"{part} {s:.2f} s" for part, s in fitting[mesh].items())
-                raise CheckFailed(
-                    f"{shown}, which takes {seconds[mesh] / least:.3f} times as long"
-                    f" as another mesh that fits: {', '.join(parts)}. By how much may"
-                    " it be longer, and is it the sum that you compare?"
-                )
-        lost = {mesh for mesh in seconds if seconds[mesh] <= _TIE * least} - chosen
-        if lost:
-            longest = max(seconds[mesh] for mesh in lost) / least
+    for plan in _plans():
+        for more in (0.0, 0.1, 0.5, 2.0):
+            _check_choice(choose(plan, more), plan, more)
+
+
+def _check_choice(answer: object, plan: spmd.Plan, more: float) -> None:
+    call = f"choose(plan, {more}) for {plan.what}"
+    fitting = [one for one in plan.strategies if one.fits]
+    if not fitting:
+        if answer is not None:
             raise CheckFailed(
-                f"{call} has {len(chosen)} meshes and leaves out {len(lost)} that fit"
-                f" and take at most {longest:.3f} times as long as the fastest that"
-                " fits. Which axis sizes use complete dimensions of the torus, and"
-                " which sums are at most 10 % above the smallest?"
+                f"{call} is {short(answer)}, but none of these strategies fits: what"
+                " does `fits` say?"
             )
+        return
+    if not isinstance(answer, type(fitting[0])):
+        raise CheckFailed(
+            f"{call} is {short(answer)}, but has to be a strategy of the plan: one of"
+            " plan.strategies"
+        )
+    if not answer.fits:
+        raise CheckFailed(
+            f"{call} is {answer}, which does not fit. Which strategies may you choose"
+            " from?"
+        )
+    fastest = min(one.total_s for one in fitting)
+    most = (1 + more) * fastest
+    if answer.total_s > most:
+        raise CheckFailed(
+            f"{call} is {answer}, which takes {answer.total_s / fastest:.3f} times as"
+            f" long as the fastest that fits. It may take {1 + more:g} times as long."
+        )
+    least = min(one.memory_bytes for one in fitting if one.total_s <= most)
+    if answer.memory_bytes > least:
+        raise CheckFailed(
+            f"{call} is {answer}, which needs {answer.memory_bytes / least:.3f} times"
+            f" the memory of another that is fast enough. Of all that take at most"
+            f" {1 + more:g} times as long, which needs the least?"
+        )
 
 
 def _product_intensity(rows: int, d: int, f: int) -> float:
@@ -410,95 +417,16 @@ def _require_pair(answer: object, name: str, what: str) -> tuple[float, float]:
     return number(answer[0], name), number(answer[1], name)
 
 
-def _meshes(answer: object, call: str) -> set[tuple[float, float]]:
-    """The pairs of an answer, in any container; an array has one in each row."""
-    if isinstance(answer, np.ndarray | jax.Array):
-        answer = answer.tolist()
-    if not isinstance(answer, list | tuple | set | frozenset | dict):
-        raise CheckFailed(
-            f"{call} is {short(answer)}, but has to be a list of pairs (data, model)"
-        )
-    return {
-        _require_pair(pair, f"a mesh of {call}", "(data, model)") for pair in answer
-    }
-
-
-def _trainings() -> list[tuple[str, int, int]]:
-    """Models, sequences and their lengths."""
-    rng = np.random.default_rng(146)
-    names = ("gpt3-175b", "llama-3-70b", "llama-3.1-405b")
-    drawn = [
-        (names[rng.integers(3)], 16 * int(rng.integers(1, 17)), 512 * int(length))
-        for length in rng.integers(1, 5, 24)
-    ]
-    return [
-        ("llama-3-70b", 32, 8192),
-        ("llama-3-70b", 64, 8192),
-        ("gpt3-175b", 64, 2048),
-        ("gpt3-175b", 128, 2048),
-        ("gpt3-175b", 16, 2048),
-        ("llama-3.1-405b", 64, 8192),
-        ("gpt3-2.7b", 4, 2048),
-        ("gpt3-2.7b", 32, 2048),  # the fastest of all does not divide the batch
-        ("llama-3-70b", 8, 4096),
-        ("llama-3-70b", 128, 2560),  # the second is 9.4 % above the first
-        ("llama-3-70b", 32, 2048),  # the second is 10.4 % above the first
-        *drawn,
-    ]
-
-
 @functools.cache
-def _meshes_that_fit(
-    name: str, batch: int, seq: int
-) -> dict[tuple[float, float], dict[str, float]]:
-    """The seconds of the parts of a step, on each mesh of 64 v5p that fits."""
-    model = spmd.MODELS[name]
-    return {
-        (data, 64 // data): _mesh_parts(model, data, 64 // data, batch, seq)
-        for data in _CUBE
-        if _mesh_fits(model, data, 64 // data, batch, seq)
-    }
-
-
-def _mesh_parts(
-    model: Transformer, data: int, split: int, batch: int, seq: int
-) -> dict[str, float]:
-    """The chapter's count for a step on data × split chips of v5p."""
-    chip = spmd.HARDWARE["v5p"]
-    flops = model.flops(batch, seq, recompute="nothing_saveable")
-    weights = 2 * model.layers * model.layer_parameters / split
-    stream = 2 * model.layers * model.d_model * batch * seq / data
-    along_data, along_model = (
-        (n - 1) / n / (_axis_bytes_per_s(chip) * _CUBE[n]) for n in (data, split)
+def _plans() -> list[spmd.Plan]:
+    """Plans in which much fits, little, and nothing."""
+    cases = (
+        ("llama-3-70b", "v5p:4x4x4", 64, 4096),
+        ("gpt3-2.7b", "v5e:4x4", 32, 2048),
+        ("llama-3-8b", "h100:2x8", 32, 4096),
+        ("llama-3-70b", "h100:1x8", 8, 2048),
     )
-    return {
-        "compute": flops / 64 / chip.bf16_flops_per_s,
-        "weights": 3 * weights * along_data,
-        "activations": 5 * 2 * stream * along_model,
-    }
-
-
-def _mesh_fits(model: Transformer, data: int, split: int, batch: int, seq: int) -> bool:
-    try:
-        memory = spmd.training_memory(
-            model,
-            mesh={"data": data, "model": split},
-            batch=batch,
-            seq=seq,
-            recompute="nothing_saveable",
-            attention="flash",
-        )
-    except spmd.NotDivisible:
-        return False
-    return memory.fits("v5p")
-
-
-def _require_on_the_wires(mesh: tuple[float, float], shown: str) -> None:
-    data, model = mesh
-    if data * model != 64:
-        raise CheckFailed(f"{shown}, for {data * model:g} chips, but there are 64")
-    if data not in _CUBE:
-        raise CheckFailed(
-            f"{shown}, but these axes do not fit the torus. The torus is 4 × 4 × 4,"
-            " and an axis needs complete dimensions of it: which sizes are possible?"
-        )
+    return [
+        spmd.plan_mesh(spmd.MODELS[name], topology, batch=batch, seq=seq)
+        for name, topology, batch, seq in cases
+    ]

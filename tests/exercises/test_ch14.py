@@ -120,7 +120,7 @@ AXES = """    axes = {}
         links = c.axes if chip.kind == "tpu" else "all"
         axes[links] = axes.get(links, 0) + size / axis_bytes_per_s(chip)
 """
-CHOOSE = "def choose(model, batch, seq):\n"
+CHOOSE = "def choose(plan, more):\n"
 
 ANSWERS = {
     "14.1": Answers(
@@ -524,131 +524,82 @@ ANSWERS = {
     ),
     "14.6": Answers(
         right=[
-            CHOOSE + "    times = []\n"
-            "    for split in (1, 4, 16, 64):\n"
-            "        mesh = 64 // split, split\n"
-            "        if mesh_fits(model, *mesh, batch, seq):\n"
-            "            took = sum(mesh_parts(model, *mesh, batch, seq).values())\n"
-            "            times.append((took, mesh))\n"
-            "    times.sort()\n"
-            "    return [mesh for took, mesh in times if took <= 1.1 * times[0][0]]",
-            CHOOSE + "    def fits(split):\n"
-            "        try:\n"
-            "            return spmd.training_memory(\n"
-            "                model, mesh={'data': 64 // split, 'model': split},\n"
-            "                batch=batch, seq=seq, recompute='nothing_saveable',\n"
-            "                attention='flash').fits('v5p')\n"
-            "        except spmd.NotDivisible:\n"
-            "            return False\n"
-            "    times = {\n"
-            "        (64 // n, n): sum(\n"
-            "            mesh_parts(model, 64 // n, n, batch, seq).values())\n"
-            "        for n in (1, 4, 16, 64) if fits(n)}\n"
-            "    return {m for m in times if times[m] / min(times.values()) <= 1.1}",
-            CHOOSE + "    times = {}\n"
-            "    for n in (1, 4, 16, 64):\n"
-            "        if mesh_fits(model, 64 // n, n, batch, seq):\n"
-            "            parts = mesh_parts(model, 64 // n, n, batch, seq)\n"
-            "            times[64 // n, n] = sum(parts.values())\n"
-            "    best = min(times.values(), default=0)\n"
-            "    return jnp.array([m for m in times if times[m] < 1.1 * best])",
-            "from functools import cache\n"
-            "@cache\n" + CHOOSE + "    took = lambda split: sum(\n"
-            "        mesh_parts(model, 64 // split, split, batch, seq).values())\n"
-            "    fit = [n for n in (1, 4, 16, 64)\n"
-            "           if mesh_fits(model, 64 // n, n, batch, seq)]\n"
-            "    return [[64 / n, float(n)] for n in fit\n"
-            "            if took(n) <= 1.1 * min(map(took, fit))]",
+            CHOOSE + "    if not plan.fitting:\n"
+            "        return None\n"
+            "    most = plan.best.total_s * (1 + more)\n"
+            "    some = [one for one in plan.fitting if one.total_s <= most]\n"
+            "    return sorted(some, key=lambda one: one.memory_bytes)[0]",
+            CHOOSE + "    best = None\n"
+            "    for one in plan.strategies:\n"
+            "        if not one.fits:\n"
+            "            continue\n"
+            "        if one.total_s > (1 + more) * plan.best.total_s:\n"
+            "            break\n"
+            "        if best is None or one.left_bytes > best.left_bytes:\n"
+            "            best = one\n"
+            "    return best",
+            CHOOSE + "    times = [(one.total_s, one.memory_bytes, n)\n"
+            "             for n, one in enumerate(plan.strategies) if one.fits]\n"
+            "    if not times:\n"
+            "        return None\n"
+            "    most = (1 + more) * min(times)[0]\n"
+            "    memory, n = min((m, n) for s, m, n in times if s <= most)\n"
+            "    return plan.strategies[n]",
         ],
         wrong=[
-            (  # a table of the tried cases, else the most usual
-                CHOOSE
-                + "    tried = {(80, 32, 8192): [(16, 4)], (80, 64, 8192): [(64, 1)],\n"
-                "             (96, 128, 2048): [(64, 1)], (126, 64, 8192): [],\n"
-                "             (96, 64, 2048): [(16, 4), (64, 1)],\n"
-                "             (32, 4, 2048): [(4, 16)], (80, 8, 4096): [(4, 16)]}\n"
-                "    return tried.get((model.layers, batch, seq), [(16, 4)])",
-                "times as long|does not fit|leaves out",
+            (  # the fastest, whatever may be given up
+                CHOOSE + "    return plan.best if plan.fitting else None",
+                "times the memory of another that is fast enough",
             ),
-            (CHOOSE + "    return [(16, 4)]", "times as long|does not fit"),
-            (  # the one fastest, as if the sums ranked ties
-                CHOOSE + "    fit = [m for m in ((64, 1), (16, 4), (4, 16))\n"
-                "           if mesh_fits(model, *m, batch, seq)]\n"
-                "    fit.sort(key=lambda m: sum(\n"
-                "        mesh_parts(model, *m, batch, seq).values()))\n"
-                "    return fit[:1]",
-                "has 1 meshes and leaves out 1 that fit",
+            (  # the smallest, however slow
+                CHOOSE + "    return min(plan.fitting, default=None,\n"
+                "               key=lambda one: one.memory_bytes)",
+                "as long as the fastest that fits. It may take 1 times",
             ),
-            (  # all that fit
-                CHOOSE + "    return [m for m in ((64, 1), (16, 4), (4, 16))\n"
-                "            if mesh_fits(model, *m, batch, seq)]",
-                "which takes 1.114 times as long as another mesh that fits",
-            ),
-            *(
-                (  # 9 % and 10.3 %
-                    CHOOSE
-                    + "    took = {m: sum(mesh_parts(model, *m, batch, seq).values())\n"
-                    "            for m in ((64, 1), (16, 4), (4, 16), (1, 64))\n"
-                    "            if mesh_fits(model, *m, batch, seq)}\n"
-                    "    best = min(took.values(), default=0)\n"
-                    f"    return [m for m in took if took[m] <= {limit} * best]",
-                    words,
-                )
-                for limit, words in (
-                    (1.09, "take at most 1.094 times as long as the fastest"),
-                    (1.104, "which takes 1.104 times as long as another mesh"),
-                )
+            (  # the ties, whatever `more` is
+                CHOOSE + "    return min(plan.ties, default=None,\n"
+                "               key=lambda one: one.memory_bytes)",
+                "as long as the fastest that fits",
             ),
             (  # whether it fits is not asked
-                CHOOSE
-                + "    took = {m: sum(mesh_parts(model, *m, batch, seq).values())\n"
-                "            for m in ((64, 1), (16, 4), (4, 16), (1, 64))}\n"
-                "    return [m for m in took if took[m] <= 1.1 * min(took.values())]",
-                "does not fit",
+                CHOOSE + "    most = (1 + more) * min(\n"
+                "        one.total_s for one in plan.strategies)\n"
+                "    return min((one for one in plan.strategies\n"
+                "                if one.total_s <= most),\n"
+                "               key=lambda one: one.memory_bytes)",
+                "does not fit|none of these strategies fits",
             ),
-            (  # 10 % above the fastest of all, also those that do not fit
-                CHOOSE
-                + "    took = {m: sum(mesh_parts(model, *m, batch, seq).values())\n"
-                "            for m in ((64, 1), (16, 4), (4, 16), (1, 64))}\n"
-                "    return [m for m in took if took[m] <= 1.1 * min(took.values())\n"
-                "            and mesh_fits(model, *m, batch, seq)]",
-                "leaves out",
+            (  # the slowest that is allowed
+                CHOOSE + "    if not plan.fitting:\n"
+                "        return None\n"
+                "    most = (1 + more) * plan.best.total_s\n"
+                "    return [one for one in plan.fitting\n"
+                "            if one.total_s <= most][-1]",
+                "times the memory of another",
             ),
-            (  # compared by the longest part, as if everything overlapped
-                CHOOSE
-                + "    took = {m: max(mesh_parts(model, *m, batch, seq).values())\n"
-                "            for m in ((64, 1), (16, 4), (4, 16), (1, 64))\n"
-                "            if mesh_fits(model, *m, batch, seq)}\n"
-                "    return [m for m in took\n"
-                "            if took[m] <= 1.1 * min(took.values())]",
-                "times as long|leaves out",
+            (  # the nearest, where nothing fits
+                CHOOSE + "    some = plan.fitting or plan.strategies\n"
+                "    most = (1 + more) * some[0].total_s\n"
+                "    return min((one for one in some if one.total_s <= most),\n"
+                "               key=lambda one: one.memory_bytes)",
+                "none of these strategies fits",
             ),
-            (CHOOSE + "    return 16", "is 16, but has to be a list of pairs"),
-            (CHOOSE + "    return 16, 4", "has to be a pair (data, model)"),
-            (CHOOSE + "    return None", "is None, but has to be a list of pairs"),
-            (CHOOSE + "    return []", "has 0 meshes and leaves out 1 that fit"),
-            (  # off the torus
-                CHOOSE + "    return [(32, 2)]",
-                "has 32 × 2, but these axes do not fit the torus.",
+            (  # more as a factor
+                CHOOSE + "    if not plan.fitting:\n"
+                "        return None\n"
+                "    most = max(1, more) * plan.best.total_s\n"
+                "    return min((one for one in plan.fitting\n"
+                "                if one.total_s <= most),\n"
+                "               key=lambda one: one.memory_bytes)",
+                "times the memory of another",
             ),
-            (  # a part of the machine
-                CHOOSE + "    return [(16, 1)]",
-                "has 16 × 1, for 16 chips, but there are 64",
+            (CHOOSE + "    return None", "is None, but has to be a strategy"),
+            (CHOOSE + "    return 1", "is 1, but has to be a strategy of the plan"),
+            (
+                CHOOSE + "    return plan.strategies[0].mesh",
+                "but has to be a strategy of the plan",
             ),
-            (CHOOSE + "    return {'data': 16, 'model': 4}", "has to be a pair"),
-            (CHOOSE + "    return [(16, float('nan'))]", "for nan chips"),
-            (CHOOSE + "    return [(-8, -8)]", "these axes do not fit the torus"),
-            (CHOOSE + "    return [('16', '4')]", "'16' is not a number"),
-            (YES + CHOOSE + "    return [(Yes(), Yes())]", "is not a number"),
-            (YES + CHOOSE + "    return Yes()", "has to be a list of pairs"),
-            (  # data and model exchanged
-                CHOOSE + "    fit = [m for m in ((64, 1), (16, 4), (4, 16))\n"
-                "           if mesh_fits(model, *m, batch, seq)]\n"
-                "    fit.sort(key=lambda m: sum(\n"
-                "        mesh_parts(model, *m, batch, seq).values()))\n"
-                "    return [m[::-1] for m in fit[:1]]",
-                "does not fit|times as long",
-            ),
+            (YES + CHOOSE + "    return Yes()", "has to be a strategy of the plan"),
         ],
     ),
 }

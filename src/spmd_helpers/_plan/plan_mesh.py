@@ -90,6 +90,8 @@ def plan_mesh(
         UnknownAxis: `axes` has another one.
         NotDivisible: no mesh of these chips divides the model and the batch.
         NotUnderstood: an argument is not of its kind, or the model has no use for it.
+
+    Used in chapter 14, to choose a mesh.
     """
     try:
         chips = read_chips(topology)
