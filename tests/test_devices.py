@@ -272,7 +272,7 @@ def test_too_few_accelerators_in_a_jax_that_already_runs(cards, capsys):
 @pytest.mark.parametrize("name", ["n", "at_least"])
 def test_a_number_that_is_none(name, bad, capsys):
     example = {"n": "use_devices(8)", "at_least": "use_devices(8, at_least=2)"}[name]
-    with pytest.raises(ValueError, match="give a whole number") as caught:
+    with pytest.raises(ValueError, match="give an integer") as caught:
         use_devices(**{name: bad})
     assert str(caught.value) == (
         f"{name}={bad!r} is not a number of devices; give an integer, 1 or more, such "

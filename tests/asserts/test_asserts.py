@@ -406,7 +406,7 @@ def test_peak_memory(mesh):
     with pytest.raises(spmd.NotUnderstood, match="gives no figure"):
         spmd.assert_peak_memory(unknown, at_most_bytes=1)
     with pytest.raises(
-        spmd.NotUnderstood, match="is not a number of bytes; give a whole"
+        spmd.NotUnderstood, match="is not a number of bytes; give an integer"
     ):
         spmd.assert_peak_memory(report, at_most_bytes=None)
 

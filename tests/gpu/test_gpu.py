@@ -204,7 +204,7 @@ def test_mistakes_are_told_before_the_compiler_is_asked(no_plugin, tmp_path):
     assert told() == (
         "no axes: name them and their sizes, such as gpu_mesh('h100:2x8', data=16)"
     )
-    assert told(data=2.0).startswith("data=2.0 is not a number of devices; give a whol")
+    assert told(data=2.0).startswith("data=2.0 is not a number of devices; give an int")
     assert told(data=16, axis_types="manual").startswith("axis_types='manual' is of no")
     assert told(data=8) == (
         "data=8 are 8 devices, and h100:2x8 has 16; meshes that fit are (data=16)"
