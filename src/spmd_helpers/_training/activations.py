@@ -26,6 +26,8 @@ _NORM, _HIDDEN = 3, 6
 
 def kept(setup: Setup) -> list[Line]:
     """The lines of what is kept, for all layers, on one device."""
+    if setup.stage > 1:
+        return _pipeline(setup)
     if setup.checkpointed:
         return [_stream(setup, "inputs of layers", 1), *_results(setup)]
     if setup.is_mlp:
@@ -83,6 +85,17 @@ def _stream(setup: Setup, name: str, count: int) -> Line:
     each = f"{c} B × {model.d_model}{over('model', setup.stream)}"
     times = [f"{count}"] if count > 1 else []
     return _line(name, size, _layers(setup), *times, _tokens(setup), each)
+
+
+def _pipeline(setup: Setup) -> list[Line]:
+    """The inputs of a chunk's layers, of as many microbatches as are on their way."""
+    wide, c = setup.model.d_model, setup.compute_bytes
+    each = setup.chunk_layers * setup.tokens * c * wide // setup.stream
+    layers = f"{setup.chunk_layers} layers"
+    factor = f"{c} B × {wide}{over('model', setup.stream)}"
+    count = setup.chunks_kept
+    name, words = "inputs of layers", (layers, _tokens(setup), factor)
+    return [_line(name, count * each, f"{count}", *words)]
 
 
 def _results(setup: Setup) -> list[Line]:

@@ -4,12 +4,12 @@
 part of it that `zero` names: from 1 to 3 the optimizer's state, the gradients, the
 parameters. `model` shards the heads, the inside of the feed-forward part and the
 vocabulary (tensor parallelism). `context` shards the tokens of a sequence,
-and `expert` the batch and the experts.
+and `expert` the batch and the experts. A device of `stage` has a part of the layers.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 from .._core.validate import as_integer, axis_sizes, integer, is_number, one_of
@@ -34,13 +34,15 @@ AXES = {
     "model": "shards heads, d_ff and vocabulary",
     "context": "shards the tokens of a sequence",
     "expert": "shards the batch and the experts",
+    "stage": "has a part of the layers on each device",
 }
 # What others call them.
 OTHER_AXES = {
     **{"dp": "data", "batch": "data", "replica": "data", "fully_sharded": "fsdp"},
     **{"tp": "model", "tensor": "model", "mp": "model", "cp": "context"},
     **{"sp": "context", "seq": "context", "sequence": "context"},
-    **{"ep": "expert", "experts": "expert"},
+    **{"ep": "expert", "experts": "expert", "pp": "stage", "pipeline": "stage"},
+    **{"pipe": "stage", "stages": "stage"},
 }
 ATTENTION = ("plain", "flash", "ring")
 COUNTING = ("jax", "megatron")
@@ -87,6 +89,8 @@ class Setup:
     context: int = 1
     expert: int = 1
     capacity_factor: float = 1.0
+    stage: int = 1  # the model's layers are those of one device of it
+    interleave: int = 1
     names_saved: tuple[str, ...] = ()  # what a policy of jax.checkpoint has by name
     names_offloaded: tuple[str, ...] = ()
     parts: int = 1  # of the batch, whose gradients are added up
@@ -129,6 +133,29 @@ class Setup:
         1 is the optimizer's state, 2 the gradients, 3 the parameters.
         """
         return self.fsdp * (self.data if self.zero >= stage else 1)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether gradients of several parts of the batch are added up."""
+        return self.parts > 1 or self.stage > 1
+
+    @property
+    def chunk_layers(self) -> int:
+        """Layers that a device runs in one go: all it has, or one chunk of them."""
+        return self.model.layers // self.interleave
+
+    @property
+    def chunks_kept(self) -> int:
+        """Of how many microbatches a device keeps a chunk's activations at most.
+
+        Those of the first stage, in 1F1B and in its interleaved form (Narayanan et al.
+        2021, arXiv:2104.04473, section 2.2).
+        """
+        if self.stage == 1:
+            return 1
+        ahead = (2 if self.interleave > 1 else 1) * (self.stage - 1)
+        ahead += (self.interleave - 1) * self.stage
+        return min(ahead + 1, self.parts * self.interleave)
 
     @property
     def has_sinks(self) -> bool:
@@ -266,6 +293,7 @@ def checked_setup(
     names_which_can_be_offloaded: Sequence[str] = (),
     gradient_accumulation: int = 1,
     capacity_factor: float | None = None,
+    interleave: int = 1,
     chip: str | Chip | None = None,
     recompute: str | None,
     attention: str | None,
@@ -306,6 +334,9 @@ def checked_setup(
     what = "a number of parts"
     parts = integer("gradient_accumulation", gradient_accumulation, what)
     batch, seq = _checked_batch(model, batch, seq, axes, parts)
+    chunks = _checked_stages(model, axes, words, interleave, parts)
+    if axes["stage"] > 1:
+        model = replace(model, layers=model.layers // axes["stage"])
     if grad_dtype == () or grad_dtype == []:
         raise NotUnderstood(
             f"grad_dtype={grad_dtype!r} has no type; give one, such as 'float32', or "
@@ -349,6 +380,8 @@ def checked_setup(
         context=axes["context"],
         expert=axes["expert"],
         capacity_factor=factor,
+        stage=axes["stage"],
+        interleave=chunks,
         split=axes["model"],
         zero=zero,
         batch=batch,
@@ -496,6 +529,60 @@ def _checked_experts(
             "such as 1.25."
         )
     return float(factor)
+
+
+def _checked_stages(
+    model: Transformer | MLP,
+    axes: Mapping[str, int],
+    words: Words,
+    interleave: int,
+    parts: int,
+) -> int:
+    """How many chunks of layers each device of stage has; what is not counted there.
+
+    Raises:
+        NotUnderstood: a part of the setting is counted without stages alone.
+        NotDivisible: layers or microbatches do not divide.
+    """
+    chunks = integer("interleave", interleave, "a number of chunks")
+    stages = axes["stage"]
+    if stages == 1:
+        if chunks > 1:
+            raise NotUnderstood(
+                f"interleave={chunks} gives each device of stage so many chunks of "
+                "layers, and this mesh has no stage; give mesh a 'stage'."
+            )
+        return 1
+    without = None
+    if isinstance(model, MLP):
+        without = "an MLP"
+    elif model.experts is not None:
+        without = f"experts={model.experts}"
+    elif axes["context"] > 1:
+        without = f"context={axes['context']}"
+    elif words["recompute"] != "nothing_saveable":
+        without = f"recompute={words['recompute']!r}"
+    elif words["counting"] != "jax":
+        without = f"counting={words['counting']!r}"
+    if without:
+        raise NotUnderstood(
+            f"mesh={{{_axes(axes)}}}: an axis stage is counted for a transformer under "
+            "recompute='nothing_saveable', beside data, fsdp and model; not for "
+            f"{without}."
+        )
+    if model.layers % (stages * chunks):
+        several = f" of {chunks} chunks each" if chunks > 1 else ""
+        raise NotDivisible(
+            f"mesh={{{_axes(axes)}}}: layers={model.layers} does not divide over the "
+            f"{stages} devices of stage{several}; make stage times interleave one of "
+            f"{divisors(model.layers)}."
+        )
+    if chunks > 1 and parts % stages:
+        raise NotDivisible(
+            f"gradient_accumulation={parts} is the number of microbatches, which an "
+            f"interleaved schedule takes in multiples of stage={stages}; give one."
+        )
+    return chunks
 
 
 def _checked_zero(zero: int) -> int:

@@ -50,7 +50,7 @@ def state(setup: Setup) -> tuple[Line, Line, Line]:
         Line(
             "gradients",
             *_sharded(setup, setup.grad_bytes, 2),
-            ALWAYS if setup.parts > 1 else ("backward", "update"),
+            ALWAYS if setup.adds_up else ("backward", "update"),
             _ZERO,
         ),
         _optimizer(setup),
@@ -59,7 +59,7 @@ def state(setup: Setup) -> tuple[Line, Line, Line]:
 
 def part_gradients(setup: Setup) -> list[Line]:
     """Of one part of the batch, beside the sums of those before it."""
-    if setup.parts == 1:
+    if not setup.adds_up:
         return []
     size = _sharded(setup, setup.grad_bytes, 2)
     return [Line("gradients of one part", *size, ("backward",), _ZERO)]

@@ -117,6 +117,7 @@ def training_memory(
     sequence_parallel: bool = False,
     gradient_accumulation: int = 1,
     capacity_factor: float | None = None,
+    interleave: int = 1,
     counting: str = "jax",
     chip: str | Chip | None = None,
 ) -> TrainingMemory:
@@ -158,15 +159,18 @@ def training_memory(
 
     Args:
         model: a Transformer, an MLP, or one of MODELS, also by its name.
-        mesh: sizes of the axes 'data', 'fsdp', 'model', 'context' and 'expert'; one
-            that is missing has size 1.
+        mesh: sizes of the axes 'data', 'fsdp', 'model', 'context', 'expert' and
+            'stage'; one that is missing has size 1.
             `model` shards heads, d_ff and vocabulary (rounded up to divide) and must
             divide them; norms, learned positions and the biases of o and down are
             replicated, and so are the keys' and values' where `model` is a multiple of
             their heads. `fsdp` shards the batch, parameters, gradients and optimizer
             state. `context` shards the tokens of each sequence, and no state. `expert`
             shards the batch and the experts of a mixture of experts; all else of the
-            state is replicated over it, unless `fsdp` or `data` shards it.
+            state is replicated over it, unless `fsdp` or `data` shards it. `stage` is a
+            pipeline: each device has as many of the layers, and all of them the
+            embedding and the head. It is 1F1B, with as many microbatches as
+            `gradient_accumulation` says.
         zero: what `data` shards beside the batch: 0 nothing, 1 the optimizer's state,
             2 gradients too, 3 parameters too (FSDP). Not given, 3, or 0 where the mesh
             has an axis `fsdp`.
@@ -220,6 +224,9 @@ def training_memory(
             rows of each expert are gathered, sent over `expert`, multiplied, sent back
             and gathered again (Lepikhin et al. 2020, arXiv:2006.16668); no matrix of
             tokens by experts by room is written.
+        interleave: how many chunks of layers each device of `stage` has: 1F1B with 1,
+            interleaved with more, where a device keeps more activations and waits less
+            (Narayanan et al. 2021, arXiv:2104.04473).
         counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
             `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
         chip: the chip whose compiler lays out the step, by a name in HARDWARE, or a
@@ -235,7 +242,8 @@ def training_memory(
         NotDivisible: the mesh does not divide the model or the batch.
 
     A model that reads images, and one of which only every other layer has experts, are
-    refused. So is, with experts, a policy that has to know how these are multiplied.
+    refused. So is, with experts, a policy that has to know how these are multiplied;
+    and over `stage` experts, `context` and each policy but 'nothing_saveable'.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
@@ -263,6 +271,7 @@ def training_memory(
             names_which_can_be_offloaded=names_which_can_be_offloaded,
             gradient_accumulation=gradient_accumulation,
             capacity_factor=capacity_factor,
+            interleave=interleave,
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
@@ -322,7 +331,7 @@ def _what(setup: Setup) -> str:
         f"{type(model).__name__} of {model.layers} layers, d_model {model.d_model}"
     )
     axes = {"data": setup.data, "fsdp": setup.fsdp, "model": setup.split}
-    axes |= {"expert": setup.expert, "context": setup.context}
+    axes |= {"expert": setup.expert, "context": setup.context, "stage": setup.stage}
     mesh = mesh_words({axis: size for axis, size in axes.items() if size > 1})
     return f"{name} on {mesh or 'one device'}"
 
@@ -342,6 +351,13 @@ def _notes(setup: Setup) -> list[str]:
     if setup.counting == "jax" and setup.gpu and setup.chip is not None:
         notes.append(
             f"Counted as the GPU compiler lays out the step for {setup.chip.name}."
+        )
+    if setup.stage > 1:
+        kept = setup.chunks_kept
+        what = "microbatches" if setup.interleave == 1 else "chunks of microbatches"
+        notes.append(
+            f"The first stage keeps activations of {kept} {what} at once, of "
+            f"{setup.parts} microbatches."
         )
     if setup.model.moe_layers:
         notes.append(

@@ -212,6 +212,7 @@ _NOT_OFFERED = {
     "names_which_can_be_offloaded": (),
     "gradient_accumulation": 1,
     "capacity_factor": None,
+    "interleave": 1,
 }
 
 

@@ -501,6 +501,30 @@ _EXPERTS_GPU = (
     ),
 )
 
+STAGES, PARTS_8 = _axes(stage=4), _parts(8)
+_STAGES = (
+    ("gpt stages full", 64, (2, 1), V5E, STAGES, PARTS_8, FULL),
+    ("gpt stages interleaved full", 64, (2, 1), V5E, STAGES, PARTS_8, FULL)
+    + ({"interleave": 2},),
+)
+_STAGES_GPU = (
+    ("llama stages full", 64, (2, 1), _cards("h100:1x8"), STAGES, PARTS_8, FULL),
+    (
+        "llama stages interleaved full",
+        *(64, (2, 1), _cards("h100:1x8"), STAGES, PARTS_8, FULL, {"interleave": 2}),
+    ),
+    (
+        "gpt stages tp full",
+        *(64, (1, 2), _cards("a100-80gb:1x8"), STAGES, PARTS_8, FULL),
+    ),
+    (
+        "gpt stages fsdp full",
+        *(64, (1, 1), _cards("h200:1x8"), _axes(stage=2, fsdp=4), _parts(4), FULL),
+    ),
+    ("llama stages many full", 64, (1, 1), _cards("h100:1x8"), _axes(stage=8))
+    + (_parts(16), FULL),
+)
+
 
 def _titled(title, rows):
     """Programs by their name, before which stands for what they are compiled."""
@@ -510,9 +534,9 @@ def _titled(title, rows):
     }
 
 
-MORE_TPU = _titled("tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS, *_EXPERTS))
+MORE_TPU = _titled("tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS, *_EXPERTS, *_STAGES))
 MORE_GPU = _titled(
-    "cards", (*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU, *_EXPERTS_GPU)
+    "cards", (*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU, *_EXPERTS_GPU, *_STAGES_GPU)
 )
 
 
@@ -578,7 +602,6 @@ def counted(program, chip=None):
     how = {field.name: getattr(program, field.name) for field in fields(program)}
     model = how.pop("model")
     mesh = program.axes
-    del how["interleave"]
     if not getattr(model, "experts", None):
         del how["capacity_factor"]
     for key in ("name", "topology", "data", "model_axis", *OTHER_AXES):

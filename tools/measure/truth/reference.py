@@ -528,10 +528,31 @@ class Net:
 
     def embedded(self, params, tokens):
         """What the first layer is given of some sequences."""
-        x = self.cast(params, "embedding")[tokens[:, :-1]]
+        table = self.cast(params, "embedding")
+        if self.program.stage > 1:
+            x = self.looked_up(table, tokens[:, :-1])
+        else:
+            x = table[tokens[:, :-1]]
         if self.model.positions == "learned":
             x = x + self.cast(params, "positions")[: x.shape[1]]
         return self.constrain(x, self.stream)
+
+    def looked_up(self, table, tokens):
+        """Rows of a table that model shards, inside of a pipeline's stage."""
+
+        def local(table, tokens):
+            place = tokens - jax.lax.axis_index("model") * len(table)
+            place = jnp.where((place >= 0) & (place < len(table)), place, len(table))
+            rows = table.at[place].get(mode="fill", fill_value=0)
+            return jax.lax.psum(rows, "model")
+
+        return jax.shard_map(
+            local,
+            in_specs=(P("model"), P(self.rows)),
+            out_specs=P(self.rows),
+            axis_names=set(self.program.axes) - {"stage"},
+            check_vma=False,
+        )(table, tokens)
 
     def scored(self, params, x, tokens):
         """The loss, of what the last layer gives."""
