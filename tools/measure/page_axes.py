@@ -8,6 +8,8 @@ REASONS = {
     "tpu: gpt weights": "the peak is small: the compiler keeps scores of one layer in"
     " the chip's vector memory",
     "tpu: layers fsdp tp": "the same, of a layer's hidden results",
+    "tpu: llama wide tp full flash": "a layer's backward pass has six results as wide"
+    " as d_model at once, and not eight",
     "cards: llama weights 2d sp": "Blackwell's compiler has one layer's scores three"
     " times in the backward pass, and not four times",
     "cards: sinks experts full": "the head's gradient waits for the update, and not the"

@@ -15,6 +15,7 @@ from .state import Line, weights
 KEPT = ("forward", "loss", "backward")
 _JAX = "print_saved_residuals of jax 0.10.2"
 _PAPER = "Korthikanti et al. 2022, arXiv:2205.05198, Table 2"
+_STAGES = "Narayanan et al. 2021, arXiv:2104.04473, section 2.2"
 
 # How many tensors JAX keeps. A norm keeps its centered input, twice that (for the
 # derivative of the square), and its normalized value. A feed-forward part keeps its
@@ -88,14 +89,30 @@ def _stream(setup: Setup, name: str, count: int) -> Line:
 
 
 def _pipeline(setup: Setup) -> list[Line]:
-    """The inputs of a chunk's layers, of as many microbatches as are on their way."""
+    """The inputs of a chunk's layers, of as many microbatches as are on their way.
+
+    Those of the tick at hand are there once more, and so is what goes to the next stage
+    and to the one before, and what came from them and waits. Rows: llama stages full;
+    llama stages interleaved full.
+    """
     wide, c = setup.model.d_model, setup.compute_bytes
     each = setup.chunk_layers * setup.tokens * c * wide // setup.stream
     layers = f"{setup.chunk_layers} layers"
     factor = f"{c} B × {wide}{over('model', setup.stream)}"
     count = setup.chunks_kept
-    name, words = "inputs of layers", (layers, _tokens(setup), factor)
-    return [_line(name, count * each, f"{count}", *words)]
+    words = layers, _tokens(setup), factor
+    sent = 5 if setup.interleave == 1 else 5 + setup.stage // 2
+    return [
+        _line("inputs of layers", count * each, f"{count}", *words, source=_STAGES),
+        _line("inputs of layers, in one tick", each, *words, source=_STAGES),
+        _line(
+            "sent and received",
+            sent * each // setup.chunk_layers,
+            f"{sent}",
+            *words[1:],
+            source=_STAGES,
+        ),
+    ]
 
 
 def _results(setup: Setup) -> list[Line]:

@@ -77,7 +77,7 @@ def _loss(setup: Setup) -> list[Line]:
     ]
     if setup.shards(2) > 1 and setup.context == 1:
         formula = f"{tokens} × {c} B × {setup.rows}{cut}"
-        when = ("loss", "backward")
+        when = ("loss",) if setup.stage > 1 else ("loss", "backward")
         lines.append(_line("gradient of the logits", c * logits, formula, *when))
     return lines
 

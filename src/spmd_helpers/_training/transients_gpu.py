@@ -126,6 +126,8 @@ def _loss(setup: Setup) -> list[Line]:
     formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
     lines.append(_line("logits", size, formula, "loss"))
     when = ("backward", "update")
+    if setup.stage > 1:  # it comes and goes with each microbatch
+        return lines
     waits = setup.data > 1 or setup.expert > 1
     if waits and setup.context == 1 and setup.generation != "Ampere":
         lines.append(_line("gradient of the logits", size, formula, *when))

@@ -97,7 +97,8 @@ def _run(net, slots, inboxes, params, tokens, steps):
     each = model.layers // (stages * chunks)
     shape = (*tokens.shape[1:-1], tokens.shape[-1] - 1, model.d_model)
     stream = jnp.zeros(shape, net.dtype)
-    nothing = jax.tree.map(jnp.zeros_like, (ends, jax.tree.map(lambda w: w[0], layers)))
+    first_chunk = jax.tree.map(lambda w: w[0], layers)
+    nothing = _zeros(net, ends, 0), _zeros(net, first_chunk, 1)
 
     def forward(weights, x, part, place):
         x = lax.cond(place % 2 == 1, lambda: net.embedded(ends, part), lambda: x)
@@ -106,28 +107,24 @@ def _run(net, slots, inboxes, params, tokens, steps):
 
     def backward(weights, inputs, change, part, place):
         def with_loss():
-            def end(ends, x, w):
-                return net.scored(ends, net.layer(x, w), part) / len(tokens)
-
             last = jax.tree.map(lambda w: w[-1], weights)
-            loss, back = jax.vjp(end, ends, inputs[-1], last)
-            more, x, w = back(jnp.ones((), F32))
-            return loss, more, x, w
+            y = net.layer(inputs[-1], last)
+            loss, back = jax.vjp(
+                lambda e, y: net.scored(e, y, part) / len(tokens), ends, y
+            )
+            return loss, *back(jnp.ones((), F32))
+
+        def without():
+            return jnp.zeros((), F32), nothing[0], change
 
         def one(change, both):
             w, x = both
             _, back = jax.vjp(net.layer, x, w)
             return back(change)
 
-        def without():
-            last = jax.tree.map(lambda w: w[-1], weights)
-            x, w = one(change, (last, inputs[-1]))
-            return jnp.zeros((), F32), nothing[0], x, w
-
-        loss, more, change, w = lax.cond(place // 2 == 1, with_loss, without)
-        rest = jax.tree.map(lambda w: w[:-1], (weights, inputs))
-        change, grads = lax.scan(one, change, rest, reverse=True)
-        grads = jax.tree.map(lambda a, b: jnp.concatenate([a, b[None]]), grads, w)
+        loss, more, change = lax.cond(place // 2 == 1, with_loss, without)
+        change, grads = lax.scan(one, change, (weights, inputs), reverse=True)
+        grads = _constrained(net, grads, 1)
 
         def first():
             _, back = jax.vjp(lambda ends: net.embedded(ends, part), ends)
@@ -157,6 +154,7 @@ def _run(net, slots, inboxes, params, tokens, steps):
         ends, own = grads
         ends = jax.tree.map(jnp.add, ends, more[0])
         own = jax.tree.map(lambda a, b: a.at[chunk].add(b), own, more[1])
+        ends, own = _constrained(net, ends, 0), _constrained(net, own, 2)
         up = [(i, (i + 1) % stages) for i in range(stages)]
         down = [(j, i) for i, j in up]
         there = _put(there, lax.ppermute(y, "stage", up), put)
@@ -166,13 +164,29 @@ def _run(net, slots, inboxes, params, tokens, steps):
     start = (
         jnp.zeros((slots, each, *shape), net.dtype),
         *(jnp.zeros((count, *shape), net.dtype) for count in inboxes),
-        jax.tree.map(jnp.zeros_like, (ends, layers)),
+        (_zeros(net, ends, 0), _zeros(net, layers, 2)),
         jnp.zeros((), F32),
     )
     (*_, (ends, own), loss), _ = lax.scan(tick, start, steps)
     own = jax.tree.map(lambda g: g.reshape(-1, *g.shape[2:]), own)
     ends, loss = lax.psum((ends, loss), "stage")
     return loss, ends | {"layers": own}
+
+
+def _zeros(net, weights, stacked):
+    """Gradients of zero, sharded as gradients are."""
+    return _constrained(net, jax.tree.map(jnp.zeros_like, weights), stacked)
+
+
+def _constrained(net, grads, stacked):
+    """Gradients by name with their shardings; `stacked` dimensions are before these."""
+    specs = net.grad_specs
+    if not stacked:
+        return {name: net.constrain(one, specs[name]) for name, one in grads.items()}
+    return {
+        name: net.constrain(one, P(*(None,) * stacked, *specs[f"layers/{name}"][1:]))
+        for name, one in grads.items()
+    }
 
 
 def _put(buffer, value, slot):
