@@ -12,9 +12,8 @@ REASONS = {
     " as d_model at once, and not eight",
     "cards: llama weights 2d sp": "Blackwell's compiler has one layer's scores three"
     " times in the backward pass, and not four times",
-    "cards: sinks experts full": "the head's gradient waits for the update, and not the"
+    "cards: mixture tp full": "the head's gradient waits for the update, and not the"
     " logits', which are counted",
-    "cards: mixture tp full": "the same",
     "cards: llama ring tp sp full": "the compiler has one block's scores in float32"
     " once, and in bfloat16 four times, not three times and once",
 }

@@ -144,15 +144,17 @@ def _scores(setup: Setup) -> list[Line]:
 
     The forward pass has the products and the constant that the mask puts in their
     place, both in float32, and the softmax's result: as it is used, or in float32 where
-    queries are grouped and it is kept. The mask stays for the backward pass.
-    Rows: gpt2-medium fsdp; llama-3.2-3b tp.
+    queries are grouped and it is kept. The mask stays for the backward pass; where
+    there are sinks it is made again. Rows: gpt2-medium fsdp; llama-3.2-3b tp; sinks
+    experts full of axes_gpu.json.
     """
     c = setup.compute_bytes
     wide = setup.grouped and setup.keeps_scores
     forward = (4, 4, 4 if wide else c)
     mask = ("forward", "loss") if setup.saved or setup.offloaded else KEPT
+    masks = [_layer_scores(setup, "mask of the scores", mask, 1)]
     return [
-        _layer_scores(setup, "mask of the scores", mask, 1),
+        *([] if setup.has_sinks else masks),
         _layer_scores(setup, "scores of one layer, forward", ("forward",), *forward),
         _layer_scores(
             setup, "scores of one layer, backward", ("backward",), *_backward(setup)
@@ -164,18 +166,19 @@ def _backward(setup: Setup) -> tuple[int, ...]:
     """Bytes of each tensor of scores that a backward pass has at once.
 
     The gradient in float32, that of the softmax's result and that result as they are
-    used. Recomputed, the products are there in float32 too. On Ampere the result has
-    gone by then. On Blackwell the exponentials replace the products, and without
-    grouped queries, which would need another order of them, the gradient replaces the
-    exponentials. Where attention's last product is kept, Hopper's compiler recomputes
-    the scores alone: with grouped queries it has their result in two orders. Rows:
+    used. Recomputed, the products are there in float32 too. On Ampere, and with sinks,
+    the result has gone by then. On Blackwell the exponentials replace the products, and
+    without grouped queries, which would need another order of them, the gradient
+    replaces the exponentials. Where attention's last product is kept, Hopper's compiler
+    recomputes the scores alone: with grouped queries it has their result in two orders.
+    Rows:
     gpt3-2.7b 2d, gpt3-6.7b fsdp full, gpt3-2.7b fsdp full, llama-2-7b fsdp full 64;
     gpt weights, llama weights of axes_gpu.json.
     """
     c = setup.compute_bytes
     if setup.recompute == "everything_saveable":
         return (4, c, c)
-    if setup.generation == "Ampere":
+    if setup.generation == "Ampere" or setup.has_sinks:
         return (4, 4, c)
     if setup.generation == "Hopper" and setup.keeps_out and not setup.keeps_scores:
         return (4, 4, c, c, c) if setup.grouped else (4, 4, c)
