@@ -84,7 +84,7 @@ def expected(mesh, shape, entries, dtype, device=0) -> dict:
     if info.device_count > 1:
         times = f", {info.replicas} times the array" if info.replicas > 1 else ""
         held = bytes_words(info.bytes_per_device * info.device_count)
-        facts.append(f"all devices together hold {held}{times}")
+        facts.append(f"all devices together have {held}{times}")
     owners = itertools.islice(info.owners.items(), 64)
     return {
         "title": words.title,
