@@ -1,4 +1,5 @@
 // A pasted error is explained on the page of errors, and not searched for by its words.
+// The excerpt of a term is the term with its meaning.
 
 (() => {
   const AN_ERROR = /\n|\w(?:Error|Exception|Exit|Interrupt|Warning): |^.{100}/;
@@ -25,5 +26,16 @@
     event.preventDefault();
     event.target.closest("dialog")?.close();
     explain(text);
+  });
+
+  // Sphinx takes the element of the address alone, which is the term.
+  document.addEventListener("DOMContentLoaded", () => {
+    if (typeof Search === "undefined" || !Search.htmlToText) return;
+    const textOf = Search.htmlToText;
+    Search.htmlToText = (page, anchor) => {
+      const text = textOf(page, anchor);
+      if (!anchor?.startsWith("#term-")) return text;
+      return `${text.trim()}: ${textOf(page, `${anchor} + dd`).trim()}`;
+    };
   });
 })();

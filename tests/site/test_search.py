@@ -40,6 +40,14 @@ def test_what_is_asked_for_by_its_name_leads(reader, query, first):
     assert not any(address.startswith("solutions/") for address in addresses)
 
 
+def test_the_excerpt_of_a_term_is_its_meaning(browser):
+    with serving(SITE) as base, reading(browser, base) as opened:
+        page = opened.go("search.html?q=all-gather")
+        first = page.locator("#search-results li").first
+        first.get_by_text("all-gather: Every device of a group").wait_for()
+        assert opened.errors == []
+
+
 def test_a_hit_opens_its_section(reader):
     found = hits(reader, "psum_scatter")
     address = next(a for _, a in found if a.startswith("notebooks/"))
