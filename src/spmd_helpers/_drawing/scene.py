@@ -5,6 +5,7 @@ from above, by the widest of the fonts that a reader is likely to have, so that 
 leaves its box.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -73,11 +74,11 @@ class Scene:
 
 def text_width(words: str, kind: str) -> float:
     """The width of a line of text in pixels, never less than a browser makes it."""
-    size = SIZES[kind]
+    size = SIZES[kind]  # fsum, because Python 3.11's own sum ends elsewhere
     if kind in MONO:
-        return size * sum(0.62 if c.isascii() else 1.0 for c in words)
+        return size * math.fsum(0.62 if c.isascii() else 1.0 for c in words)
     bold = 1.08 if kind in ("strip", "caption") else 1.0
-    return bold * size * sum(map(_character_width, words))
+    return bold * size * math.fsum(map(_character_width, words))
 
 
 def _character_width(c: str) -> float:
