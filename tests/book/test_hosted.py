@@ -373,4 +373,4 @@ def test_widgets_explanations_and_source_lines_on_colab(session):
     assert "custom widgets on" in printed(notebook, 2)
     assert re.search(r"all-reduce +data .* cell, line 3$", printed(notebook, 4), re.M)
     *_, explained = notebook.cells[5].outputs
-    assert "6 does not divide by 8" in explained.data["text/plain"]
+    assert "6 is not divisible by 8" in explained.data["text/plain"]

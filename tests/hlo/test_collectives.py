@@ -267,7 +267,7 @@ def test_wrong_mesh():
 def test_not_a_mesh_shape(mesh):
     why = "is not a dict of axis sizes; give one such as {'data': 4, 'model': 2}."
     if isinstance(mesh, dict):
-        why = f"axis 'data' has size {mesh['data']!r}; a mesh maps each axis name a "
+        why = f"axis 'data' has size {mesh['data']!r}; a mesh maps each axis name to a "
     told = message(NotUnderstood, one("negate(%p)"), mesh)
     assert told.startswith(f"mesh_shape={mesh!r}")
     assert why in told

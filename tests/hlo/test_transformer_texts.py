@@ -409,7 +409,7 @@ def test_the_same_sequences_on_both_cards_would_be_all_work_twice(name):
     assert (seen.redundancy, seen.idle_axes) == (2.0, ("data",))
     (told,) = find(evidence(name, done=seen))
     assert told.code == "idle-axis"
-    assert "50% of that work is done for nothing (redundancy 2)" in told.sentence
+    assert "50% of that work is redundant (redundancy 2)" in told.sentence
 
 
 # --- Findings ---------------------------------------------------------------------
@@ -514,8 +514,8 @@ def test_a_table_gathered_for_few_rows_would_be_told(monkeypatch, name, line):
     table = s.vocab * s.d_model * 4 // 2**20
     rows = s.batch * s.seq * s.d_model * 4 // CARDS // 2**20
     assert told.sentence == (
-        f"state['params']['embed'] (float32[{s.vocab}, {s.d_model}]) is gathered whole "
-        f"over data, {table} MiB on each device, to look up {rows} MiB of it."
+        f"state['params']['embed'] (float32[{s.vocab}, {s.d_model}]) is all-gathered "
+        f"over data, {table} MiB per device, to look up {rows} MiB of it."
     )
     # Where it is looked up; the whole fusion is named after its end, a conversion.
     assert told.source == f"_gpu_model.py:{line}"
