@@ -466,7 +466,7 @@ def test_a_program_that_can_not_be_sent(program, words):
 def test_a_function_without_a_text():
     names = {}
     exec("def main(): pass", names)
-    with pytest.raises(NotUnderstood, match="the text of main is not to be found"):
+    with pytest.raises(NotUnderstood, match="the text of main was not found"):
         spmd.launch(names["main"])
 
 
