@@ -26,10 +26,10 @@ def test_the_weights_of_the_check_are_those_of_the_chapters_model():
         output["text"]
         for cell in read("solutions", "13")
         for output in cell.get("outputs", [])
-        if "the run in all" in output.get("text", "")
+        if "the run: " in output.get("text", "")
     ]
     ((total, one),) = re.findall(
-        r"in all ([\d,]+) bytes, on a device ([\d,]+)", *printed
+        r"the run: ([\d,]+) bytes in all, ([\d,]+) per device", *printed
     )
     rest = 4 + 4 + 8  # the steps, Adam's count, a random key
     for text, mesh in ((total, (1, 1)), (one, (4, 2))):

@@ -63,7 +63,7 @@ def test_the_layer_of_the_chapter_sends_and_drops_these(name, capacity):
     # The layer, which also returns the boxes that each expert gets.
     more = (
         ("return gate * out, dropped", "return gate * out, dropped, swap(boxes)"),
-        ("out_specs=(cut, P())", "out_specs=(cut, P(), cut)"),
+        ("out_specs=(sharded, P())", "out_specs=(sharded, P(), sharded)"),
     )
     mixture = jax.jit(layer(*more), static_argnums=4)
     shown = tokens.TokenRouting(choice, capacity)

@@ -249,7 +249,7 @@ def directions_on(
             return None
         axes.append(taken)
         free = [direction for direction in free if direction not in taken]
-    return tuple(reversed(axes))
+    return tuple(axes[::-1])
 
 
 def _directions(
