@@ -282,6 +282,12 @@ def weights_over_the_idle_axis(mesh):
     return sgd(loss), args, {"carry": 1}
 
 
+@remedy("idle-axis", "rows_of_a_weight_over_the_batch_axis", "flops")
+def batch_over_the_idle_axis_alone(mesh):
+    args = on(mesh, (B, D), "data"), on(mesh, (D, F), None, "model")
+    return lambda x, w: x @ w, args
+
+
 @remedy("redundant-work", "half_of_the_products_cut", "flops")
 def both_products_sharded(mesh):
     f = BAD["half_of_the_products_cut"].build(mesh)[0]

@@ -179,7 +179,7 @@ def _work(evidence: Evidence, lost: set[str], named: Named) -> Iterator[Finding]
             f"{most.words}: shard their batch or their weights over it."
             if cut
             else f"Shard something over {axis} too, such as a weight, P(None, "
-            f"{axis!r}), or the batch, P({_with_others(axis, work.idle_axes, sizes)}); "
+            f"{axis!r}), or the batch, P({_of_batch(axis, evidence, sizes)}); "
             "or leave it out of the mesh.",
             "07_redundant_compute",
             most.line,
@@ -267,8 +267,15 @@ def _is_cut(leaf: Leaf, axis: str) -> bool:
     return info is not None and any(axis in entry for entry in info.entries)
 
 
-def _with_others(axis: str, idle: tuple[str, ...], sizes: dict[str, int]) -> str:
-    """The axis beside the first that is in use: "('data', 'model')"."""
+def _of_batch(axis: str, evidence: Evidence, sizes: dict[str, int]) -> str:
+    """The entry of the batch: an axis in use beside the idle one, "('data', 'model')".
+
+    An axis that shards the columns of an array can't keep the rows of a result as well
+    (chapter 04, case 4), so the batch then has the idle axis alone.
+    """
+    known = [leaf.sharding_info for leaf in evidence.inputs if leaf.sharding_info]
+    columns = {name for info in known for entry in info.entries[1:] for name in entry}
+    idle = {*evidence.work.idle_axes, *columns}
     used = [name for name, size in sizes.items() if size > 1 and name not in idle]
     return repr((used[0], axis)) if used else repr(axis)
 
