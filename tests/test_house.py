@@ -29,6 +29,7 @@ LIBRARIES = {
     "_gpu.mesh": {"jax"},
     "_gpu.plugin": {"jax"},
     "_shardings.from_jax": {"numpy"},
+    "_training.dtypes": {"numpy"},
     "_datasets.mnist": {"numpy", "pooch"},
     "_drawing.draw": {"matplotlib"},
     "_explain.ipython": {"IPython"},

@@ -3,6 +3,7 @@
 import re
 from xml.etree import ElementTree
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -38,8 +39,9 @@ def images_of(svg):
 @pytest.mark.parametrize(("devices", "rows"), [(2, 1), (2, 9), (5, 3), (8, 20), (8, 2)])
 def test_each_image_goes_to_the_device_that_has_its_rows(devices, rows):
     images, drawn = stack(devices, rows), min(rows, 4)
-    before = images_of(batches._svg(images, "x", False))
-    after = images_of(batches._svg(images, "x", True))
+    shown = images[:, :drawn]
+    before = images_of(batches._svg(shown, "x", False, rows))
+    after = images_of(batches._svg(shown, "x", True, rows))
     assert len(before) == len(after) == devices * drawn
     for k, (start, end) in enumerate(zip(before, after, strict=True)):
         device, number = divmod(k, drawn)
@@ -52,7 +54,7 @@ def test_each_image_goes_to_the_device_that_has_its_rows(devices, rows):
         assert len(set(places)) == len(places)
         width, height = map(
             float, re.search(r'viewBox="-1 -1 (\d+) (\d+)"',
-                             batches._svg(images, "x", True)).groups()
+                             batches._svg(shown, "x", True, rows)).groups()
         )  # fmt: skip
         assert all(x + 22 < width and y + 22 < height for x, y in places)
 
@@ -88,3 +90,56 @@ def test_what_is_no_stack_of_images_gets_a_sentence(wrong):
     with pytest.raises(spmd.NotUnderstood, match=r"give an array \[devices") as raised:
         spmd.BatchPlayer(wrong)
     assert "\n" not in str(raised.value)
+
+
+IMAGES = stack(2, 5).astype(np.float32)
+
+
+def spoiled(value, at=(1, 2, 3, 4)):
+    images = IMAGES.astype(np.float64)
+    images[at] = value
+    return images
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (
+            spoiled(np.nan),
+            r"^stack has nan at \[1, 2, 3, 4\], which has no brigh",
+        ),
+        (spoiled(-np.inf), r"^stack has -inf at \[1, 2, 3, 4\]"),
+        (spoiled(1e300), r"^stack has inf at \[1, 2, 3, 4\]"),
+        (
+            IMAGES.astype("datetime64[s]"),
+            r"elements of type datetime64\[s\]; give an",
+        ),
+        (IMAGES.astype("timedelta64[s]"), r"elements of type timedelta64\[s\]"),
+        (IMAGES.astype(complex), r"elements of type complex128; .* of real numbers"),
+        (IMAGES.astype(str), r"elements of type <U32"),
+        (IMAGES.astype(object), r"elements of type object"),
+        (np.full(IMAGES.shape, None), r"elements of type object"),
+        (
+            np.zeros((2, 1, 4, 129)),
+            r"images of 4 by 129 .* as x\[:, :, ::2, ::2\]",
+        ),
+        (
+            np.zeros((2, 1, 512, 9)),
+            r"512 by 9 pixels, and at most 128 by 128 are",
+        ),
+    ],
+)
+def test_what_has_no_pixels_gets_a_sentence(wrong, words):
+    with pytest.raises(spmd.NotUnderstood, match=words) as raised:
+        spmd.BatchPlayer(wrong)
+    assert "\n" not in str(raised.value)
+
+
+def test_numbers_of_every_type_are_drawn_alike():
+    drawn = spmd.BatchPlayer(IMAGES)._repr_mimebundle_()["text/html"]
+    types = (bool, np.uint8, np.int64, np.float16, jnp.bfloat16, jnp.float8_e4m3fn)
+    for one in (*map(IMAGES.astype, types), jnp.asarray(IMAGES), IMAGES.tolist()):
+        assert spmd.BatchPlayer(one)._repr_mimebundle_()["text/html"] == drawn
+    spmd.BatchPlayer(np.ones((2, 1, 128, 128)))
+    # What is not drawn may be anything.
+    assert spmd.BatchPlayer(spoiled(np.nan, (1, 4, 0, 0)))

@@ -1,6 +1,7 @@
 """The links of a TPU slice have the color of the axis that JAX gives them."""
 
 import itertools
+import re
 from math import prod
 
 import pytest
@@ -82,6 +83,21 @@ def test_picture_and_text_say_the_same():
         ("v5p:4x4x4", {"data": 3}, "give sizes whose product is 64"),
         ("v5p:4x4x4", {}, "give sizes whose product is 64"),
         ("v5p:4x4x4", {"data": "4", "model": 16}, "give an integer"),
+        (
+            "v5e:1x1",
+            {"data": 2},
+            r"^data=2 has 2 devices, and v5e:1x1 has 1 chip;",
+        ),
+        (
+            "v5e:4x4",
+            {"a": 1, "b": 1},
+            r"^a=1, b=1 have 1 device, and v5e:4x4 has 16",
+        ),
+        (
+            "v5e:4x4",
+            {},
+            r"^No mesh axis is given, and v5e:4x4 has 16 chips; give",
+        ),
         ("v5p:4x4x8", {"data": 128}, "give one of at most 64 chips"),
         ("7x:2x2x1", {"data": 8}, "chips of one device each"),
     ],
@@ -93,5 +109,14 @@ def test_what_can_not_be_drawn_gets_a_sentence(name, axes, words):
 
 
 def test_an_unknown_slice_gets_its_own():
-    with pytest.raises(spmd.UnknownTopology):
-        spmd.draw_torus("v99:4x4", data=16)
+    for wrong in ("v99:4x4", None, "h100:2x8", "v5p-1", "v5e", "v5e:3x3", "v5e:4x4x4"):
+        with pytest.raises(spmd.UnknownTopology) as raised:
+            spmd.draw_torus(wrong, data=16)
+        assert str(raised.value).startswith(f"slice_name={wrong!r}")
+        assert not re.search(r"\b1 (cores|chips|devices)\b", str(raised.value))
+
+
+def test_it_says_that_links_of_rings_are_missing():
+    words = "Lines join neighbors; links that close a ring are not drawn."
+    assert words in spmd.draw_torus("v5p:4x4x4", data=16, model=4).svg
+    assert "are not drawn" in " ".join(spmd.draw_torus.__doc__.split())

@@ -238,6 +238,11 @@ def test_more_room_takes_more():
     )
 
 
+def test_the_most_room_is_that_of_all_tokens():
+    found = training_memory(SPARSE, mesh={"expert": 2}, batch=8, capacity_factor=8 / 2)
+    assert found._setup.room == found._setup.tokens
+
+
 DENSE = dataclasses.replace(
     SPARSE, experts=None, experts_per_token=None, expert_d_ff=None
 )
@@ -245,8 +250,8 @@ WRONG = {
     "experts of a dense model": (
         {"model": DENSE, "mesh": {"expert": 2}},
         NotUnderstood,
-        r"mesh=\{'data': 1, 'model': 1, 'expert': 2\}: this model has no experts that "
-        r"the axis expert could shard; leave expert out\.$",
+        r"^mesh=\{'expert': 2\}: this model has no experts that the axis expert could "
+        r"shard; leave expert out\.$",
     ),
     "experts that do not divide": (
         {"mesh": {"expert": 3}},
@@ -264,6 +269,11 @@ WRONG = {
         NotDivisible,
         r"batch=12 does not divide over the 8 devices of data and expert; .* 8 or 16",
     ),
+    "a batch that expert alone does not divide": (
+        {"mesh": {"expert": 4}, "batch": 3},
+        NotDivisible,
+        r"^batch=3 does not divide over the 4 devices of expert; .* make it 4\.$",
+    ),
     "room of a dense model": (
         {"model": DENSE, "capacity_factor": 1.0},
         NotUnderstood,
@@ -273,6 +283,22 @@ WRONG = {
         {"capacity_factor": 0},
         NotUnderstood,
         r"capacity_factor=0 is no share of rows; give a number above 0, such as 1\.25",
+    ),
+    "room without an end": (
+        {"capacity_factor": math.inf},
+        NotUnderstood,
+        r"^capacity_factor=inf is no share of rows; give a number above 0, such as",
+    ),
+    "room that is no number": (
+        {"capacity_factor": math.nan},
+        NotUnderstood,
+        r"^capacity_factor=nan is no share of rows; give a number above 0, such as",
+    ),
+    "room for more than all tokens": (
+        {"capacity_factor": 4.5},
+        NotUnderstood,
+        r"^capacity_factor=4\.5 makes an expert's room larger than all tokens of a "
+        r"device, each of which uses 2 of 8 experts; give a number up to 8 / 2\.$",
     ),
     "a width of experts that does not divide": (
         {"mesh": {"model": 4}, "model": dataclasses.replace(SPARSE, expert_d_ff=6)},

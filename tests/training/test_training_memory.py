@@ -852,8 +852,14 @@ WRONG = {
     "a width that fsdp does not divide": (
         {"mesh": {"fsdp": 3}, "batch": 3},
         NotDivisible,
-        r"^fsdp shards d_model=64 over 3 devices \(data=1 × fsdp=3 × model=1\), which "
-        r"does not divide; make fsdp or data smaller\.$",
+        r"^fsdp shards d_model=64 over 3 devices \(fsdp=3\), which does not divide; "
+        r"make fsdp smaller\.$",
+    ),
+    "a width that fsdp and data do not divide": (
+        {"mesh": {"data": 3, "fsdp": 2}, "zero": 1, "batch": 6},
+        NotDivisible,
+        r"^fsdp shards d_model=64 over 6 devices \(data=3 × fsdp=2\), which does not "
+        r"divide; make fsdp or data smaller\.$",
     ),
     "parameters of whole numbers": (
         {"param_dtype": "int8"},
@@ -863,8 +869,8 @@ WRONG = {
     "moments of four bits": (
         {"moment_dtype": "int4"},
         NotUnderstood,
-        r"moment_dtype='int4' is not counted; give a type of floating-point numbers, "
-        r"such as 'bfloat16', or 'int8', whose scales are counted too\.",
+        r"moment_dtype='int4' is not counted for moments; give 'float32', 'bfloat16', "
+        r".* or 'int8'\.$",
     ),
     "moments of adafactor": (
         {"moment_dtype": "float32", "optimizer": "adafactor"},
@@ -910,6 +916,25 @@ WRONG = {
         },
         NotUnderstood,
         r"give 'up' and 'up'; give each name once\.",
+    ),
+    "parts that do not divide": (
+        {"mesh": {}, "batch": 3, "gradient_accumulation": 2},
+        NotDivisible,
+        r"^batch=3 does not divide over 2 parts; .* make it 2 or 4\.$",
+    ),
+    "None for names": (
+        {"recompute": "save_only_these_names", "names_which_can_be_saved": None},
+        NotUnderstood,
+        r"^names_which_can_be_saved=None is no tuple of names; give one such as "
+        r"\('query', 'up'\), or \(\) for none\.$",
+    ),
+    "names that can be read once": (
+        {
+            "recompute": "save_only_these_names",
+            "names_which_can_be_saved": (name for name in ["up"]),
+        },
+        NotUnderstood,
+        r"^names_which_can_be_saved=<generator .* is no tuple of names; give one",
     ),
     "one text for names": (
         {"recompute": "save_only_these_names", "names_which_can_be_saved": "up"},
@@ -959,12 +984,13 @@ WRONG = {
     "d_ff that does not divide": (
         {"model": MLP(2, 8, 9), "mesh": {"model": 2}},
         NotDivisible,
-        r"mesh=\{'data': 1, 'model': 2\}: d_ff=9 does not divide over the 2 devices",
+        r"^mesh=\{'model': 2\}: d_ff=9 does not divide over the 2 devices of model; "
+        r"make model one of 1, 3 and 9\.$",
     ),
     "d_model that does not divide": (
         {"mesh": {"data": 3}, "batch": 3},
         NotDivisible,
-        r"zero=3 shards d_model=64 over 3 devices \(data=3 × model=1\), which does not",
+        r"zero=3 shards d_model=64 over 3 devices \(data=3\), which does not",
     ),
     "a bias that does not divide": (
         {
@@ -993,8 +1019,9 @@ WRONG = {
     "a type": (
         {"param_dtype": "fp32"},
         NotUnderstood,
-        r"param_dtype='fp32' is not the name of an element type; give one such as "
-        r"'float32'",
+        r"^param_dtype='fp32' is not the name of an element type\. Did you mean "
+        r"'float32'\? Give 'float32', 'bfloat16', 'float16', 'float64', "
+        r"'float8_e4m3fn' or 'float8_e5m2'\.$",
     ),
     "a type of gradients": (
         {"grad_dtype": ("float32", "fp16")},
@@ -1054,7 +1081,8 @@ WRONG = {
     "a type of the first moment": (
         {"mu_dtype": "bf16"},
         NotUnderstood,
-        r"^mu_dtype='bf16' is not the name of an element type; give one such as ",
+        r"^mu_dtype='bf16' is not the name of an element type\. Did you mean "
+        r"'bfloat16'\? Give .* or 'int8'\.$",
     ),
     "a first moment that has no type of its own": (
         {"mu_dtype": "bfloat16", "optimizer": "momentum"},

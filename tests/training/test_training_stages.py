@@ -1,5 +1,6 @@
 """The axis `stage`, 1F1B and interleaved, against schedules and a reference."""
 
+import dataclasses
 import math
 
 import jax
@@ -13,6 +14,7 @@ from spmd_helpers._errors import NotDivisible, NotUnderstood, UnknownAxis
 from spmd_helpers._figures.pipeline import PipelineSchedule
 from spmd_helpers._training import setup as training_setup
 from spmd_helpers._training.model import MLP, Transformer
+from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.training_memory import training_memory
 from tests.properties import must_fail, options
 from tests.training.test_training_memory import check_sums, device_bytes, line
@@ -122,6 +124,26 @@ def test_it_says_what_it_counted():
         "The first stage keeps activations of 4 microbatches at once, of 8 "
         "microbatches."
     )
+
+
+def test_it_says_all_layers_of_the_model():
+    found = count(mesh={"stage": 4}, gradient_accumulation=8)
+    words = f"Transformer of 8 layers, d_model {MODEL.d_model} on stage=4"
+    assert MODEL.layers == 8
+    assert found.what == words
+    assert words in repr(found)
+    assert words in str(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"), [("gemma-3-27b", 31), ("gemma-2-27b", 46), ("gemma-3-1b", 13)]
+)
+def test_a_stage_has_fewer_layers_than_the_period_of_windows(name, stages):
+    how = {"mesh": {"stage": stages}, "seq": 1024, "gradient_accumulation": stages}
+    model = MODELS[name]
+    plain = dataclasses.replace(model, window=None, global_every=None, name="plain")
+    assert model.layers // stages < model.global_every
+    assert training_memory(name, **how).lines == training_memory(plain, **how).lines
 
 
 WRONG = {

@@ -17,6 +17,7 @@ _HEAD, _EDGE, _GAP = (
 _BOX = 2 * _STEP + 2 * _EDGE - 2
 _LINE = 4  # devices
 _TOP = 20
+_MOST = 128  # px of an image's height and width
 _INK = 0.4  # of the lightest value: from here on a pixel is drawn
 
 
@@ -40,22 +41,22 @@ class BatchPlayer(FramePlayer):
     The images of each device: device 0 rows 0 to 1, device 1 rows 2 to 3.
 
     Args:
-        stack: an array of shape [devices, images of a device, height, width], for two
-            to eight devices.
+        stack: an array of numbers, [devices, images of a device, height, width], for
+            two to eight devices and images of at most 128 by 128 pixels.
 
     Raises:
-        NotUnderstood: `stack` is no such array.
+        NotUnderstood: `stack` is no such array, or an image that is drawn has a number
+            that is not finite.
 
     Used in chapter 01.
     """
 
     def __init__(self, stack: Any) -> None:
         try:
-            images = _read(stack)
+            images, rows = _read(stack)
         except NotUnderstood as error:
             raise error.with_traceback(None) from None
-        devices, rows = images.shape[:2]
-        drawn = min(rows, _DRAWN)
+        devices, drawn = images.shape[:2]
         few = f" The first {drawn} of each {rows} are drawn." if drawn < rows else ""
         ranges = ", ".join(
             f"device {k} rows {k * rows} to {(k + 1) * rows - 1}"
@@ -64,12 +65,12 @@ class BatchPlayer(FramePlayer):
         each = f"{rows} images that follow each other" if rows > 1 else "one image"
         frames = [
             (
-                _svg(images, f"The batch: rows 0 to {devices * rows - 1}", False),
+                _svg(images, f"The batch: rows 0 to {devices * rows - 1}", False, rows),
                 "The batch",
                 f"{devices * rows} images, one after the other.{few}",
             ),
             (
-                _svg(images, f"The images of each device: {ranges}", True),
+                _svg(images, f"The images of each device: {ranges}", True, rows),
                 "Divided",
                 f"Each device receives {each}.",
             ),
@@ -77,11 +78,12 @@ class BatchPlayer(FramePlayer):
         super().__init__(frames, title=f"{devices * rows} images on {devices} devices")
 
 
-def _read(stack: Any) -> Any:
+def _read(stack: Any) -> tuple[Any, int]:
+    """The images as float32, of each device those that are drawn; how many it has."""
     import numpy as np
 
     try:
-        images = np.asarray(stack, np.float32)
+        images = np.asarray(stack)
     except (TypeError, ValueError):
         images = np.zeros(())
     if images.ndim != 4 or not images.size or not 2 <= len(images) <= len(SHARDS):
@@ -92,12 +94,41 @@ def _read(stack: Any) -> Any:
             f"stack has {what}; give an array [devices, images, height, width] for two "
             f"to {len(SHARDS)} devices, such as x.reshape(8, 20, 28, 28)."
         )
-    return images
+    if not _has_numbers(images):
+        raise NotUnderstood(
+            f"stack has elements of type {images.dtype}; give an array of real "
+            "numbers, such as x.astype('float32')."
+        )
+    height, width = images.shape[2:]
+    if max(height, width) > _MOST:
+        step = -(-max(height, width) // _MOST)
+        raise NotUnderstood(
+            f"stack has images of {height} by {width} pixels, and at most {_MOST} by "
+            f"{_MOST} are drawn; give some of the pixels, such as "
+            f"x[:, :, ::{step}, ::{step}]."
+        )
+    with np.errstate(over="ignore"):  # what is too large for float32 is refused below
+        drawn = images[:, :_DRAWN].astype(np.float32)
+    if not np.isfinite(drawn).all():
+        place = tuple(map(int, np.argwhere(~np.isfinite(drawn))[0]))
+        raise NotUnderstood(
+            f"stack has {drawn[place]} at {list(place)}, which has no brightness; give "
+            "finite numbers, such as np.nan_to_num(x)."
+        )
+    return drawn, images.shape[1]
 
 
-def _svg(images: Any, words: str, is_divided: bool) -> str:
-    devices, rows = images.shape[:2]
-    drawn = min(rows, _DRAWN)
+def _has_numbers(images: Any) -> bool:
+    """Whether elements are real numbers, also of JAX's own types, or truth values."""
+    name = images.dtype.name
+    own = images.dtype.kind == "V" and name.startswith(
+        ("bfloat", "float", "int", "uint")
+    )
+    return images.dtype.kind in "buif" or own
+
+
+def _svg(images: Any, words: str, is_divided: bool, rows: int) -> str:
+    devices, drawn = images.shape[:2]
     items = []
     lines = -(-devices // _LINE)
     width = min(devices, _LINE) * (_BOX + _GAP) - _GAP

@@ -4,7 +4,7 @@ import itertools
 from math import prod
 
 from .._core.validate import integer
-from .._core.words import join_words
+from .._core.words import count_words, join_words
 from .._errors import NotUnderstood, UnknownTopology
 from .._tpu.topology import Topology, directions_on, read_topology
 from .diagram import Box, Diagram, Item, Line, Text
@@ -15,10 +15,14 @@ _BACK = 52.0, -46.0  # px to the chip behind the last one
 _CHIP, _LEFT, _TOP = 9.0, 10.0, 30.0
 _ROW = 18.0  # px of a line of words
 _NAMES = "xyz"
+_NOT_DRAWN = "links that close a ring are not drawn"
 
 
 def draw_torus(slice_name: str, **axes: int) -> Diagram:
-    """Draw the chips of a TPU slice, and each link in the color of its mesh axis.
+    """Draw the chips of a TPU slice, and the links between neighbors by mesh axis.
+
+    Each link has the color of its axis. The links that close a ring, from the last chip
+    of a direction to its first, are not drawn.
 
     A mesh fits if each of its axes takes complete directions of the slice, as
     `spmd.tpu_mesh` requires. Where it does not, no link has a color. A notebook shows
@@ -46,7 +50,7 @@ def draw_torus(slice_name: str, **axes: int) -> Diagram:
     Used in chapter 03.
     """
     try:
-        topology = read_topology(slice_name)
+        topology = read_topology(slice_name, "slice_name")
         sizes = _sizes(topology, axes)
     except (UnknownTopology, NotUnderstood) as error:
         raise error.with_traceback(None) from None
@@ -64,7 +68,7 @@ def draw_torus(slice_name: str, **axes: int) -> Diagram:
             items.append(Line(((2, y - 4), (22, y - 4)), "thin", number))
     size = bottom + 28 + len(rows) * _ROW
     width = _middle(topology, (topology.chips[0] - 1, 0, _depth(topology) - 1))[0]
-    sentence = f"{'; '.join(rows)}. Lines join neighbors."
+    sentence = f"{'; '.join(rows)}. Lines join neighbors; {_NOT_DRAWN}."
     return Diagram(title, sentence, "\n".join(rows), (width + _LEFT, size), items)
 
 
@@ -77,11 +81,19 @@ def _sizes(topology: Topology, axes: dict[str, int]) -> dict[str, int]:
             "'v5p:4x4x4' or 'v5e:8x8'."
         )
     sizes = {name: integer(name, size, "a size") for name, size in axes.items()}
-    if not sizes or prod(sizes.values()) != chips:
+    has = f"{topology.name} has {count_words(chips, 'chip')}"
+    if not sizes:
         raise NotUnderstood(
-            f"axes={sizes} have {prod(sizes.values()) if sizes else 0} devices, and "
-            f"{topology.name} has {chips} chips; give sizes whose product is {chips}, "
+            f"No mesh axis is given, and {has}; give sizes whose product is {chips}, "
             f"such as data={chips}."
+        )
+    devices = prod(sizes.values())
+    if devices != chips:
+        typed = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        have = "has" if len(sizes) == 1 else "have"
+        raise NotUnderstood(
+            f"{typed} {have} {count_words(devices, 'device')}, and {has}; give sizes "
+            f"whose product is {chips}, such as data={chips}."
         )
     return sizes
 

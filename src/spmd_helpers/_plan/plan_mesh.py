@@ -14,6 +14,7 @@ from .._errors import (
     UnknownTopology,
 )
 from .._time.rates import Rates, rates_of, with_own
+from .._training.dtypes import type_name
 from .._training.model import MLP, Transformer
 from .._training.models import MODELS
 from .._training.training_memory import TrainingMemory, training_memory
@@ -30,6 +31,7 @@ from .strategy import Strategy
 ERROR = {"gpu": 0.1, "tpu": 0.4}
 # What changes the products or the exchanges of a layer in ways that are not timed.
 _NOT_TIMED = ("experts", "kv_lora_rank", "patch_size")
+_TYPES = ("param_dtype", "compute_dtype")
 _ERRORS = (NotUnderstood, SpecError, UnknownTopology)
 
 
@@ -100,6 +102,7 @@ def plan_mesh(
         axes = _checked_axes(model, axes)
         policies = _checked_policies(recompute)
         _check_training(training)
+        training = _with_type_names(training)
         # Whatever does not divide, a single device has all of it.
         alone = training_memory(
             model,
@@ -355,6 +358,14 @@ def _check_training(training: Mapping[str, Any]) -> None:
                 f"{name}={training[name]!r} is no argument of plan_mesh or "
                 f"training_memory.{guess} Leave it out."
             )
+
+
+def _with_type_names(training: Mapping[str, Any]) -> dict[str, Any]:
+    """With types of NumPy or JAX by their names, as the formulas and the code want."""
+    return {
+        key: (type_name(value) or value) if key in _TYPES else value
+        for key, value in training.items()
+    }
 
 
 def _nothing_divides(

@@ -32,6 +32,16 @@ Entries = tuple[tuple[str, ...], ...]  # for each dimension the axes that cut it
 
 # Of float0, the gradient of an integer, there is nothing.
 _NAMED_BYTES = {"key<fry>": 8, "key<rbg>": 16, "key<urbg>": 16, "float0": 0}
+# What others call the names of types.
+OTHER_TYPES = {
+    **{"bf16": "bfloat16", "bfloat": "bfloat16", "brain": "bfloat16"},
+    **{"fp16": "float16", "f16": "float16", "half": "float16"},
+    **{"fp32": "float32", "f32": "float32", "single": "float32", "float": "float32"},
+    **{"fp64": "float64", "f64": "float64", "double": "float64"},
+    **{"fp8": "float8_e4m3fn", "f8": "float8_e4m3fn", "float8": "float8_e4m3fn"},
+    **{"e4m3": "float8_e4m3fn", "fp8_e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"},
+    **{"fp8_e5m2": "float8_e5m2", "i8": "int8", "s8": "int8", "i32": "int32"},
+}
 _NUMBER = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
 
 
@@ -238,9 +248,11 @@ def itemsize(dtype: str, name: str = "dtype") -> int:
     else:
         match = _NUMBER.fullmatch(dtype)
     if match is None:
+        close = OTHER_TYPES.get(dtype.lower()) if isinstance(dtype, str) else None
+        guess = f". Did you mean {close!r}? Give" if close else "; give"
         raise NotUnderstood(
-            f"{name}={dtype!r} is not the name of an element type; "
-            "give one such as 'float32', 'bfloat16' or 'int8'."
+            f"{name}={dtype!r} is not the name of an element type{guess} one such as "
+            "'float32', 'bfloat16' or 'int8'."
         )
     return max(1, int(match[1]) // 8)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .._core.validate import close_name
-from .._core.words import join_words
+from .._core.words import count_words, join_words
 from .._errors import UnknownTopology
 
 
@@ -100,7 +100,7 @@ class Topology:
         return (*sizes, cores) if cores > 1 else sizes
 
 
-def read_topology(name: str) -> Topology:
+def read_topology(name: str, argument: str = "topology") -> Topology:
     """Read the name of a block of TPU chips.
 
     >>> read_topology("v5p:4x4x4").devices          # a chip is one device
@@ -111,27 +111,29 @@ def read_topology(name: str) -> Topology:
     Args:
         name: kind of chip, colon, chips in each direction: two numbers for v5e and
             v6e, three for v4, v5p and 7x.
+        argument: what it was given for, as a refusal says it.
 
     Raises:
         UnknownTopology: there is no such kind, or no such block of it.
     """
     if not isinstance(name, str):
-        raise UnknownTopology(f"topology={name!r} is not a name. {_HOW}")
+        raise UnknownTopology(f"{argument}={name!r} is not a name. {_HOW}")
+    given = f"{argument}={name!r}"
     kind, sizes = _kind_and_sizes(name)
     generation = _BY_NAME.get(kind)
     if generation is None:
         close = close_name(kind, _BY_NAME)
         guess = f" Did you mean {_BY_NAME[close].kind!r}?" if close else ""
-        raise UnknownTopology(f"topology={name!r} is no kind of TPU.{guess} {_HOW}")
+        raise UnknownTopology(f"{given} is no kind of TPU.{guess} {_HOW}")
     if sizes.startswith("-"):
-        raise UnknownTopology(_slice_name(name, generation, int(sizes[1:])))
+        raise UnknownTopology(_slice_name(given, generation, int(sizes[1:])))
     if not re.fullmatch(r":\d{1,4}(x\d{1,4})*", sizes):
-        raise UnknownTopology(f"topology={name!r} does not say its chips. {_HOW}")
+        raise UnknownTopology(f"{given} does not say its chips. {_HOW}")
     chips = tuple(int(size) for size in sizes[1:].split("x"))
     problem = _problem(generation, chips)
     if problem:
         raise UnknownTopology(
-            f"topology={name!r}: {problem}. Write for example "
+            f"{given}: {problem}. Write for example "
             f"{_examples(generation, prod(chips))}."
         )
     return Topology(generation, chips)
@@ -159,12 +161,13 @@ def _kind_and_sizes(name: str) -> tuple[str, str]:
     return (match[1], match[2] or "") if match else (written, "")
 
 
-def _slice_name(name: str, generation: Generation, count: int) -> str:
+def _slice_name(given: str, generation: Generation, count: int) -> str:
     """The sentence for "v5p-128", which says how many and not how they stand."""
     chips = max(1, count // generation.cores)
-    counted = f"counts {count} cores and" if generation.cores > 1 else "is a size and"
+    cores = count_words(count, "core")
+    counted = f"counts {cores} and" if generation.cores > 1 else "is a size and"
     return (
-        f"topology={name!r} {counted} does not say how the chips stand: write for "
+        f"{given} {counted} does not say how the chips stand: write for "
         f"example {_examples(generation, chips)}."
     )
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .._core.tables import Table
 from .._core.words import bytes_words
@@ -10,8 +12,10 @@ from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import mesh_words
 from . import report as view
+from .axes import known_mesh
 from .model import Transformer
 from .serving import (
+    AXES,
     PHASES,
     Serving,
     cache_lines,
@@ -22,6 +26,11 @@ from .serving import (
 from .serving_work import work_lines
 from .state import Line
 from .training_memory import allowed_bytes
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
+    from .axes import MeshLike
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,14 +112,14 @@ def _shown(memory: InferenceMemory) -> Table:
 def inference_memory(
     model: Transformer | str,
     *,
-    mesh: Mapping[str, int],
+    mesh: "MeshLike",
     batch: int,
     seq: int | None = None,
     prompt: int | None = None,
     prefill_batch: int | None = None,
-    param_dtype: str = "bfloat16",
-    compute_dtype: str = "bfloat16",
-    cache_dtype: str | None = None,
+    param_dtype: "DTypeLike" = "bfloat16",
+    compute_dtype: "DTypeLike" = "bfloat16",
+    cache_dtype: "DTypeLike | None" = None,
     attention: str | None = None,
     page_size: int | None = None,
     chip: str | Chip | None = None,
@@ -135,7 +144,8 @@ def inference_memory(
 
     Args:
         model: a Transformer, or one of MODELS or its name, without experts.
-        mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1.
+        mesh: sizes of the axes 'data' and 'model'; one that is missing has size 1. A
+            JAX mesh is taken, too.
             `data` shards the sequences and replicates the weights. `model` shards
             heads, d_ff and vocabulary (rounded up to divide). Keys and values are
             replicated over `model` where it is a multiple of their heads, and latent
@@ -146,7 +156,8 @@ def inference_memory(
         prompt: tokens of the prompts that are read at once; `seq` if not given.
         prefill_batch: how many of them are read at once, over all devices; one on each
             device of `data` if not given.
-        param_dtype: type of the weights, by name. 'int8' has a float32 scale for each
+        param_dtype: type of the weights, by name or as NumPy's or JAX's type; so are
+            the other types. 'int8' has a float32 scale for each
             column of a matrix and each row of the embedding; norms and biases are then
             in `compute_dtype`.
         compute_dtype: type of the products and of what flows between the layers.
@@ -176,9 +187,9 @@ def inference_memory(
     Used in chapter 09 (windows, latent attention and prefill).
     """
     try:
-        serving = checked_serving(
+        check = partial(
+            checked_serving,
             model,
-            mesh,
             batch=batch,
             seq=seq,
             prompt=prompt,
@@ -190,7 +201,8 @@ def inference_memory(
             page_size=page_size,
             chip=chip,
         )
-        return _count(serving)
+        words = "a mesh that serves has"
+        return _count(check(known_mesh(mesh, AXES, words, check)))
     except (NotUnderstood, SpecError) as error:
         raise error.with_traceback(None) from None
 

@@ -10,11 +10,12 @@ model can read the patches of an image.
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .._core.validate import integer, one_of
 from .._core.words import join_words
 from .._errors import NotUnderstood
-from .._shardings.sharding import itemsize
+from .dtypes import type_bytes
 from .recompute import (
     RESULTS,
     check_products,
@@ -22,6 +23,9 @@ from .recompute import (
     checked_names,
     flops_again,
 )
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
 
 POSITIONS = ("learned", "rotary", "none")
 NORMS = ("layer", "rms")
@@ -259,7 +263,7 @@ class Transformer:
         return rest + max(moe, dense)
 
     def kv_cache_bytes(
-        self, batch: int = 1, seq: int | None = None, dtype: str = "bfloat16"
+        self, batch: int = 1, seq: int | None = None, dtype: "DTypeLike" = "bfloat16"
     ) -> int:
         """Bytes of the keys and values that generation keeps, over all devices.
 
@@ -271,7 +275,7 @@ class Transformer:
         Args:
             batch: how many sequences.
             seq: tokens of each, those to come included; the model's own if not given.
-            dtype: the cache's element type, by name.
+            dtype: the cache's element type, by name or as NumPy's or JAX's type.
 
         Raises:
             NotUnderstood: `batch`, `seq` or `dtype` is none, or the model reads images,
@@ -280,9 +284,11 @@ class Transformer:
         _check_generates(self, "has no cache")
         batch = integer("batch", batch)
         tokens = _reaches(self, _tokens(self, seq))
-        return batch * tokens * _cache_width(self) * itemsize(dtype)
+        return batch * tokens * _cache_width(self) * type_bytes(dtype)
 
-    def kv_cache_bytes_per_token(self, cached: int = 0, dtype: str = "bfloat16") -> int:
+    def kv_cache_bytes_per_token(
+        self, cached: int = 0, dtype: "DTypeLike" = "bfloat16"
+    ) -> int:
         """Bytes that one more token adds to the cache of one sequence.
 
         A layer whose window is full drops a token for each that comes, so that from
@@ -294,7 +300,7 @@ class Transformer:
 
         Args:
             cached: how many tokens of the sequence are in the cache already.
-            dtype: the cache's element type, by name.
+            dtype: the cache's element type, by name or as NumPy's or JAX's type.
 
         Raises:
             NotUnderstood: `cached` or `dtype` is none, the model has learned fewer
@@ -304,7 +310,7 @@ class Transformer:
         cached = integer("cached", cached, "a number of tokens", least=0)
         more = _reaches(self, _tokens(self, cached + 1))
         less = _reaches(self, cached)
-        return (more - less) * _cache_width(self) * itemsize(dtype)
+        return (more - less) * _cache_width(self) * type_bytes(dtype)
 
     def forward_flops(self, batch: int = 1, seq: int | None = None) -> int:
         """FLOPs of the forward pass on all devices: matrix products, exactly.
@@ -816,5 +822,10 @@ def _not_counted(model: Transformer) -> str:
 
 def divisors(n: int) -> str:
     """Every number that divides n, as a sentence lists them."""
+    return join_words(list(map(str, all_divisors(n))))
+
+
+def all_divisors(n: int) -> list[int]:
+    """Every number that divides n, in order."""
     small = [d for d in range(1, math.isqrt(n) + 1) if n % d == 0]
-    return join_words(list(map(str, sorted({*small, *(n // d for d in small)}))))
+    return sorted({*small, *(n // d for d in small)})

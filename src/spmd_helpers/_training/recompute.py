@@ -148,8 +148,13 @@ def checked_names(
 
 
 def _as_names(key: str, given: Collection[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+    if (
+        isinstance(given, str)
+        or not isinstance(given, Collection)
+        or not all(isinstance(name, str) for name in given)
+    ):
         raise NotUnderstood(
-            f"{key}={given!r} is no tuple of names; give one such as ('query', 'up')."
+            f"{key}={given!r} is no tuple of names; give one such as ('query', 'up'), "
+            "or () for none."
         )
     return tuple(given)

@@ -5,20 +5,25 @@ of the feed-forward part and the vocabulary, as it does in training. Keys and va
 are sharded by their heads, and replicated where `model` does not divide these.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .._core.validate import axis_sizes, integer, one_of
-from .._core.words import count_words, join_words
-from .._errors import NotDivisible, NotUnderstood, UnknownAxis
+from .._core.validate import integer, one_of
+from .._core.words import count_words
+from .._errors import NotDivisible, NotUnderstood
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize
-from .model import Transformer, divisors
+from .axes import all_axes
+from .dtypes import float_name
+from .model import Transformer
 from .models import MODELS
-from .setup import OTHER_AXES, over
+from .setup import over, splits, uneven, uneven_words
 from .state import Array, Line
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
 
 PHASES = ("prefill", "decode")
 AXES = {
@@ -111,24 +116,25 @@ def checked_serving(
     seq: int | None,
     prompt: int | None,
     prefill_batch: int | None,
-    param_dtype: str,
-    compute_dtype: str,
-    cache_dtype: str | None,
+    param_dtype: "DTypeLike",
+    compute_dtype: "DTypeLike",
+    cache_dtype: "DTypeLike | None",
     attention: str | None,
     page_size: int | None,
     chip: str | Chip | None,
 ) -> Serving:
     """Check every argument and put them in one record.
 
+    The axes of `mesh` are those that were given, each one of AXES.
+
     Raises:
         NotUnderstood: an argument is not of its kind; the message gives the choices.
-        UnknownAxis: the mesh has another axis than data and model.
         NotDivisible: the mesh does not divide the model or the sequences.
     """
     if isinstance(model, str):
         model = MODELS[model]
     _check_model(model)
-    axes = _checked_mesh(mesh)
+    axes = all_axes(mesh, AXES)
     data, split = axes["data"], axes["model"]
     usual = "plain" if model.kv_lora_rank is not None else "flash"
     attention = usual if attention is None else attention
@@ -161,7 +167,9 @@ def checked_serving(
             f"prefill_batch={prefill_batch} is more than batch={batch}, the sequences "
             "that the cache has room for; give fewer."
         )
-    _check_division(model, split)
+    wide = uneven(model, split)
+    if wide:
+        raise NotDivisible(uneven_words(mesh, wide, splits(model)))
     if page_size is not None:
         page_size = integer("page_size", page_size, "a number of tokens")
         if model.window is not None:
@@ -170,7 +178,9 @@ def checked_serving(
                 "which pages are freed as the window moves depends on the server; "
                 "leave page_size out."
             )
-    quantized = param_dtype == "int8"
+    param_dtype = _floating(param_dtype, "param_dtype", "int8")
+    compute_dtype = _floating(compute_dtype, "compute_dtype")
+    cache_dtype = compute_dtype if cache_dtype is None else cache_dtype
     return Serving(
         model=model,
         data=data,
@@ -179,12 +189,10 @@ def checked_serving(
         seq=seq,
         prompts=prefill_batch // data,
         prompt=prompt,
-        quantized=quantized,
-        param_bytes=1 if quantized else _floating(param_dtype, "param_dtype", "'int8'"),
-        compute_bytes=_floating(compute_dtype, "compute_dtype"),
-        cache_bytes=_floating(
-            compute_dtype if cache_dtype is None else cache_dtype, "cache_dtype"
-        ),
+        quantized=param_dtype == "int8",
+        param_bytes=itemsize(param_dtype),
+        compute_bytes=itemsize(compute_dtype),
+        cache_bytes=itemsize(_floating(cache_dtype, "cache_dtype")),
         attention=attention,
         page_size=page_size,
         chip=None if chip is None else chip_of(chip),
@@ -210,22 +218,6 @@ def _check_model(model: object) -> None:
         )
 
 
-def _checked_mesh(mesh: Mapping[str, int]) -> dict[str, int]:
-    shape = axis_sizes("mesh", mesh)
-    for axis, size in shape.items():
-        if axis not in AXES:
-            others = {a: n for a, n in shape.items() if a != axis}
-            free = next((one for one in AXES if one not in others), "data")
-            meant = OTHER_AXES.get(axis.lower(), free)
-            fixed = others | {meant if meant in AXES else free: size}
-            words = join_words([f"{one!r} ({what})" for one, what in AXES.items()])
-            raise UnknownAxis(
-                f"mesh={shape} has an axis {axis!r}; a mesh that serves has {words}: "
-                f"give {fixed}."
-            )
-    return {axis: shape.get(axis, 1) for axis in AXES}
-
-
 def _check_divides(name: str, count: int, data: int) -> None:
     if count % data:
         less = count // data * data
@@ -236,25 +228,8 @@ def _check_divides(name: str, count: int, data: int) -> None:
         )
 
 
-def _check_division(model: Transformer, split: int) -> None:
-    wide = {"d_ff": model.d_ff, "heads": model.heads}
-    if model.kv_lora_rank is None and split % model.kv_heads:  # else they may be all
-        wide["kv_heads"] = model.kv_heads
-    for name, size in wide.items():
-        if size % split:
-            raise NotDivisible(
-                f"mesh={{'model': {split}}}: {name}={size} does not divide over the "
-                f"{split} devices of model; make model one of "
-                f"{divisors(math.gcd(*wide.values()))}."
-            )
-
-
-def _floating(name: str, key: str, other: str = "") -> int:
-    size = itemsize(name, key)
-    if "float" not in name:
-        choices = f"'bfloat16', 'float32'{' or ' if other else ''}{other}"
-        raise NotUnderstood(f"{key}={name!r} is not counted here; give {choices}.")
-    return size
+def _floating(dtype: "DTypeLike", key: str, *others: str) -> str:
+    return float_name(dtype, key, "is not counted here", others)
 
 
 # The weights, as arrays.

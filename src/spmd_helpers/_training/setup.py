@@ -10,15 +10,17 @@ and `expert` the batch and the experts. A device of `stage` has a part of the la
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from .._core.validate import as_integer, axis_sizes, integer, is_number, one_of
+from .._core.validate import as_integer, integer, is_number, one_of
 from .._core.words import join_words
-from .._errors import NotDivisible, NotUnderstood, UnknownAxis
+from .._errors import NotDivisible, NotUnderstood
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize, mesh_words
-from .model import MLP, Transformer, check_counted, divisors
+from .axes import all_axes
+from .dtypes import float_name
+from .model import MLP, Transformer, all_divisors, check_counted, divisors
 from .models import MODELS
 from .recompute import (
     CHECKPOINTED,
@@ -28,6 +30,9 @@ from .recompute import (
     saved,
 )
 
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
 AXES = {
     "data": "shards the batch, and the state by zero",
     "fsdp": "shards the batch and the state",
@@ -35,14 +40,6 @@ AXES = {
     "context": "shards the tokens of a sequence",
     "expert": "shards the batch and the experts",
     "stage": "has a part of the layers on each device",
-}
-# What others call them.
-OTHER_AXES = {
-    **{"dp": "data", "batch": "data", "replica": "data", "fully_sharded": "fsdp"},
-    **{"tp": "model", "tensor": "model", "mp": "model", "cp": "context"},
-    **{"sp": "context", "seq": "context", "sequence": "context"},
-    **{"ep": "expert", "experts": "expert", "pp": "stage", "pipeline": "stage"},
-    **{"pipe": "stage", "stages": "stage"},
 }
 ATTENTION = ("plain", "flash", "ring")
 COUNTING = ("jax", "megatron")
@@ -284,11 +281,11 @@ def checked_setup(
     zero: int | None,
     batch: int | None,
     seq: int | None,
-    param_dtype: str,
-    compute_dtype: str,
-    grad_dtype: str | Sequence[str] | None,
-    moment_dtype: str | None,
-    mu_dtype: str | None,
+    param_dtype: "DTypeLike",
+    compute_dtype: "DTypeLike",
+    grad_dtype: "DTypeLike | Sequence[DTypeLike] | None",
+    moment_dtype: "DTypeLike | None",
+    mu_dtype: "DTypeLike | None",
     names_which_can_be_saved: Sequence[str] = (),
     names_which_can_be_offloaded: Sequence[str] = (),
     gradient_accumulation: int = 1,
@@ -302,9 +299,10 @@ def checked_setup(
 ) -> Setup:
     """Check every argument and put them in one record.
 
+    The axes of `mesh` are those that were given, each one of AXES.
+
     Raises:
         NotUnderstood: an argument is not of its kind; the message gives the choices.
-        UnknownAxis: the mesh has another axis than data and model.
         NotDivisible: the mesh does not divide the model or the batch.
     """
     if isinstance(model, str):
@@ -314,9 +312,9 @@ def checked_setup(
             f"model={model!r} is not a model; give a Transformer, an MLP, or one of "
             "MODELS, such as MODELS['gpt3-small']."
         )
-    axes = _checked_mesh(mesh)
+    axes = all_axes(mesh, AXES)
     check_counted(model)
-    factor = _checked_experts(model, axes, capacity_factor)
+    factor = _checked_experts(model, mesh, capacity_factor)
     meant = usual(model, axes, counting)
     zero = meant["zero"] if zero is None else zero
     assumed = [("recompute", recompute), ("attention", attention)]
@@ -326,7 +324,7 @@ def checked_setup(
         "recompute": meant["recompute"] if recompute is None else recompute,
         "attention": meant["attention"] if attention is None else attention,
     }
-    _check_words(model, words, axes)
+    _check_words(model, words, mesh)
     check_products(words["recompute"], getattr(model, "experts", None))
     named = names_which_can_be_saved, names_which_can_be_offloaded
     names = checked_names(words["recompute"], model.results, *named)
@@ -334,19 +332,23 @@ def checked_setup(
     what = "a number of parts"
     parts = integer("gradient_accumulation", gradient_accumulation, what)
     batch, seq = _checked_batch(model, batch, seq, axes, parts)
-    chunks = _checked_stages(model, axes, words, interleave, parts)
+    chunks = _checked_stages(model, mesh, words, interleave, parts)
     if axes["stage"] > 1:
-        model = replace(model, layers=model.layers // axes["stage"])
-    if grad_dtype == () or grad_dtype == []:
+        model = _of_stage(model, model.layers // axes["stage"])
+    if isinstance(grad_dtype, tuple | list) and not grad_dtype:
         raise NotUnderstood(
             f"grad_dtype={grad_dtype!r} has no type; give one, such as 'float32', or "
             "two that are kept beside each other."
         )
-    grad_dtypes: Sequence[str] = (
-        grad_dtype
-        if isinstance(grad_dtype, tuple | list)
-        else (param_dtype if grad_dtype is None else grad_dtype,)
-    )
+    param_dtype = _floating(param_dtype, "param_dtype")
+    compute_dtype = _floating(compute_dtype, "compute_dtype")
+    grad_dtypes = [
+        _floating(one, "grad_dtype") for one in _several(grad_dtype, param_dtype)
+    ]
+    if moment_dtype is not None:
+        moment_dtype = _moment(moment_dtype, "moment_dtype")
+    if mu_dtype is not None:
+        mu_dtype = _moment(mu_dtype, "mu_dtype")
     if moment_dtype is not None and words["optimizer"] == "adafactor":
         raise NotUnderstood(
             f"moment_dtype={moment_dtype!r}: optax's adafactor keeps its numbers in "
@@ -370,9 +372,7 @@ def checked_setup(
             f"{join_words(list(map(repr, WITH_MU_DTYPE)))} take a type for the first "
             f"moment alone; with optimizer={words['optimizer']!r} leave mu_dtype out."
         )
-    first = (
-        (moment_dtype, "moment_dtype") if mu_dtype is None else (mu_dtype, "mu_dtype")
-    )
+    first = moment_dtype if mu_dtype is None else mu_dtype
     setup = Setup(
         model=model,
         data=axes["data"],
@@ -386,12 +386,12 @@ def checked_setup(
         zero=zero,
         batch=batch,
         seq=seq,
-        param_bytes=_floating(param_dtype, "param_dtype"),
-        compute_bytes=_floating(compute_dtype, "compute_dtype"),
-        grad_bytes=sum(_floating(name, "grad_dtype") for name in grad_dtypes),
-        moment_bytes=_moment(moment_dtype, "moment_dtype"),
-        mu_bytes=_moment(*first),
-        scaled=(first[0] == "int8", moment_dtype == "int8"),
+        param_bytes=itemsize(param_dtype),
+        compute_bytes=itemsize(compute_dtype),
+        grad_bytes=sum(map(itemsize, grad_dtypes)),
+        moment_bytes=itemsize(moment_dtype),
+        mu_bytes=itemsize(first),
+        scaled=(first == "int8", moment_dtype == "int8"),
         mu_dtype=mu_dtype,
         chip=None if chip is None else chip_of(chip),
         names_saved=names[0],
@@ -401,51 +401,37 @@ def checked_setup(
         **words,
     )
     if setup.counting == "jax":
-        _check_division(setup, axes)
+        _check_division(setup, mesh)
     return setup
 
 
-def _floating(name: str, key: str) -> int:
-    """Bytes of a number of a type that can be trained.
-
-    Raises:
-        NotUnderstood: the type has integers, which have no gradient.
-    """
-    size = itemsize(name, key)
-    if "float" not in name:
-        raise NotUnderstood(
-            f"{key}={name!r} is no type of floating-point numbers, which training "
-            "needs; give 'float32' or 'bfloat16'."
-        )
-    return size
+def _several(given: Any, usual: str) -> Sequence[Any]:
+    """The types of an argument that takes one or several."""
+    if isinstance(given, tuple | list):
+        return given
+    return [usual if given is None else given]
 
 
-def _moment(name: str, key: str) -> int:
+def _floating(dtype: "DTypeLike", key: str) -> str:
+    """The name of a type that can be trained: integers have no gradient."""
+    what = "is no type of floating-point numbers, which training needs"
+    return float_name(dtype, key, what)
+
+
+def _moment(dtype: "DTypeLike", key: str) -> str:
     """The same for an optimizer's numbers, which may be int8 with their scales."""
-    if name == "int8":
-        return 1
-    size = itemsize(name, key)
-    if "float" not in name:
-        raise NotUnderstood(
-            f"{key}={name!r} is not counted; give a type of floating-point numbers, "
-            "such as 'bfloat16', or 'int8', whose scales are counted too."
-        )
-    return size
+    return float_name(dtype, key, "is not counted for moments", ["int8"])
 
 
-def _checked_mesh(mesh: Mapping[str, int]) -> dict[str, int]:
-    shape = axis_sizes("mesh", mesh)
-    for axis, size in shape.items():
-        if axis not in AXES:
-            others = {a: n for a, n in shape.items() if a != axis}
-            free = next((one for one in AXES if one not in others), "data")
-            fixed = {OTHER_AXES.get(axis.lower(), free): size}
-            words = join_words([f"{one!r} ({what})" for one, what in AXES.items()])
-            raise UnknownAxis(
-                f"mesh={shape} has an axis {axis!r}; here a mesh has {words}: give "
-                f"{others | fixed}."
-            )
-    return {axis: shape.get(axis, 1) for axis in AXES}
+def _of_stage(model: Transformer | MLP, layers: int) -> Transformer | MLP:
+    """The model with the layers of one stage.
+
+    These can be fewer than the period of the layers without a window. A step does not
+    depend on windows.
+    """
+    if isinstance(model, Transformer) and (model.global_every or 0) > layers:
+        return replace(model, layers=layers, global_every=None)
+    return replace(model, layers=layers)
 
 
 class Usual(TypedDict):
@@ -471,7 +457,7 @@ def usual(
 
 
 def _check_words(
-    model: Transformer | MLP, words: Mapping[str, object], axes: Mapping[str, int]
+    model: Transformer | MLP, words: Mapping[str, object], mesh: Mapping[str, int]
 ) -> None:
     one_of("optimizer", words["optimizer"], tuple(OPTIMIZERS))
     check_recompute(words["recompute"])
@@ -486,12 +472,12 @@ def _check_words(
                     f"{key}={words[key]!r}: an MLP has neither attention nor "
                     f"sequences; leave {key} out."
                 )
-        if axes["context"] > 1:
+        if mesh.get("context", 1) > 1:
             raise NotUnderstood(
-                f"mesh={{{_axes(axes)}}}: an MLP has no sequences that context could "
-                "shard; leave context out."
+                f"mesh={mesh}: an MLP has no sequences that context could shard; leave "
+                "context out."
             )
-    elif words["attention"] == "ring" and axes["context"] == 1:
+    elif words["attention"] == "ring" and mesh.get("context", 1) == 1:
         raise NotUnderstood(
             "attention='ring' sends keys and values around the axis context, which "
             "this mesh has not; give mesh a 'context', or attention='flash'."
@@ -499,41 +485,48 @@ def _check_words(
 
 
 def _checked_experts(
-    model: Transformer | MLP, axes: Mapping[str, int], factor: float | None
+    model: Transformer | MLP, mesh: Mapping[str, int], factor: float | None
 ) -> float:
     """How much room experts have, by an even share; and whether expert divides them."""
     experts = model.experts if isinstance(model, Transformer) else None
+    devices = mesh.get("expert", 1)
     if experts is None:
         if factor is not None:
             raise NotUnderstood(
                 f"capacity_factor={factor!r} is for a model with experts, which "
                 f"{model.name or 'this one'} is not; leave it out."
             )
-        if axes["expert"] > 1:
+        if devices > 1:
             raise NotUnderstood(
-                f"mesh={{{_axes(axes)}}}: {model.name or 'this model'} has no experts "
-                "that the axis expert could shard; leave expert out."
+                f"mesh={mesh}: {model.name or 'this model'} has no experts that the "
+                "axis expert could shard; leave expert out."
             )
         return 1.0
-    if experts % axes["expert"]:
+    if experts % devices:
         raise NotDivisible(
-            f"mesh={{{_axes(axes)}}}: experts={experts} does not divide over the "
-            f"{axes['expert']} devices of expert; make expert one of "
-            f"{divisors(experts)}."
+            f"mesh={mesh}: experts={experts} does not divide over the {devices} "
+            f"devices of expert; make expert one of {divisors(experts)}."
         )
     if factor is None:
         return 1.0
-    if not is_number(factor) or not factor > 0:
+    if not is_number(factor) or not 0 < factor < math.inf:
         raise NotUnderstood(
             f"capacity_factor={factor!r} is no share of rows; give a number above 0, "
             "such as 1.25."
+        )
+    used = getattr(model, "experts_per_token", None) or 1
+    if factor > experts / used:
+        raise NotUnderstood(
+            f"capacity_factor={factor!r} makes an expert's room larger than all tokens "
+            f"of a device, each of which uses {used} of {experts} experts; give a "
+            f"number up to {experts} / {used}."
         )
     return float(factor)
 
 
 def _checked_stages(
     model: Transformer | MLP,
-    axes: Mapping[str, int],
+    mesh: Mapping[str, int],
     words: Words,
     interleave: int,
     parts: int,
@@ -545,7 +538,7 @@ def _checked_stages(
         NotDivisible: layers or microbatches do not divide.
     """
     chunks = integer("interleave", interleave, "a number of chunks")
-    stages = axes["stage"]
+    stages, context = mesh.get("stage", 1), mesh.get("context", 1)
     if stages == 1:
         if chunks > 1:
             raise NotUnderstood(
@@ -558,23 +551,23 @@ def _checked_stages(
         without = "an MLP"
     elif model.experts is not None:
         without = f"experts={model.experts}"
-    elif axes["context"] > 1:
-        without = f"context={axes['context']}"
+    elif context > 1:
+        without = f"context={context}"
     elif words["recompute"] != "nothing_saveable":
         without = f"recompute={words['recompute']!r}"
     elif words["counting"] != "jax":
         without = f"counting={words['counting']!r}"
     if without:
         raise NotUnderstood(
-            f"mesh={{{_axes(axes)}}}: an axis stage is counted for a transformer under "
+            f"mesh={mesh}: an axis stage is counted for a transformer under "
             "recompute='nothing_saveable', beside data, fsdp and model; not for "
             f"{without}."
         )
     if model.layers % (stages * chunks):
         several = f" of {chunks} chunks each" if chunks > 1 else ""
         raise NotDivisible(
-            f"mesh={{{_axes(axes)}}}: layers={model.layers} does not divide over the "
-            f"{stages} devices of stage{several}; make stage times interleave one of "
+            f"mesh={mesh}: layers={model.layers} does not divide over the {stages} "
+            f"devices of stage{several}; make stage times interleave one of "
             f"{divisors(model.layers)}."
         )
     if chunks > 1 and parts % stages:
@@ -622,19 +615,35 @@ def _checked_batch(
         less = batch // each * each
         more = less + each
         sizes = f"{less} or {more}" if less else f"{more}"
-        others = [axis for axis in ("fsdp", "expert") if axes[axis] > 1]
-        both = join_words(["data", *others])
-        several = f"{parts} parts, each over the " if parts > 1 else "the "
+        several = [axis for axis in ("data", "fsdp", "expert") if axes[axis] > 1]
+        where = [f"{parts} parts"] if parts > 1 else []
+        if several:
+            where.append(f"the {devices} devices of {join_words(several)}")
         raise NotDivisible(
-            f"batch={batch} does not divide over {several}{devices} devices of {both}; "
-            f"it counts the sequences of all devices together: make it {sizes}."
+            f"batch={batch} does not divide over {', each over '.join(where)}; it "
+            f"counts the sequences of all devices together: make it {sizes}."
         )
     return batch // each, seq
 
 
-def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
-    """Every dimension that an axis cuts has to divide, as JAX asks at its border."""
-    model, split = setup.model, setup.split
+def uneven(model: Transformer | MLP, split: int) -> tuple[str, int] | None:
+    """A dimension that the axis model would cut and does not divide, with its size.
+
+    Heads of keys and values are replicated where `split` is a multiple of them.
+    """
+    wide = _wide(model)
+    if isinstance(model, Transformer) and split % model.kv_heads:
+        wide["kv_heads"] = model.kv_heads
+    return next(((name, n) for name, n in wide.items() if n % split), None)
+
+
+def splits(model: Transformer | MLP) -> list[int]:
+    """Every size of the axis model that divides what it cuts."""
+    every = all_divisors(math.gcd(*_wide(model).values()))
+    return [size for size in every if uneven(model, size) is None]
+
+
+def _wide(model: Transformer | MLP) -> dict[str, int]:
     wide: dict[str, int] = {}
     if model.moe_layers < model.layers:
         wide |= {"d_ff": model.d_ff}
@@ -642,31 +651,68 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
         if model.moe_layers:
             wide |= {"expert_d_ff": model.expert_d_ff or 0}
         wide |= {"heads": model.heads}
-        if split % model.kv_heads:  # else they are replicated
-            wide |= {"kv_heads": model.kv_heads}
-    for name, size in wide.items():
-        if size % split:
-            raise NotDivisible(
-                f"mesh={{{_axes(axes)}}}: {name}={size} does not divide over the "
-                f"{split} devices of model; make model one of "
-                f"{divisors(math.gcd(*wide.values()))}."
-            )
+    return wide
+
+
+def uneven_words(
+    mesh: Mapping[str, int], wide: tuple[str, int], sizes: Sequence[int]
+) -> str:
+    """The sentence of a dimension that the axis model does not divide."""
+    name, size = wide
+    most = f"one of {join_words(list(map(str, sizes)))}" if len(sizes) > 1 else "1"
+    return (
+        f"mesh={mesh}: {name}={size} does not divide over the {mesh['model']} devices "
+        f"of model; make model {most}."
+    )
+
+
+def _check_division(setup: Setup, mesh: Mapping[str, int]) -> None:
+    """Every dimension that an axis cuts has to divide, as JAX asks at its border."""
+    wide = uneven(setup.model, setup.split)
+    if wide:
+        sizes = splits(setup.model)
+        fitting = [n for n in sizes if not _not_cut(replace(setup, split=n), mesh)]
+        raise NotDivisible(uneven_words(mesh, wide, fitting or sizes))
+    words = _not_cut(setup, mesh)
+    if words:
+        raise NotDivisible(words)
+
+
+def _not_cut(setup: Setup, mesh: Mapping[str, int]) -> str:
+    """What else does not divide, as a sentence; '' where all of it does."""
+    split = setup.split
     if setup.seq % setup.context:
-        raise NotDivisible(
+        return (
             f"seq={setup.seq} does not divide over the {setup.context} devices of "
             "context; give another seq."
         )
     if setup.sequence_parallel and setup.seq // setup.context % split:
-        raise NotDivisible(
+        return (
             f"sequence_parallel=True: seq={setup.seq} does not divide over the "
             f"{split * setup.context} devices of {_sequence(setup)}; give another seq."
         )
     shards = setup.shards(1)
     if shards == 1:
-        return
+        return ""
+    for name, (size, devices) in _cut(setup, shards).items():
+        if size % devices:
+            where = f"{name}={size} over {devices} devices ({mesh_words(mesh)})"
+            if setup.fsdp == 1:
+                return (
+                    f"zero={setup.zero} shards {where}, which does not divide; make "
+                    "data smaller, or count with zero=0."
+                )
+            both = "fsdp or data" if shards > setup.fsdp else "fsdp"
+            return f"fsdp shards {where}, which does not divide; make {both} smaller."
+    return ""
+
+
+def _cut(setup: Setup, shards: int) -> dict[str, tuple[int, int]]:
+    """The size of each dimension that the state is sharded along, and over how many."""
+    model = setup.model
     cut = {"d_model": (model.d_model, shards)}
     # The longer biases are cut by both axes.
-    both = shards * split
+    both = shards * setup.split
     if isinstance(model, Transformer) and (model.biases or model.qkv_biases):
         keys = shards * setup.keys_split
         cut |= {
@@ -683,30 +729,11 @@ def _check_division(setup: Setup, axes: Mapping[str, int]) -> None:
     for key in ("q_lora_rank", "kv_lora_rank"):
         if getattr(model, key, None) is not None:
             cut[key] = (getattr(model, key), shards)
-    for name, (size, devices) in cut.items():
-        if size % devices:
-            where = f"{name}={size} over {devices} devices ({mesh_words(_there(axes))})"
-            raise NotDivisible(
-                f"zero={setup.zero} shards {where}, which does not divide; make data "
-                "smaller, or count with zero=0."
-                if setup.fsdp == 1
-                else f"fsdp shards {where}, which does not divide; make fsdp or data "
-                "smaller."
-            )
+    return cut
 
 
 def _sequence(setup: Setup) -> str:
     return "context and model" if setup.context > 1 else "model"
-
-
-def _axes(axes: Mapping[str, int]) -> str:
-    """Axes as a dict has them; data and model always."""
-    return ", ".join(f"{axis!r}: {size}" for axis, size in _there(axes).items())
-
-
-def _there(axes: Mapping[str, int]) -> dict[str, int]:
-    """The axes that a mesh may have always, and others that have devices."""
-    return {a: n for a, n in axes.items() if n > 1 or a in ("data", "model")}
 
 
 def over(axis: str, size: int) -> str:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from .._core.validate import is_number
 from .._core.words import bytes_words
@@ -12,11 +14,17 @@ from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import mesh_words
 from . import report as view
 from .activations import kept, published
+from .axes import known_mesh
 from .model import MLP, Transformer
-from .setup import Setup, checked_setup
+from .setup import AXES, Setup, checked_setup
 from .state import ALWAYS, PHASES, Line, part_gradients, state
 from .transients import work
 from .transients_gpu import gpu_work
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
+    from .axes import MeshLike
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,16 +107,16 @@ class TrainingMemory:
 def training_memory(
     model: Transformer | MLP | str,
     *,
-    mesh: Mapping[str, int],
+    mesh: "MeshLike",
     zero: int | None = None,
     batch: int | None = None,
     seq: int | None = None,
-    param_dtype: str = "float32",
-    compute_dtype: str = "bfloat16",
-    grad_dtype: str | tuple[str, ...] | None = None,
+    param_dtype: "DTypeLike" = "float32",
+    compute_dtype: "DTypeLike" = "bfloat16",
+    grad_dtype: "DTypeLike | tuple[DTypeLike, ...] | None" = None,
     optimizer: str = "adam",
-    moment_dtype: str | None = None,
-    mu_dtype: str | None = None,
+    moment_dtype: "DTypeLike | None" = None,
+    mu_dtype: "DTypeLike | None" = None,
     master_weights: bool = False,
     recompute: str | None = None,
     names_which_can_be_saved: Sequence[str] = (),
@@ -160,7 +168,7 @@ def training_memory(
     Args:
         model: a Transformer, an MLP, or one of MODELS, also by its name.
         mesh: sizes of the axes 'data', 'fsdp', 'model', 'context', 'expert' and
-            'stage'; one that is missing has size 1.
+            'stage'; one that is missing has size 1. A JAX mesh is taken, too.
             `model` shards heads, d_ff and vocabulary (rounded up to divide) and must
             divide them; norms, learned positions and the biases of o and down are
             replicated, and so are the keys' and values' where `model` is a multiple of
@@ -177,7 +185,8 @@ def training_memory(
         batch: sequences a step (of an MLP: rows), over all devices together; one for
             each device that has its own, and part of the batch, if not given.
         seq: tokens of a sequence; the model's own if not given.
-        param_dtype: type in which parameters are stored, by name.
+        param_dtype: type in which parameters are stored, by name or as NumPy's or
+            JAX's type; so are the other types.
         compute_dtype: type of the matrix products and of what flows between the layers.
             In float32 a TPU's compiler keeps less than is counted here: by default its
             products take bfloat16.
@@ -219,7 +228,8 @@ def training_memory(
             gradients are added up before one update.
         capacity_factor: how many rows an expert has room for, of the tokens of each
             device: this many times an even share, `tokens * experts_per_token /
-            experts`. Rows beyond are dropped. Not given, 1.0, which is also what
+            experts`, and at most `experts / experts_per_token` times, which is room for
+            all tokens. Rows beyond are dropped. Not given, 1.0, which is also what
             kernels without a capacity need where the router spreads tokens evenly. The
             rows of each expert are gathered, sent over `expert`, multiplied, sent back
             and gathered again (Lepikhin et al. 2020, arXiv:2006.16668); no matrix of
@@ -253,9 +263,9 @@ def training_memory(
     Used in chapter 09 (what 175 B parameters cost) and by the memory calculator.
     """
     try:
-        setup = checked_setup(
+        check = partial(
+            checked_setup,
             model,
-            mesh,
             zero=zero,
             batch=batch,
             seq=seq,
@@ -277,7 +287,10 @@ def training_memory(
             counting=counting,
             chip=chip,
         )
-        return _count(setup)
+        shape = known_mesh(
+            mesh, AXES, "here a mesh has", lambda one: _count(check(one))
+        )
+        return _count(check(shape))
     except (NotUnderstood, SpecError) as error:
         raise error.with_traceback(None) from None
 
@@ -327,8 +340,9 @@ def _batch(setup: Setup) -> Line:
 
 def _what(setup: Setup) -> str:
     model = setup.model
+    layers = setup.stage * model.layers  # of all stages
     name = model.name or (
-        f"{type(model).__name__} of {model.layers} layers, d_model {model.d_model}"
+        f"{type(model).__name__} of {layers} layers, d_model {model.d_model}"
     )
     axes = {"data": setup.data, "fsdp": setup.fsdp, "model": setup.split}
     axes |= {"expert": setup.expert, "context": setup.context, "stage": setup.stage}

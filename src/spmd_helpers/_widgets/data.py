@@ -15,7 +15,10 @@ from .._errors import NotUnderstood
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
+from .._shardings.sharding import OTHER_TYPES, itemsize
 from .._training import setup
+from .._training.axes import mesh_sizes
+from .._training.dtypes import FLOATS, USUAL, type_name
 from .._training.model import MLP, Transformer
 from .._training.models import FAMILIES, MODELS
 from .._training.recompute import (
@@ -60,6 +63,9 @@ def data_script() -> str:
             "withNames": WITH_NAMES,
             "withWeights": WITH_WEIGHTS,
             "results": RESULTS,
+            "floats": {name: itemsize(name) for name in FLOATS},
+            "usualTypes": USUAL,
+            "otherTypes": OTHER_TYPES,
         },
         "spmdModels": models(),
         "spmdFamilies": FAMILIES,
@@ -194,7 +200,7 @@ def memory_state(
     arguments = inspect.signature(training_memory).parameters.values()
     usual = {one.name: one.default for one in arguments}
     how = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty} | how
-    mesh, seq = how.pop("mesh"), how.pop("seq")
+    mesh, seq = mesh_sizes(how.pop("mesh")), how.pop("seq")
     meant = setup.usual(model, mesh, how["counting"])
     how |= {key: value for key, value in meant.items() if how[key] is None}
     _check_offered(mesh, how)
@@ -203,7 +209,16 @@ def memory_state(
         how["batch"] = mesh.get("data", 1)
     state = _shapes(model, seq)
     state |= {"data": mesh.get("data", 1), "model_axis": mesh.get("model", 1), **how}
+    types = [key for key in state if key.endswith("_dtype")]
+    state |= {key: _type(state[key]) for key in types}
     return {key: _typed(value) for key, value in state.items()}
+
+
+def _type(given: Any) -> Any:
+    """Types of NumPy or JAX by their names."""
+    if isinstance(given, tuple | list):
+        return tuple(map(_type, given))
+    return None if given is None else type_name(given)
 
 
 # What training_memory takes and the calculator has no control for.

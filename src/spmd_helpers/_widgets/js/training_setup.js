@@ -1,6 +1,6 @@
-import { divisors, gcd, oneOf, pyRepr } from "./python_words.js";
+import { divisors, gcd, oneOf, orWords, pyRepr } from "./python_words.js";
 import { checkCounted, checkRecompute, wholeSize } from "./transformer.js";
-import { joinWords, meshWords, refuse } from "./words.js";
+import { closeName, joinWords, meshWords, refuse } from "./words.js";
 
 // The arguments of a training step, checked, as numbers of one device: _training/setup.py.
 
@@ -17,6 +17,11 @@ export function trainingSetup(model, mesh, how) {
   const isMlp = model.kind === "MLP";
   const [batch, seq] = setupBatch(model, how, mesh);
   const grads = Array.isArray(how.grad_dtype) ? how.grad_dtype : [how.grad_dtype ?? how.param_dtype];
+  const paramBytes = setupFloating("param_dtype", how.param_dtype);
+  const computeBytes = setupFloating("compute_dtype", how.compute_dtype);
+  const gradBytes = grads.map((name) => setupFloating("grad_dtype", name)).reduce((a, b) => a + b);
+  if (how.moment_dtype !== null) setupMoment("moment_dtype", how.moment_dtype);
+  if (how.mu_dtype !== null) setupMoment("mu_dtype", how.mu_dtype);
   setupMoments(how);
   const moments = how.moment_dtype ?? (how.master_weights ? "float32" : how.param_dtype);
   if (how.mu_dtype !== null && !spmdChoices.muDtype.includes(how.optimizer)) {
@@ -36,9 +41,9 @@ export function trainingSetup(model, mesh, how) {
     batch,
     seq,
     tokens: batch * seq,
-    paramBytes: setupFloating("param_dtype", how.param_dtype),
-    computeBytes: setupFloating("compute_dtype", how.compute_dtype),
-    gradBytes: grads.map((name) => setupFloating("grad_dtype", name)).reduce((a, b) => a + b),
+    paramBytes,
+    computeBytes,
+    gradBytes,
     momentBytes: setupMoment("moment_dtype", moments),
     muBytes: setupMoment(...first),
     scaled: [first[1] === "int8", moments === "int8"],
@@ -83,27 +88,28 @@ function setupMoments(how) {
 
 // Bytes of a number of a type that can be trained.
 function setupFloating(key, name) {
-  const bytes = setupBytes(key, name);
-  if (!name.includes("float")) {
-    refuse(
-      `${key}=${pyRepr(name)} is no type of floating-point numbers, which training needs; give ` +
-        "'float32' or 'bfloat16'.",
-    );
-  }
-  return bytes;
+  return setupType(key, name, "is no type of floating-point numbers, which training needs", []);
 }
 
 // The same for an optimizer's numbers, which may be int8 with their scales.
 function setupMoment(key, name) {
-  if (name === "int8") return 1n;
-  const bytes = setupBytes(key, name);
-  if (!name.includes("float")) {
-    refuse(
-      `${key}=${pyRepr(name)} is not counted; give a type of floating-point numbers, such as ` +
-        "'bfloat16', or 'int8', whose scales are counted too.",
-    );
+  return setupType(key, name, "is not counted for moments", ["int8"]);
+}
+
+// Bytes of a type of floating-point numbers, or of one of others: _training/dtypes.py.
+function setupType(key, name, what, others) {
+  const { floats, usualTypes, otherTypes } = spmdChoices;
+  if (Object.hasOwn(floats, name)) return BigInt(floats[name]);
+  if (others.includes(name)) return 1n;
+  const choices = orWords([...usualTypes, ...others].map(pyRepr));
+  if (/^(?:(?:u?int|complex)[0-9]+(?:_[A-Za-z0-9_]+)?|bool|key<(?:fry|rbg|urbg)>)$/.test(name)) {
+    refuse(`${key}=${pyRepr(name)} ${what}; give ${choices}.`);
   }
-  return bytes;
+  const word = name.toLowerCase();
+  const there = [...Object.keys(floats), ...others];
+  const close = Object.hasOwn(otherTypes, word) ? otherTypes[word] : closeName(word, there, 0.8);
+  const guess = there.includes(close) ? `. Did you mean ${pyRepr(close)}? Give` : "; give";
+  refuse(`${key}=${pyRepr(name)} is not the name of an element type${guess} ${choices}.`);
 }
 
 export function over(axis, size) {
@@ -201,25 +207,46 @@ function setupBatch(model, how, mesh) {
 
 // Every dimension that an axis cuts has to divide, as JAX asks at its border.
 function setupDivision(made, mesh) {
+  const { model, split } = made;
+  const wide = setupUneven(model, split);
+  if (wide) {
+    const cut = model.kind === "MLP" ? model.d_ff : gcd(model.d_ff, model.heads);
+    const sizes = divisors(cut).filter((size) => !setupUneven(model, size));
+    const fitting = sizes.filter((size) => !setupNotCut(setupSplit(made, size), mesh));
+    const choices = (fitting.length ? fitting : sizes).map(String);
+    const most = choices.length > 1 ? `one of ${joinWords(choices)}` : "1";
+    refuse(
+      `mesh=${setupMeshRepr(mesh)}: ${wide[0]}=${wide[1]} does not divide over the ${split} devices of ` +
+        `model; make model ${most}.`,
+    );
+  }
+  const words = setupNotCut(made, mesh);
+  if (words) refuse(words);
+}
+
+// A dimension that the axis model would cut and does not divide. Heads of keys and values are
+// replicated where it has a multiple of them.
+function setupUneven(model, split) {
+  const wide = [["d_ff", model.d_ff]];
+  if (model.kind !== "MLP") wide.push(["heads", model.heads]);
+  if (model.kind !== "MLP" && split % model.kv_heads) wide.push(["kv_heads", model.kv_heads]);
+  return wide.find(([, size]) => size % split);
+}
+
+function setupSplit(made, split) {
+  return { ...made, split, keysSplit: !made.isMlp && made.model.kv_heads % split ? 1n : split };
+}
+
+// What else does not divide, as a sentence.
+function setupNotCut(made, mesh) {
   const { model, isMlp, split } = made;
-  const wide = { d_ff: model.d_ff };
-  if (!isMlp) wide.heads = model.heads;
-  if (!isMlp && split % model.kv_heads) wide.kv_heads = model.kv_heads; // else replicated
-  for (const [name, size] of Object.entries(wide)) {
-    if (size % split === 0n) continue;
-    const sizes = divisors(Object.values(wide).reduce(gcd)).map(String);
-    refuse(
-      `mesh=${setupMeshRepr(mesh)}: ${name}=${size} does not divide over the ${split} devices of ` +
-        `model; make model one of ${joinWords(sizes)}.`,
-    );
-  }
   if (made.sequenceParallel && made.seq % split) {
-    refuse(
+    return (
       `sequence_parallel=True: seq=${made.seq} does not divide over the ${split} devices of ` +
-        "model; give another seq.",
+      "model; give another seq."
     );
   }
-  if (!made.zero) return;
+  if (!made.zero || made.data === 1n) return "";
   const cut = [["d_model", model.d_model, made.data]];
   const both = made.data * split; // the longer biases are cut by both axes
   if (!isMlp && (model.biases || model.qkv_biases)) {
@@ -230,25 +257,11 @@ function setupDivision(made, mesh) {
   }
   if (!isMlp && model.qk_norm) cut.push(["head_dim", model.head_dim, made.data]);
   if (!isMlp && model.biases) cut.push(["d_ff", model.d_ff, both]);
-  for (const [name, size, devices] of cut) {
-    if (size % devices === 0n) continue;
-    refuse(
-      `zero=${made.zero} shards ${name}=${size} over ${devices} devices (${meshWords(Object.entries(mesh))}), ` +
-        "which does not divide; make data smaller, or count with zero=0.",
-    );
-  }
-}
-
-function setupBytes(key, name) {
-  const bits = /^(?:u?int|b?float|complex)([0-9]+)(?:_[A-Za-z0-9_]+)?$/.exec(name);
-  if (name === "bool") return 1n;
-  if (name === "key<fry>") return 8n;
-  if (name === "key<rbg>" || name === "key<urbg>") return 16n;
-  if (!bits) {
-    refuse(
-      `${key}=${pyRepr(name)} is not the name of an element type; give one such as 'float32', ` +
-        "'bfloat16' or 'int8'.",
-    );
-  }
-  return BigInt(bits[1]) / 8n || 1n;
+  const uneven = cut.find(([, size, devices]) => size % devices);
+  if (!uneven) return "";
+  const [name, size, devices] = uneven;
+  return (
+    `zero=${made.zero} shards ${name}=${size} over ${devices} devices (${meshWords(Object.entries(mesh))}), ` +
+    "which does not divide; make data smaller, or count with zero=0."
+  );
 }
