@@ -166,3 +166,10 @@ def test_how_near_a_name_has_to_be():
 )
 def test_or(words, told):
     assert validate.or_words(words) == told
+
+
+def test_a_mesh_of_jax_is_told_its_shape():
+    from types import SimpleNamespace
+
+    with pytest.raises(NotUnderstood, match=r"give its shape, mesh\.shape"):
+        validate.axis_sizes("mesh", SimpleNamespace(shape={"data": 2}))

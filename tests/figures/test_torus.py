@@ -8,7 +8,7 @@ import pytest
 
 import spmd_helpers as spmd
 from spmd_helpers._figures.diagram import Box, Line, Text
-from spmd_helpers._tpu.topology import directions_on, lies_on, read_topology
+from spmd_helpers._tpu.topology import directions_on, lies_on, order_on, read_topology
 
 SLICES = ("v5p:4x4x4", "v5p:2x2x4", "v4:2x4x4", "v5e:8x8", "v5e:4x8", "v6e:2x4")
 
@@ -120,3 +120,25 @@ def test_it_says_that_links_of_rings_are_missing():
     words = "Lines join neighbors; links that close a ring are not drawn."
     assert words in spmd.draw_torus("v5p:4x4x4", data=16, model=4).svg
     assert "are not drawn" in " ".join(spmd.draw_torus.__doc__.split())
+
+
+def test_a_mesh_that_fits_in_another_order_is_told():
+    drawn = spmd.draw_torus("v5p:2x2x4", data=2, fsdp=2, model=4)
+    assert "finds no directions in this order of the axes" in str(drawn)
+    assert "in the order data=2 × model=4 × fsdp=2 it does" in str(drawn)
+    assert "does not fit" not in str(drawn)
+    again = spmd.draw_torus("v5p:2x2x4", data=2, model=4, fsdp=2)
+    assert "model takes the direction z: 4 chips" in str(again)
+
+
+@pytest.mark.parametrize("torus", [(2, 2, 4), (4, 4, 4), (2, 4, 8), (4, 8, 1)])
+def test_an_order_is_found_where_there_is_one(torus):
+    for shape in itertools.product((1, 2, 4, 8, 16), repeat=3):
+        if prod(shape) != prod(torus):
+            continue
+        order = order_on(torus, shape)
+        every = itertools.permutations(shape)
+        assert (order is not None) == any(lies_on(torus, one) for one in every)
+        if order is not None:
+            assert sorted(order) == [0, 1, 2]
+            assert lies_on(torus, tuple(shape[place] for place in order))

@@ -4,12 +4,14 @@ import re
 from dataclasses import replace
 from math import prod
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import spmd_helpers as spmd
 from spmd_helpers._plan import candidates, cluster, exchanges, seconds
+from spmd_helpers._plan.plan_mesh import HOSTS, TPU_CHIPS
 from spmd_helpers._plan.step import Step
 from spmd_helpers._time.rates import rates_of
 
@@ -27,6 +29,7 @@ def plan(model=SMALL, topology="h100:1x8", batch=32, **more):
     return spmd.plan_mesh(model, topology, batch=batch, **more)
 
 
+ARRAY, FSDP = np.array([1, 2]), {"axes": ("fsdp",)}
 PLAN = plan()
 LARGE = plan(LLAMA, seq=4096)
 
@@ -383,10 +386,81 @@ def test_why_names_the_largest_difference():
         ),
         ({"optimizer": "adm"}, spmd.NotUnderstood, "Did you mean 'adam'"),
         ({"rates": {}}, spmd.NotUnderstood, "rates="),
+        ({"interleave": 2}, spmd.NotUnderstood, "has no stage.*leave interleave out"),
+        ({"interleave": True}, spmd.NotUnderstood, "leave interleave out"),
+        ({"xyzzy": 1}, spmd.NotUnderstood, r"training_memory\. Leave it out\.$"),
+        ({"rate": {}}, spmd.NotUnderstood, "Did you mean 'rates'[?]$"),
+        ({"optimiser": 1}, spmd.NotUnderstood, "Did you mean 'optimizer'[?]$"),
+        (
+            {"model": STACK, "attention": "ring"},
+            spmd.NotUnderstood,
+            "an MLP has neither attention nor sequences; leave attention out",
+        ),
+        (
+            {"compute_dtype": "float8_e4m3fn"},
+            spmd.NotUnderstood,
+            "compute_dtype='float8_e4m3fn': .*bfloat16, float16 and float32 only; give",
+        ),
+        ({"compute_dtype": "float64"}, spmd.NotUnderstood, "compute_dtype='float64'"),
+        ({"compute_dtype": None}, spmd.NotUnderstood, "compute_dtype=None"),
+        ({"compute_dtype": ARRAY}, spmd.NotUnderstood, "compute_dtype=array"),
+        ({"moment_dtype": ARRAY}, spmd.NotUnderstood, "moment_dtype=array"),
+        ({"grad_dtype": ARRAY}, spmd.NotUnderstood, "grad_dtype=array"),
+        ({"gradient_accumulation": ARRAY}, spmd.NotUnderstood, "lation=array.*one pas"),
+        ({"attention": ARRAY}, spmd.NotUnderstood, "attention=array.*Give 'plain'"),
+        ({"axes": [ARRAY]}, spmd.UnknownAxis, "has array.* is no axis"),
+        ({"axes": ARRAY}, spmd.NotUnderstood, "is no tuple of axes"),
+        ({"axes": ["tp"]}, spmd.UnknownAxis, "Did you mean 'model'"),
+        ({"axes": ["DP"]}, spmd.UnknownAxis, "Did you mean 'data'"),
+        ({"axes": ["pp"]}, spmd.UnknownAxis, r"no axis of a plan\. Give some"),
+        ({"batch": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
+        ({"seq": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
+        (
+            {"model": spmd.MLP(4, 10**400, 16)},
+            spmd.NotUnderstood,
+            "seconds are no number; give sizes",
+        ),
+        ({"seq": np.float64(2048)}, spmd.NotUnderstood, "seq=np.float64"),
+        (
+            {"rates": {"bf16_flops_per_s": 5e14, "f32_flop_per_s": 3e14}},
+            spmd.NotUnderstood,
+            "has 'f32_flop_per_s'.*Did you mean 'f32_flops_per_s'",
+        ),
+        (
+            {"rates": {"bf16_flops_per_s": 10**400}},
+            spmd.NotUnderstood,
+            "is not a positive number",
+        ),
         (
             {"topology": "h100:1x7", "batch": 16},
             spmd.NotDivisible,
-            r"no mesh of 7 devices.*make batch=21",
+            r"no mesh of 7 devices.*make batch=21, or take another number of chips",
+        ),
+        (
+            {"topology": "h100:1x7", "batch": 16, "axes": ("model",)},
+            spmd.NotDivisible,
+            "divides d_ff=4096 and heads=16; take another number of chips",
+        ),
+        (
+            {"model": "gpt2-small", "topology": "h100:5x8", "batch": 40, **FSDP},
+            spmd.NotDivisible,
+            "fsdp divides the model: fsdp shards d_model=768 over 40 .*; take another",
+        ),
+        # Another batch would not help.
+        (
+            {"model": "gpt2-small", "topology": "h100:5x8", "batch": 41, **FSDP},
+            spmd.NotDivisible,
+            "divides batch=41; take another number of chips",
+        ),
+        (
+            {"model": "qwen3-8b", "topology": "h100:32x8", "batch": 256, **FSDP},
+            spmd.NotDivisible,
+            "divides the model: fsdp shards head_dim=128 over 256 .*; take another",
+        ),
+        (
+            {"topology": "v5p:4x4x4", "batch": 2, "axes": ("data", "model")},
+            spmd.NotDivisible,
+            "heads=16 and lies on the torus; make batch=64, or take another",
         ),
     ],
 )
@@ -401,6 +475,85 @@ def test_the_remedy_for_chips_that_do_not_divide_works():
     assert plan(topology="h100:1x7", batch=21).strategies
 
 
+def test_numpys_numbers_are_numbers():
+    found = plan(batch=np.int32(32), seq=np.int16(2048), interleave=np.int64(1))
+    assert found.strategies == plan(seq=2048).strategies
+    assert type(found.best.total_s) is type(found.best.tokens_per_s) is float
+    own = {"bf16_flops_per_s": 2**48, "memory_bytes_per_s": 2**41}
+    lines = {"all-gather": {"bytes_per_s": 2**38}}
+    one, other = (
+        plan(rates={k: kind(x) for k, x in own.items()} | {"collectives": some}).best
+        for kind, some in (
+            (float, lines),
+            (np.float32, {"all-gather": {"bytes_per_s": np.float32(2**38)}}),
+        )
+    )
+    assert one == other
+    assert type(other.total_s) is float
+
+
+def test_a_measured_row_can_be_given_whole():
+    (row,) = spmd.load_measured("gpu-speeds")
+    assert plan(rates=row).strategies
+
+
+def test_plans_and_strategies_can_be_in_a_set():
+    again = plan()
+    assert len({*PLAN.strategies, *again.strategies}) == len(PLAN.strategies)
+    assert hash(PLAN) == hash(again)
+    assert hash(PLAN.best.step) == hash(again.best.step)
+    assert {PLAN.best: 1}[again.best] == 1
+
+
+def test_a_mesh_for_the_names_of_axes():
+    class Mesh:
+        axis_names = ("data", "model")
+
+    with pytest.raises(
+        spmd.NotUnderstood, match=r"give its names, axes=\('data', 'model'\)"
+    ):
+        plan(axes=Mesh())
+
+
+# --- Many hosts -----------------------------------------------------------------------
+
+
+def test_the_hosts_and_chips_that_rows_cover_are_known():
+    from tools.measure import planned
+
+    rows = spmd.load_measured("plans")
+    chips = {cluster.read_chips(planned.CASES[row["plan"]].topology) for row in rows}
+    assert max(-(-c.devices // c.per_host) for c in chips if not c.torus) == HOSTS
+    assert max(c.devices for c in chips if c.torus) == TPU_CHIPS
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_up_to_four_hosts_a_plan_has_an_error(hosts):
+    found = plan(topology=f"h100:{hosts}x8", axes=("data", "fsdp"))
+    assert found.error == 0.1
+    assert not found.unchecked
+    assert "No program was compiled" not in found.table
+
+
+def test_over_more_hosts_no_plan_claims_an_error():
+    found = plan(LLAMA, "h100:64x8", 512, seq=4096, axes=("data", "fsdp"))
+    assert found.error is None
+    assert found.ties == found.fitting
+    table = " ".join(found.table.split())
+    both = (found.why(1, 2), found.why(1, found.fitting[-1]), table)
+    for words in both:
+        assert "over more than 4 hosts, and these are 64" in words
+        assert "grows with each host and is likely overstated" in words
+        assert not re.search(r"10%|\btie\b|off by up to|% more|% less", words)
+    assert "Both are number 1" in found.why(1, 1)
+
+
+def test_over_more_chips_of_a_tpu_the_note_says_so():
+    words = "compiled for more than 8 TPUs"
+    assert words in " ".join(plan(topology="v5p:2x2x4").table.split())
+    assert words not in " ".join(plan(topology="v5p:2x2x2").table.split())
+
+
 def test_nothing_that_fits_says_the_nearest_and_what_is_missing():
     found = plan(spmd.MODELS["llama-3-70b"], "h100:1x8", 8, seq=2048)
     assert found.fitting == found.ties == ()
@@ -412,6 +565,32 @@ def test_nothing_that_fits_says_the_nearest_and_what_is_missing():
     assert str(raised.value)[:40] in found.table.replace("\n  ", " ")
     # What the sentence offers works.
     assert plan(spmd.MODELS["llama-3-70b"], "h100:8x8", 64, seq=2048).fitting
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "words"),
+    [
+        ("llama-3-70b", {}, "shorter sequences, or state .*param_dtype='bfloat16'"),
+        (
+            "llama-3-70b",
+            {"param_dtype": "bfloat16"},
+            "fewer bytes, such as optimizer='lion'",
+        ),
+        (
+            "llama-3-70b",
+            {"param_dtype": "bfloat16", "optimizer": "sgd"},
+            r"Take more chips, a smaller batch or shorter sequences\.$",
+        ),
+        (
+            spmd.MLP(80, 16384, 65536),
+            {},
+            "Take more chips or a smaller batch, or state",
+        ),
+    ],
+)
+def test_what_is_changed_already_is_not_advised(model, more, words):
+    with pytest.raises(spmd.NothingFits, match=words):
+        _ = plan(model, "h100:1x8", 8, **more).best
 
 
 @pytest.mark.parametrize("number", [0, 1000, "1", 1.0, None])

@@ -81,6 +81,11 @@ size 0; a mesh maps each axis name to a number of devices, 1 or more, such as \
 {'data': 4, 'model': 2}.
     """
     if not isinstance(mesh, Mapping):
+        if isinstance(getattr(mesh, "shape", None), Mapping):  # JAX's Mesh
+            raise NotUnderstood(
+                f"{name}={mesh!r} is a mesh of devices, of which the sizes count here; "
+                f"give its shape, mesh.shape."
+            )
         raise NotUnderstood(
             f"{name}={mesh!r} is not a dict of axis sizes; give one such as "
             "{'data': 4, 'model': 2}."

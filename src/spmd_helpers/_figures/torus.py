@@ -6,7 +6,7 @@ from math import prod
 from .._core.validate import integer
 from .._core.words import count_words, join_words
 from .._errors import NotUnderstood, UnknownTopology
-from .._tpu.topology import Topology, directions_on, read_topology
+from .._tpu.topology import Topology, directions_on, order_on, read_topology
 from .diagram import Box, Diagram, Item, Line, Text
 
 _MOST, _DEEP = 64, 4  # chips, and of them behind each other
@@ -24,8 +24,10 @@ def draw_torus(slice_name: str, **axes: int) -> Diagram:
     Each link has the color of its axis. The links that close a ring, from the last chip
     of a direction to its first, are not drawn.
 
-    A mesh fits if each of its axes takes complete directions of the slice, as
-    `spmd.tpu_mesh` requires. Where it does not, no link has a color. A notebook shows
+    A mesh fits if each of its axes takes complete directions of the slice, and JAX's
+    search, which begins with the last axis, finds them, as `spmd.tpu_mesh` requires.
+    Where it does not, no link has a color, and the words say whether it fits in
+    another order of the axes. A notebook shows
     the drawing when a cell ends with it; it can be a frame of a `spmd.FramePlayer`.
 
     >>> draw_torus("v5p:4x4x4", data=16, model=4)
@@ -106,6 +108,14 @@ def _rows(
     topology: Topology, sizes: dict[str, int], taken: tuple[tuple[int, ...], ...] | None
 ) -> list[str]:
     if taken is None:
+        order = order_on(topology.torus, tuple(sizes.values()))
+        if order is not None:
+            axes = list(sizes.items())
+            found = " × ".join("{}={}".format(*axes[place]) for place in order)
+            return [
+                "JAX's search finds no directions in this order of the axes",
+                f"in the order {found} it does",
+            ]
         every = [f"{_NAMES[d]} {size}" for d, size in enumerate(topology.chips)]
         return [f"does not fit the directions {join_words(every)}"]
     rows = []

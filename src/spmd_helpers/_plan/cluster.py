@@ -35,7 +35,9 @@ class Chips:
     torus: tuple[int, ...] = ()
 
     def has_room(self, shape: Sequence[int]) -> bool:
-        """Whether a mesh can be made: on a TPU its axes need directions of their own.
+        """Whether JAX makes such a mesh: on a TPU axes need directions of their own.
+
+        And JAX's search has to find them in this order of the axes.
 
         Args:
             shape: sizes of the axes, the outermost first.

@@ -4,8 +4,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .._core.validate import or_words
+from .._core.words import count_words, join_words
 from .._errors import NotUnderstood
 from .._training.model import MLP, Transformer
+from .._training.training_memory import training_memory
 from .cluster import ORDER
 from .strategy import Strategy
 
@@ -29,6 +32,9 @@ _OPTIMIZERS = {
 }
 # Arguments of `training_memory` that the lines follow.
 _FOLLOWED = ("param_dtype", "compute_dtype", "optimizer")
+# Types that the lines run in: JAX makes float32 of float64, and computes in none of 8
+# bits.
+_DTYPES = ("float32", "bfloat16", "float16")
 
 
 def code_of(
@@ -68,8 +74,9 @@ def _check(one: Strategy, training: Mapping[str, object]) -> None:
             f"biases={model.biases!r} together, and code() has reference models like "
             "GPT-3, Llama 3 and a stack of MLPs only; take the specs of one of those."
         )
+    without = _without(training)
     for key, given in training.items():
-        if key not in _FOLLOWED and given not in (None, False):
+        if key not in _FOLLOWED and given not in (None, without.get(key)):
             raise NotUnderstood(
                 f"{key}={given!r} is not in the lines that code() prints; leave it out "
                 "of plan_mesh, or add it to the lines yourself."
@@ -80,6 +87,23 @@ def _check(one: Strategy, training: Mapping[str, object]) -> None:
             f"optimizer={optimizer!r} keeps arrays of other shapes than the "
             "parameters, which code() has no specs for; plan with 'adam'."
         )
+    param = training.get("param_dtype", "float32")
+    if param not in _DTYPES:
+        raise NotUnderstood(
+            f"param_dtype={param!r} is no type that the lines of code() can train in; "
+            f"plan with {or_words(map(repr, _DTYPES))}."
+        )
+
+
+def _without(training: Mapping[str, object]) -> dict[str, object]:
+    """Each argument as it is without being given, some of which follow from others."""
+    param = training.get("param_dtype", "float32")
+    types: dict[str, object] = dict.fromkeys(
+        ("grad_dtype", "moment_dtype", "mu_dtype"), param
+    )
+    if training.get("grad_dtype") in ((param,), [param]):
+        types["grad_dtype"] = training["grad_dtype"]
+    return {**(training_memory.__kwdefaults__ or {}), **types}
 
 
 def _is_llama(model: Transformer) -> bool:
@@ -150,7 +174,7 @@ class _Writer:
         return f"""\
 # {self.what}
 # {self.one}
-import jax
+{self.rehearsal()}import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
@@ -162,6 +186,23 @@ mesh = jax.make_mesh(
 PARAM, COMPUTE = jnp.{self.dtype("param_dtype", "float32")}, \
 jnp.{self.dtype("compute_dtype", "bfloat16")}
 """
+
+    def rehearsal(self) -> str:
+        """A line on what a smaller mesh has and what it leaves out."""
+        planned = self.one.step.mesh
+        if dict(self.mesh) == dict(planned):
+            return ""
+        sizes = " × ".join(f"{axis} {self.mesh[axis]}" for axis in self.names)
+        count = count_words(math.prod(self.mesh.values()), "device")
+        out = [axis for axis in ORDER if planned[axis] > 1 and not self.has(axis)]
+        lost = [f"ZeRO-{self.one.zero}"] if self.one.zero and "data" in out else []
+        lost += (
+            ["the ring"] if self.one.attention == "ring" and "context" in out else []
+        )
+        without = f"without {join_words(out)}"
+        without += f", and so without {join_words(lost)}" if lost else ""
+        line = f"# Here a rehearsal on {count}: {sizes}"
+        return f"{line}.\n" if not out else f"{line},\n# {without}.\n"
 
     def dtype(self, key: str, usual: str) -> str:
         return str(self.training.get(key, usual))
@@ -301,16 +342,7 @@ print("loss", loss)
         return "".join([*parts, self.loss(model), self.train(), self.run()])
 
     def shapes(self, model: Transformer) -> str:
-        split = self.mesh["model"]
-        group = max(1, model.heads // model.kv_heads)
-        kv = 1 if model.kv_heads % split else split
-        group = max(
-            group if kv == split else split, 2 if model.kv_heads < model.heads else 1
-        )
-        if model.kv_heads == model.heads:
-            kv, group = split, 1
-        heads = kv * group
-        heads, kv = (heads * 2, kv * 2) if heads == 1 else (heads, kv)
+        heads, kv = self.heads(model)
         head_dim, wide = 8, 8 * self._shards
         hidden, vocab = 2 * wide, 16 * self._shards
         seq = 8 * self.mesh["context"]
@@ -322,10 +354,24 @@ LAYERS, D, HEADS, KV, HEAD_DIM = 2, {wide}, {heads}, {kv}, {head_dim}
 F, VOCAB, SEQ, BATCH = {hidden}, {vocab}, {seq}, {rows}
 """
 
+    def heads(self, model: Transformer) -> tuple[int, int]:
+        """Heads of queries, and of keys and values, of the small model."""
+        split = self.mesh["model"]
+        if model.kv_heads == model.heads:
+            return max(2, split), max(2, split)
+        if self.cuts_keys(model):
+            return split * max(2, model.heads // model.kv_heads), split
+        # Several that `model` does not divide, if the model has several.
+        kv = 1 if model.kv_heads == 1 else 3 if split == 2 else 2
+        return 2 * math.lcm(split, kv), kv
+
+    def cuts_keys(self, model: Transformer) -> bool:
+        """Whether `model` cuts the heads of keys and values."""
+        return model.kv_heads % self.mesh["model"] == 0
+
     def keys(self, model: Transformer) -> str:
         """What cuts the heads of keys and values."""
-        is_cut = model.kv_heads % self.mesh["model"] == 0
-        return self.axis("model") if is_cut else "None"
+        return self.axis("model") if self.cuts_keys(model) else "None"
 
     def specs(self, model: Transformer) -> str:
         split, keys = self.axis("model"), self.keys(model)
@@ -450,29 +496,35 @@ def rotate(x):
 '''
 
     def attention(self) -> str:
-        if not self.has("context") or self.one.attention != "ring":
-            return """
-
-def attention(q, k, v):  # on a GPU with implementation="cudnn"
-    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
-"""
         model = self.one.step.model
         assert isinstance(model, Transformer)
+        if not self.has("context") or self.one.attention != "ring":
+            return self.kernel(model)
         rows, context = self.rows, self.axis("context")
         queries = f"P({rows}, {context}, {self.axis('model')})"
         keys = f"P({rows}, {context}, {self.keys(model)})"
+        own, these = "    q = q.reshape(*q.shape[:2], k.shape[2], -1, HEAD_DIM)\n", ""
+        if not self.cuts_keys(model):
+            # A device has all heads of keys: for each of its queries one of them.
+            own, these = (
+                """\
+    # Every device of `model` has all heads of keys; its queries want these of them.
+    mine = lax.axis_index("model") * q.shape[2] + jnp.arange(q.shape[2])
+    mine, q = mine // (HEADS // KV), q[:, :, :, None]
+""",
+                "[:, :, mine]",
+            )
         return f'''
 
 def ring(q, k, v):
     """Keys and values go around `context`; the scores are those of one block."""
     size, me, part = mesh.shape["context"], lax.axis_index("context"), q.shape[1]
-    q = q.reshape(*q.shape[:2], k.shape[2], -1, HEAD_DIM)
-    around = [(i, (i + 1) % size) for i in range(size)]
+{own}    around = [(i, (i + 1) % size) for i in range(size)]
 
     def turn(carry, number):
         (out, most, total), k, v = carry
         scores = jnp.einsum(
-            "bqkgd,bskd->bqkgs", q, k, preferred_element_type=jnp.float32
+            "bqkgd,bskd->bqkgs", q, k{these}, preferred_element_type=jnp.float32
         )
         here = me * part + jnp.arange(part)[:, None]
         there = (me - number) % size * part + jnp.arange(part)[None]
@@ -480,7 +532,7 @@ def ring(q, k, v):
         scores = jnp.where(hidden, -1e30, scores * HEAD_DIM**-0.5)
         now = jnp.maximum(most, scores.max(-1))
         weights, shift = jnp.exp(scores - now[..., None]), jnp.exp(most - now)
-        new = jnp.einsum("bqkgs,bskd->bqkgd", weights.astype(v.dtype), v)
+        new = jnp.einsum("bqkgs,bskd->bqkgd", weights.astype(v.dtype), v{these})
         out = out * shift[..., None] + new.astype(jnp.float32)
         total = total * shift + weights.sum(-1)
         k, v = (lax.ppermute(x, "context", around) for x in (k, v))
@@ -499,6 +551,35 @@ attention = jax.shard_map(
     out_specs={queries},
 )
 '''
+
+    def kernel(self, model: Transformer) -> str:
+        """Attention of the whole sequence, by a kernel or with its scores written."""
+        shared = ""
+        if self.one.attention == "plain":
+            why, which = "Plain: the scores are written, on every chip.", '"xla"'
+        elif self.has("context"):
+            why, which = "cuDNN has no kernel for a sharded sequence.", "None"
+        elif self.dtype("compute_dtype", "bfloat16") == "float32":
+            why, which = "cuDNN has no kernel for float32.", "None"
+        else:
+            why = (
+                "CPUs and TPUs write the scores; on a TPU put a kernel of Pallas here."
+            )
+            which = '"cudnn" if jax.default_backend() == "gpu" else None'
+            if not self.cuts_keys(model):
+                shared = f"""\
+    # cuDNN wants q, k and v sharded alike: a head of keys for each of the queries.
+    k, v = (jnp.repeat(y, HEADS // KV, 2) for y in (k, v))
+    k, v = (put(y, {self.rows}, None, {self.axis("model")}) for y in (k, v))
+"""
+        return f"""
+
+def attention(q, k, v):
+{shared}\
+    # {why}
+    how = {which}
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=how)
+"""
 
     def layer(self, model: Transformer) -> str:
         rows, context, split = self.rows, self.axis("context"), self.axis("model")

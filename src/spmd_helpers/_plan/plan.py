@@ -28,7 +28,9 @@ class Plan:
             each a `Strategy`.
         allowed_bytes: what a strategy may fill of each chip.
         error: by which part the seconds of a formula were off in nine of ten compiled
-            programs; two strategies that differ by less are a tie.
+            programs; two strategies that differ by less are a tie. None where no
+            program was compiled or measured over so many hosts.
+        unchecked: where there is no error, a sentence on why.
         notes: what else there is to know, a sentence each.
         remedy: what to change where nothing fits.
         training: the arguments that were handed on to `training_memory`.
@@ -38,10 +40,11 @@ class Plan:
     chips: str
     strategies: tuple[Strategy, ...]
     allowed_bytes: int
-    error: float
+    error: float | None
     notes: tuple[str, ...] = ()
     remedy: str = field(default="", compare=False)
     training: Mapping[str, object] = field(default_factory=dict, compare=False)
+    unchecked: str = ""
 
     @property
     def fitting(self) -> tuple[Strategy, ...]:
@@ -61,9 +64,14 @@ class Plan:
 
     @property
     def ties(self) -> tuple[Strategy, ...]:
-        """The strategies that fit and that the formula can't tell from the best."""
+        """The strategies that fit and that the formula can't tell from the best.
+
+        All that fit where `error` is None.
+        """
         if not self.strategies[0].fits:
             return ()
+        if self.error is None:
+            return self.fitting
         most = (1 + self.error) * self.strategies[0].total_s
         return tuple(one for one in self.fitting if one.total_s <= most)
 
@@ -97,10 +105,15 @@ class Plan:
         parameter, the policy of recomputation, the optimizer's state where `zero` puts
         it. The model has the shapes of the family, made small; put yours in its place.
 
+        Attention 'flash' is cuDNN's kernel on a GPU, where that has one: in bfloat16
+        and float16, and with the sequence whole. On a CPU and a TPU the same lines
+        write the scores; on a TPU put a kernel of Pallas there. 'plain' writes them
+        everywhere, and 'ring' those of one block at a time.
+
         Args:
             strategy: a number in the table, or a strategy.
             devices: so many in place of the plan's, for a rehearsal: 8 runs on eight
-                CPU devices.
+                CPU devices. The lines say which axes that mesh leaves out.
 
         Returns:
             The lines, as text.
@@ -110,11 +123,12 @@ class Plan:
                 an argument of the plan that the lines don't follow.
         """
         one = self._strategy("strategy", strategy)
-        if devices is not None and as_integer(devices, 1) is None:
+        count = None if devices is None else as_integer(devices, 1)
+        if devices is not None and count is None:
             raise NotUnderstood(
                 f"devices={devices!r} is no number of devices; give one such as 8."
             )
-        return code_of(one, self.what, self.training, devices)
+        return code_of(one, self.what, self.training, count)
 
     def _strategy(self, name: str, given: "int | Strategy") -> Strategy:
         if isinstance(given, Strategy):
@@ -137,6 +151,8 @@ class Plan:
             f"{one.rank} ({one}) takes {seconds_words(one.total_s)}, {other.rank} "
             f"({other}) {seconds_words(other.total_s)}"
         )
+        if self.error is None:
+            return f"{times} by the formula. {self.unchecked}"
         if abs(longer) <= self.error:
             return (
                 f"{times}: a tie, since they differ by {abs(longer):.1%} and the "
@@ -175,7 +191,9 @@ class Plan:
         heading = f"Plan for {self.what}: {fitting} of {of} fit"
         notes = [] if fitting else [f"{self._nearest()} {self.remedy}".strip()]
         ties = len(self.ties)
-        if ties > 1:
+        if self.unchecked:
+            notes.append(self.unchecked)
+        elif ties > 1:
             notes.append(
                 f"The first {ties} are a tie: they differ by less than the "
                 f"{self.error:.0%} that the formula is off by."

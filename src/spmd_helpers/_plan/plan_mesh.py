@@ -1,10 +1,10 @@
 """Which mesh for a model on so many chips: every strategy, counted and timed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .._core.validate import close_name, integer, one_of, or_words
+from .._core.validate import as_integer, close_name, integer, one_of, or_words
 from .._core.words import count_words, join_words
 from .._errors import (
     NotDivisible,
@@ -13,10 +13,12 @@ from .._errors import (
     UnknownAxis,
     UnknownTopology,
 )
+from .._shardings.sharding import itemsize
 from .._time.rates import Rates, rates_of, with_own
 from .._training.dtypes import type_name
 from .._training.model import MLP, Transformer
 from .._training.models import MODELS
+from .._training.setup import ATTENTION, OTHER_AXES
 from .._training.training_memory import TrainingMemory, training_memory
 from .candidates import POLICIES, Way, ways
 from .cluster import ORDER, Chips, read_chips
@@ -29,6 +31,11 @@ from .strategy import Strategy
 # Within what nine of ten stored strategies are of `step_time` of the compiled program;
 # for TPUs few are stored, and their compiler makes other programs of small products.
 ERROR = {"gpu": 0.1, "tpu": 0.4}
+# Over how many hosts the largest of them ran, and of TPUs on how many chips.
+HOSTS, TPU_CHIPS = 4, 8
+# What products are timed in: the rates of others are of other kernels.
+_TIMED = ("bfloat16", "float16", "float32")
+_MOST = 10**12  # sequences, or tokens of one
 # What changes the products or the exchanges of a layer in ways that are not timed.
 _NOT_TIMED = ("experts", "kv_lora_rank", "patch_size")
 _TYPES = ("param_dtype", "compute_dtype")
@@ -62,13 +69,17 @@ def plan_mesh(
 
     Exchanges are assumed to be hidden as the compilers' schedules hide them: a fixed
     part of each kind is exposed (of an all-gather less than of a sum, which something
-    waits for), and more where there is too little work to hide it.
+    waits for), and more where there is too little work to hide it. No program was
+    compiled or measured over more than 4 hosts: there an exchange's time before it
+    sends is that of a ring, which grows with each host, and is likely overstated.
+    Such a plan has no `error`.
 
     Args:
         model: a Transformer, an MLP, or a name in MODELS.
         topology: the chips, as `gpu_mesh` ("h100:2x8") or `tpu_mesh` ("v5p:4x4x4")
-            take them. On a TPU only meshes whose axes have directions of the torus of
-            their own are planned.
+            take them. On a TPU only meshes are planned whose axes have directions of
+            the torus of their own, and of which JAX's search finds them in the order
+            data, fsdp, context, model.
         batch: sequences a step, over all devices together (of an MLP: rows).
         seq: tokens of a sequence; the model's own if not given.
         axes: which axes a mesh may have, of 'data' (shards the batch, and the state by
@@ -79,10 +90,10 @@ def plan_mesh(
             'dots_with_no_batch_dims_saveable' (save the products with weights),
             'nothing_saveable' (recompute every layer). All three, if not given.
         attention: as `training_memory` has it. Not given, 'flash', and over `context`
-            'ring'.
+            'ring', which 'ring' means too.
         rates: your own, as `step_time` takes them.
         training: other arguments of `training_memory`, such as `optimizer` or
-            `param_dtype`.
+            `param_dtype`. `compute_dtype` is 'bfloat16', 'float16' or 'float32'.
 
     Returns:
         A `Plan`.
@@ -98,18 +109,24 @@ def plan_mesh(
     try:
         chips = read_chips(topology)
         model = _checked_model(model)
-        batch = integer("batch", batch)
+        batch = integer("batch", batch, most=_MOST)
+        if seq is not None and isinstance(model, Transformer):
+            seq = integer("seq", seq, most=_MOST)
         axes = _checked_axes(model, axes)
         policies = _checked_policies(recompute)
-        _check_training(training)
         training = _with_type_names(training)
+        _check_training(training)
+        if attention is not None and not isinstance(attention, str):
+            one_of("attention", attention, ATTENTION)
+        # A ring needs context, which one device has not.
+        is_ring = attention == "ring" and isinstance(model, Transformer)
         # Whatever does not divide, a single device has all of it.
         alone = training_memory(
             model,
             mesh={},
             batch=batch,
             seq=seq,
-            attention=None if attention == "ring" else attention,
+            attention=None if is_ring else attention,
             chip=chips.chip,
             **training,
         )
@@ -122,25 +139,41 @@ def plan_mesh(
         )
         found = planner.all(axes, policies)
         if not found:
-            raise _nothing_divides(model, chips, axes, batch, planner.seq)
+            raise _nothing_divides(planner, axes, policies)
     except _ERRORS as error:
         raise error.with_traceback(None) from None
+    except OverflowError:
+        raise NotUnderstood(
+            f"model={getattr(model, 'name', '')!r} has sizes whose seconds are no "
+            "number; give sizes that a model can have."
+        ) from None
+    unchecked = _unchecked(chips)
     return Plan(
         what=planner.what,
         chips=chips.name,
         strategies=found,
         allowed_bytes=allowed,
-        error=ERROR[chips.chip.kind],
+        error=None if unchecked else ERROR[chips.chip.kind],
         notes=tuple(_notes(known, chips)),
-        remedy=_REMEDY,
+        remedy=_remedy(model, training),
         training=dict(training),
+        unchecked=unchecked,
     )
 
 
-_REMEDY = (
-    "Take more chips, a smaller batch or shorter sequences, or state of fewer bytes, "
-    "such as param_dtype='bfloat16'."
-)
+def _remedy(model: Transformer | MLP, training: Mapping[str, Any]) -> str:
+    """What to change where nothing fits, of what is not changed already."""
+    others = ["more chips", "a smaller batch"]
+    if isinstance(model, Transformer):
+        others.append("shorter sequences")
+    fewer = ""
+    if itemsize(training.get("param_dtype", "float32")) > 2:
+        fewer = "param_dtype='bfloat16'"
+    elif training.get("optimizer", "adam") in ("adam", "adamw"):
+        fewer = "optimizer='lion'"
+    if not fewer:
+        return f"Take {or_words(others)}."
+    return f"Take {or_words(others)}, or state of fewer bytes, such as {fewer}."
 
 
 class _Planner:
@@ -164,6 +197,7 @@ class _Planner:
         self.seq = 1 if isinstance(model, MLP) else model.seq if seq is None else seq
         self.prices = Prices(chips, rates)
         self.products: dict[tuple[str, str], tuple[float, float]] = {}
+        self.refused: NotDivisible | None = None
         flops = (
             model.flops(batch) if isinstance(model, MLP) else model.flops(batch, seq)
         )
@@ -175,13 +209,28 @@ class _Planner:
 
     def all(self, axes: Sequence[str], policies: Sequence[str]) -> tuple[Strategy, ...]:
         """Every strategy, in order."""
-        every = []
+        every = sorted(self.each(axes, policies), key=_order)
+        return tuple(replace(one, rank=n) for n, one in enumerate(every, 1))
+
+    def each(self, axes: Sequence[str], policies: Sequence[str]) -> Iterator[Strategy]:
+        """Every strategy; `refused` is the last reason why the model did not divide."""
         for way in ways(self.model, self.chips, axes, policies, self.batch, self.seq):
             one = self._strategy(way)
             if one is not None:
-                every.append(one)
-        every.sort(key=_order)
-        return tuple(replace(one, rank=n) for n, one in enumerate(every, 1))
+                yield one
+
+    def with_batch(self, batch: int) -> "_Planner":
+        """The same for another batch."""
+        return _Planner(
+            self.model,
+            self.chips,
+            batch,
+            self.given_seq,
+            self.attention,
+            self.rates,
+            self.allowed,
+            self.training,
+        )
 
     def _strategy(self, way: Way) -> Strategy | None:
         """A way with what it takes; None if the model does not divide."""
@@ -199,7 +248,8 @@ class _Planner:
                 chip=self.chips.chip,
                 **self.training,
             )
-        except NotDivisible:
+        except NotDivisible as error:
+            self.refused = error
             return None
         step = Step(
             self.model,
@@ -295,12 +345,18 @@ def _checked_axes(
     if axes is None:
         return useful
     if isinstance(axes, str) or not isinstance(axes, Sequence) or not axes:
+        if hasattr(axes, "axis_names"):
+            raise NotUnderstood(
+                f"axes={axes!r} is a mesh, and a plan chooses the sizes; give its "
+                f"names, axes={tuple(axes.axis_names)!r}."
+            )
         raise NotUnderstood(
             f"axes={axes!r} is no tuple of axes; give one such as ('data', 'model')."
         )
     for axis in axes:
-        if axis not in ORDER:
-            close = close_name(axis, ORDER)
+        if not isinstance(axis, str) or axis not in ORDER:
+            meant = OTHER_AXES.get(str(axis).lower(), "")
+            close = meant if meant in ORDER else close_name(axis, ORDER)
             guess = f" Did you mean {close!r}?" if close else ""
             raise UnknownAxis(
                 f"axes={tuple(axes)!r} has {axis!r}, which is no axis of a plan."
@@ -328,6 +384,17 @@ def _checked_policies(recompute: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(policy for policy in POLICIES if policy in given)
 
 
+# What has to be 1, and why.
+_ONE = {
+    "gradient_accumulation": (
+        "a plan times one pass over the batch; leave {} out, and plan for the batch of "
+        "one part"
+    ),
+    "interleave": (
+        "a mesh of a plan has no stage, whose devices would have chunks of layers; "
+        "leave {} out"
+    ),
+}
 _OWN = (
     "mesh",
     "zero",
@@ -346,18 +413,28 @@ def _check_training(training: Mapping[str, Any]) -> None:
             raise NotUnderstood(
                 f"{name}={training[name]!r} is what a plan decides; leave {name} out."
             )
-        if name == "gradient_accumulation" and training[name] != 1:
+        if name in _ONE and as_integer(training[name], 1) != 1:
             raise NotUnderstood(
-                f"{name}={training[name]!r}: a plan times one pass over the batch; "
-                f"leave {name} out, and plan for the batch of one part."
+                f"{name}={training[name]!r}: {_ONE[name].format(name)}."
             )
         if name not in names:
-            close = close_name(name, [one for one in names if one not in _OWN])
-            guess = f" Did you mean {close!r}?" if close else ""
+            known = [*names, "axes", "rates"]
+            close = close_name(name, [one for one in known if one not in _OWN])
             raise NotUnderstood(
                 f"{name}={training[name]!r} is no argument of plan_mesh or "
-                f"training_memory.{guess} Leave it out."
+                f"training_memory."
+                + (f" Did you mean {close!r}?" if close else " Leave it out.")
             )
+        value = training[name]
+        if name.endswith("_dtype") and not isinstance(value, str | tuple | list | None):
+            itemsize(value, name)
+    compute = training.get("compute_dtype", "bfloat16")
+    if compute not in _TIMED:
+        raise NotUnderstood(
+            f"compute_dtype={compute!r}: a plan times products in "
+            f"{join_words(_TIMED)} only; give one of these, or count the memory of one "
+            "mesh with training_memory."
+        )
 
 
 def _with_type_names(training: Mapping[str, Any]) -> dict[str, Any]:
@@ -369,23 +446,47 @@ def _with_type_names(training: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nothing_divides(
-    model: Transformer | MLP, chips: Chips, axes: Sequence[str], batch: int, seq: int
+    planner: _Planner, axes: Sequence[str], policies: Sequence[str]
 ) -> NotDivisible:
     """What to change where no mesh of so many devices divides anything."""
+    model, chips, batch = planner.model, planner.chips, planner.batch
     sizes = {"batch": batch} if {"data", "fsdp"} & {*axes} else {}
     if "model" in axes:
         sizes["d_ff"] = model.d_ff
         if isinstance(model, Transformer):
             sizes["heads"] = model.heads
     if "context" in axes:
-        sizes["seq"] = seq
+        sizes["seq"] = planner.seq
     words = join_words([f"{name}={size}" for name, size in sizes.items()])
-    count = chips.devices
-    fixed = f"; make batch={-(-batch // count) * count}" if "batch" in sizes else ""
+    count, why = chips.devices, ""
+    if planner.refused is not None:
+        # Its remedy is for a mesh that somebody gave.
+        words = "the model"
+        why = f": {str(planner.refused).partition(';')[0].split(', which')[0]}"
+    elif chips.torus:
+        words += " and lies on the torus"
+    remedy = "take another number of chips"
+    more = -(-batch // count) * count
+    if "batch" in sizes and more != batch:
+        other = planner.with_batch(more).each(axes, policies)
+        if next(other, None) is not None:
+            remedy = f"make batch={more}, or {remedy}"
     return NotDivisible(
         f"topology={chips.name!r}: no mesh of {count} devices over "
-        f"{join_words(list(axes))} divides {words}{fixed}, or take another number of "
-        "chips."
+        f"{join_words(list(axes))} divides {words}{why}; {remedy}."
+    )
+
+
+def _unchecked(chips: Chips) -> str:
+    """Why nobody knows how far the formula is off; nothing where it is known."""
+    hosts = -(-chips.devices // chips.per_host)
+    if chips.torus or hosts <= HOSTS:
+        return ""
+    return (
+        f"No program was compiled or measured over more than {HOSTS} hosts, and these "
+        f"are {hosts}: how far the formula is off was not checked, and the order may "
+        "be another. Before an exchange between hosts it counts the rounds of a ring, "
+        "whose latency grows with each host and is likely overstated."
     )
 
 
@@ -395,6 +496,11 @@ def _notes(rates: Rates, chips: Chips) -> list[str]:
         notes.append(
             f"No step was measured on chip {chips.chip.name}: its rates are fractions "
             "of the published figures."
+        )
+    if chips.torus and chips.devices > TPU_CHIPS:
+        notes.append(
+            f"No program was compiled for more than {TPU_CHIPS} TPUs: by how much the "
+            "formula is off is known of those alone."
         )
     notes.append(
         "Seconds are by formula, with a part of each exchange assumed to be hidden; "

@@ -1,7 +1,7 @@
 """One way to train a model: its arguments, and the sizes that one device sees."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
@@ -28,7 +28,7 @@ class Step:
     """
 
     model: Transformer | MLP
-    mesh: Mapping[str, int]
+    mesh: Mapping[str, int] = field(hash=False)
     zero: int
     recompute: str
     attention: str

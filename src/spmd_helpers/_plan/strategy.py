@@ -29,7 +29,7 @@ class Strategy:
     """
 
     rank: int
-    mesh: Mapping[str, int]
+    mesh: Mapping[str, int] = field(hash=False)  # equal ones have equal seconds
     zero: int
     recompute: str
     attention: str

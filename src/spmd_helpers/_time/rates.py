@@ -8,8 +8,10 @@ fractions of the sheet: of GPUs the H200's fractions.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from numbers import Real
 from typing import Any
 
+from .._core.validate import did_you_mean
 from .._errors import NotUnderstood
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.measured import load_measured
@@ -292,6 +294,11 @@ def _of_tpu(chip: Chip) -> Rates:
 
 # What a user can give: the names of a row of load_measured("gpu-speeds").
 _OWN = ("bf16_flops_per_s", "f32_flops_per_s", "memory_bytes_per_s", "kernel_s")
+# What such a row has besides, which is not read.
+_BESIDE = (
+    *("bf16_flops_per_s_at_first", "f32_flops_per_s_at_first", "name", "device"),
+    *("devices", "jax", "driver", "machine", "date", "command"),
+)
 
 
 def with_own(rates: Rates, own: Mapping[str, Any]) -> Rates:
@@ -305,16 +312,26 @@ def with_own(rates: Rates, own: Mapping[str, Any]) -> Rates:
             hardware` measured has these names; its other fields are not read.
 
     Raises:
-        NotUnderstood: none of these names is there, or a figure is not positive.
+        NotUnderstood: none of these names is there, or another that such a row has
+            not, or a figure is not positive.
     """
     if not isinstance(own, Mapping) or not ({*_OWN, "collectives"} & own.keys()):
         raise NotUnderstood(
             f"rates={own!r:.60} has none of {', '.join(_OWN)} or collectives: give a "
             "dict of those that you measured"
         )
+    names = (*_OWN, "collectives")
+    for name in own:
+        if name not in (*names, *_BESIDE):
+            raise NotUnderstood(
+                f"rates has {name!r}, which is no rate that can be given."
+                f"{did_you_mean(name, names)} Give some of {', '.join(_OWN)} and "
+                "collectives"
+            )
     for name in _OWN:
         if name in own:
             _check(name, own[name])
+    own = {name: float(x) if name in _OWN else x for name, x in own.items()}
     flops = dict(rates.flops_per_s)
     ratio = own.get("bf16_flops_per_s", flops["bf16"]) / flops["bf16"]
     flops = {name: rate * ratio for name, rate in flops.items()}
@@ -362,7 +379,7 @@ def _own_links(
     return links, starts
 
 
-def _lines(own: object, far: str) -> dict[str, Mapping[str, Any]]:
+def _lines(own: object, far: str) -> dict[str, dict[str, float]]:
     """The rates of collectives that were given, each as it should be."""
     form = "{'all-gather': {'start_s': 5e-5, 'bytes_per_s': 2.6e11}}"
     if not isinstance(own, Mapping):
@@ -381,7 +398,15 @@ def _lines(own: object, far: str) -> dict[str, Mapping[str, Any]]:
         _check(f"collectives[{kind!r}]['bytes_per_s']", line.get("bytes_per_s"))
         if line.get("start_s"):
             _check(f"collectives[{kind!r}]['start_s']", line["start_s"])
-    return dict(own)
+    given: dict[str, Mapping[str, Any]] = dict(own)
+    return {
+        kind: {
+            key: float(one[key])
+            for key in ("bytes_per_s", "start_s")
+            if one.get(key) is not None
+        }
+        for kind, one in given.items()
+    }
 
 
 def _check(name: str, value: object) -> None:
@@ -394,6 +419,9 @@ def _check(name: str, value: object) -> None:
 
 def is_positive(value: object) -> bool:
     """Whether a figure is a number above 0 that is not infinite."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    return 0 < value < inf
+    try:
+        return 0 < float(value) < inf
+    except OverflowError:  # an integer that no float holds
+        return False

@@ -16,7 +16,7 @@ from .._errors import (
 )
 from .._runtime.require import require_jax
 from .libtpu import has_libtpu, quiet_libtpu, too_old
-from .topology import Topology, lies_on, read_topology, shapes_on
+from .topology import Topology, lies_on, order_on, read_topology, shapes_on
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +66,8 @@ def tpu_mesh(
         UnknownTopology: there is no such chip, or no such block of them.
         MeshMismatch: the sizes do not multiply to the number of devices.
         NotOnTorus: an axis is not made of full directions of the torus, so that it
-            would share its links with another axis.
+            would share its links with another axis; or JAX's search, which begins
+            with the last axis, finds none in this order of the axes.
         NoTpuCompiler: libtpu is not there, or too old for this JAX.
         NotUnderstood: a size or `axis_types` is of no use.
 
@@ -173,6 +174,15 @@ def _off_torus(topology: Topology, axes: dict[str, int]) -> NotOnTorus:
     wires = "×".join(map(str, (size for size in topology.torus if size > 1)))
     words = ", ".join(f"{axis}={size}" for axis, size in axes.items())
     shape = tuple(axes.values())
+    order = order_on(topology.torus, shape)
+    if order is not None:
+        names = tuple(axes)
+        found = ", ".join(f"{names[place]}={shape[place]}" for place in order)
+        return NotOnTorus(
+            f"{words} lies on the {wires} torus of {topology.name} in another order of "
+            f"the axes: JAX's search, which begins with the last one, finds {found}. "
+            "Give that order, or anyhow=True to compile for this one all the same"
+        )
     return NotOnTorus(
         f"{words} does not fit the {wires} torus of {topology.name}: each axis must "
         "be full directions of it, or it shares links with another. These fit: "

@@ -219,7 +219,7 @@ def _usual_blocks(generation: Generation) -> list[tuple[int, ...]]:
 
 
 def lies_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether each axis of a mesh is made of full directions of the torus.
+    """Whether JAX finds full directions of the torus for each axis of a mesh.
 
     An axis then uses all the links of its directions, and shares none with another
     axis. This is JAX's rule (`jax.experimental.mesh_utils.create_device_mesh`), and
@@ -229,6 +229,8 @@ def lies_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     (True, False)
     >>> lies_on((2, 2, 4), (2, 2, 4))         # the 4 takes the two twos: none is left
     False
+
+    In another order of the axes there may be directions for all: `order_on`.
 
     Args:
         torus: sizes of the directions.
@@ -253,6 +255,27 @@ def directions_on(
         axes.append(taken)
         free = [direction for direction in free if direction not in taken]
     return tuple(axes[::-1])
+
+
+def order_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The nearest order of a mesh's axes in which JAX finds directions for each.
+
+    >>> order_on((2, 2, 4), (2, 2, 4))    # the last axis first: 4 is the first now
+    (2, 0, 1)
+    >>> order_on((4, 4, 4), (8, 8)), order_on((4, 4, 4), (16, 4))
+    (None, (0, 1))
+
+    Returns:
+        The places of the axes in the shape that was given, or None if there is no such
+        order.
+    """
+    # An axis of one device takes none, wherever it stands.
+    axes = [place for place, size in enumerate(shape) if size > 1]
+    alone = [place for place, size in enumerate(shape) if size == 1]
+    for order in itertools.permutations(axes):
+        if lies_on(torus, tuple(shape[place] for place in order)):
+            return order if not alone else tuple([*order, *alone])
+    return None
 
 
 def _directions(
