@@ -225,7 +225,8 @@ def test_flash_attention_is_cudnns_where_it_has_a_kernel(mesh, more, words):
 
 
 @pytest.mark.long("plans run as code")
-@pytest.mark.parametrize("param", ["float32", "bfloat16", "float16"])
+# On CPUs JAX has no attention in float16.
+@pytest.mark.parametrize("param", ["float32", "bfloat16"])
 @pytest.mark.parametrize("attention", ["flash", "plain"])
 def test_the_lines_run_in_each_type(param, attention):
     more = {"compute_dtype": "bfloat16" if param == "float32" else param}

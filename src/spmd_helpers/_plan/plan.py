@@ -108,7 +108,8 @@ class Plan:
         Attention 'flash' is cuDNN's kernel on a GPU, where that has one: in bfloat16
         and float16, and with the sequence whole. On a CPU and a TPU the same lines
         write the scores; on a TPU put a kernel of Pallas there. 'plain' writes them
-        everywhere, and 'ring' those of one block at a time.
+        everywhere, and 'ring' those of one block at a time. In float16 JAX has no
+        attention for CPUs: a rehearsal there needs another `compute_dtype`.
 
         Args:
             strategy: a number in the table, or a strategy.
