@@ -15,10 +15,11 @@ from .._errors import (
 )
 from .._shardings.sharding import itemsize
 from .._time.rates import Rates, rates_of, with_own
+from .._training.axes import OTHER_AXES
 from .._training.dtypes import type_name
 from .._training.model import MLP, Transformer
 from .._training.models import MODELS
-from .._training.setup import ATTENTION, OTHER_AXES
+from .._training.setup import ATTENTION
 from .._training.training_memory import TrainingMemory, training_memory
 from .candidates import POLICIES, Way, ways
 from .cluster import ORDER, Chips, read_chips
