@@ -170,7 +170,8 @@ def test_every_library_comes_along_or_is_asked_for(master):
         assert cell.metadata.get("jupyter", {}).get("source_hidden", False) == is_folded
     along = {"jax", "numpy", "matplotlib", "spmd_helpers", "IPython"}
     line = r"^ *(?:from ([\w.]+) import \w|import ([\w.]+)(?: as \w+)?$)"
-    found = {(a or b).split(".")[0] for a, b in re.findall(line, text, re.M)}
+    own = [c.source for c in cells_there if c.cell_type == "code" and c is not first]
+    found = {(a or b).split(".")[0] for a, b in re.findall(line, "\n".join(own), re.M)}
     asked = {name.removesuffix("-checkpoint") for name in libraries(text)}
     assert found - set(sys.stdlib_module_names) - along == asked
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-import warnings
 from pathlib import Path
 
 import nbformat
@@ -106,34 +105,26 @@ def lab(checkout):
 
 
 @pytest.fixture(scope="module")
-def page(lab):
+def page(lab, browser):
     """The notebook in a browser, after Run > Run All Cells.
 
     It opens with the stored drawings: they show before anything is run.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from playwright.sync_api import sync_playwright
-
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(
-                executable_path=browser_path(), args=["--no-sandbox"]
-            )
-            page = browser.new_page(viewport={"width": 1400, "height": 1000})
-            page.set_default_timeout(SECONDS * 1000)
-            page.complaints = []
-            page.on("pageerror", lambda error: page.complaints.append(str(error)))
-            page.goto(lab)
-            page.wait_for_selector(".jp-Notebook .jp-CodeCell")
-            page.wait_for_selector(".jp-OutputArea svg.spmd-drawing", state="attached")
-            # Without a kernel Run All would first ask for one.
-            page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
-            page.get_by_role("menuitem", name="Run", exact=True).click()
-            page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
-            # The last cell has run; what is far off the screen is not drawn yet.
-            page.wait_for_selector(".widget-hprogress", state="attached")
-            yield page
-            browser.close()
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.set_default_timeout(SECONDS * 1000)
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.goto(lab)
+    page.wait_for_selector(".jp-Notebook .jp-CodeCell")
+    page.wait_for_selector(".jp-OutputArea svg.spmd-drawing", state="attached")
+    # Without a kernel Run All would first ask for one.
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.locator(".lm-Menu-itemLabel", has_text="Run All Cells").first.click()
+    # The last cell has run; what is far off the screen is not drawn yet.
+    page.wait_for_selector(".widget-hprogress", state="attached")
+    yield page
+    page.close()
 
 
 def test_every_cell_ran_without_an_error(page, checkout):

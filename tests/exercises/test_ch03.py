@@ -187,7 +187,7 @@ ANSWERS = {
             ('cache_spec = P("data")', "the spec not use"),
             ('cache_spec = P(None, ("data", "seq", "model"))', "64 of 512 positions"),
             ('cache_spec = P(("data", "seq", "model"))', "do not divide"),
-            ('cache_spec = P("data", None, "data")', "only once"),
+            ('cache_spec = P("data", None, "data")', "can shard only one"),
             (
                 'cache_spec = P("data", None, "model", unreduced={"seq"})',
                 "would have a partial sum",

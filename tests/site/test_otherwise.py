@@ -88,7 +88,7 @@ def test_on_paper_all_is_open_and_nothing_is_cut(browser, name):
 def test_who_wants_little_motion_gets_none(browser):
     context, page = opened(browser, "book/index.html", reduced_motion="reduce")
     with context:
-        page.get_by_label("Replicated").check()
+        page.get_by_role("radio", name="Replicated").check()
         assert page.evaluate("document.getAnimations().length") == 0
         durations = page.evaluate(
             "[...document.querySelectorAll('*')].map("
