@@ -260,8 +260,8 @@ def directions_on(
 def order_on(torus: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The nearest order of a mesh's axes in which JAX finds directions for each.
 
-    >>> order_on((2, 2, 4), (2, 2, 4))    # the last axis first: 4 is the first now
-    (2, 0, 1)
+    >>> order_on((2, 2, 4), (2, 2, 4))    # as (2, 4, 2) each axis has its own
+    (0, 2, 1)
     >>> order_on((4, 4, 4), (8, 8)), order_on((4, 4, 4), (16, 4))
     (None, (0, 1))
 
