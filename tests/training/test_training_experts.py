@@ -24,8 +24,7 @@ from tests.properties import must_fail, options
 from tests.training.test_training_memory import (
     check_kept,
     check_sums,
-    device_bytes,
-    line,
+    compare_state,
 )
 from tools.measure.truth import programs, reference
 
@@ -105,13 +104,7 @@ def check_state(model, axes, way):
     )
     shape = tuple(program.axes.values())
     mesh = Mesh(np.array(jax.devices()).reshape(shape), tuple(program.axes))
-    state = reference.state_shapes(program, mesh)
-    found = training_memory(model, mesh=axes, batch=16, **way)
-    assert found.params_bytes == device_bytes(state.pop("params"))
-    assert found.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
-    assert found.optimizer_bytes == device_bytes(state)
-    batch = reference.batch_shapes(program, mesh)
-    assert line(found, "batch").bytes == device_bytes(batch)
+    compare_state(training_memory(model, mesh=axes, batch=16, **way), program, mesh)
 
 
 @st.composite

@@ -401,16 +401,21 @@ def device_bytes(tree):
     )
 
 
-def check_state(model, data, split, way):
-    program = programs.Program("", model, 8, data=data, model_axis=split, **way)
-    mesh = Mesh(np.array(jax.devices()).reshape(data, split), reference.AXES)
+def compare_state(found, program, mesh):
+    """Each part of the state against the shardings of the reference."""
     state = reference.state_shapes(program, mesh)
-    found = training_memory(model, mesh={"data": data, "model": split}, batch=8, **way)
     assert found.params_bytes == device_bytes(state.pop("params"))
     assert found.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
     assert found.optimizer_bytes == device_bytes(state)
     batch = reference.batch_shapes(program, mesh)
     assert line(found, "batch").bytes == device_bytes(batch)
+
+
+def check_state(model, data, split, way):
+    program = programs.Program("", model, 8, data=data, model_axis=split, **way)
+    mesh = Mesh(np.array(jax.devices()).reshape(data, split), reference.AXES)
+    found = training_memory(model, mesh={"data": data, "model": split}, batch=8, **way)
+    compare_state(found, program, mesh)
 
 
 @options(60)

@@ -17,7 +17,11 @@ from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.training_memory import training_memory
 from tests.properties import must_fail, options
-from tests.training.test_training_memory import check_sums, device_bytes, line
+from tests.training.test_training_memory import (
+    check_sums,
+    compare_state,
+    line,
+)
 from tools.measure.truth import pipeline, programs, reference
 
 MODEL = Transformer(
@@ -89,13 +93,7 @@ def check_state(axes, way):
     )
     shape = tuple(program.axes.values())
     mesh = Mesh(np.array(jax.devices()).reshape(shape), tuple(program.axes))
-    state = reference.state_shapes(program, mesh)
-    found = count(mesh=axes, **way)
-    assert found.params_bytes == device_bytes(state.pop("params"))
-    assert found.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
-    assert found.optimizer_bytes == device_bytes(state)
-    batch = reference.batch_shapes(program, mesh)
-    assert line(found, "batch").bytes == device_bytes(batch)
+    compare_state(count(mesh=axes, **way), program, mesh)
 
 
 @options(40)

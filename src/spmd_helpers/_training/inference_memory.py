@@ -5,14 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._core.tables import Table
 from .._core.words import bytes_words
 from .._errors import NotUnderstood, SpecError
 from .._hardware.chips import Chip
-from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import mesh_words
-from . import report as view
 from .axes import known_mesh
+from .counted import CountedMemory
 from .model import Transformer
 from .serving import (
     AXES,
@@ -25,7 +23,6 @@ from .serving import (
 )
 from .serving_work import work_lines
 from .state import Line
-from .training_memory import allowed_bytes
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike
@@ -34,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class InferenceMemory:
+class InferenceMemory(CountedMemory):
     """Bytes on each device while a model generates, and how they come about.
 
     Made by `inference_memory`. `str()` of it is a table, and so is its view in a
@@ -63,50 +60,13 @@ class InferenceMemory:
     peak_phase: str
     what: str
     notes: tuple[str, ...] = ()
+    _of = "of inference"
     _serving: Serving | None = field(default=None, compare=False)
 
-    def fits(self, chip: str | Chip, margin: float | None = None) -> bool:
-        """Whether the peak stays within a part of what a chip gives a program.
-
-        The programs are counted as the compiler of that chip lays them out.
-
-        Args:
-            chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
-            margin: the part of the chip's `program_bytes` that may be filled; the
-                chip's own `margin` if not given.
-
-        Raises:
-            NotUnderstood: the chip is not known, or the margin is not above 0 and at
-                most 1.
-        """
-        return self.left_bytes(chip, margin) >= 0
-
-    def left_bytes(self, chip: str | Chip, margin: float | None = None) -> int:
-        """Bytes that stay free of that part; negative is what is missing."""
-        try:
-            one = chip_of(chip)
-            found = self
-            if self._serving is not None:
-                found = _count(replace(self._serving, chip=one))
-            return allowed_bytes(one, margin) - found.total_bytes
-        except NotUnderstood as error:
-            raise error.with_traceback(None) from None
-
-    def __str__(self) -> str:
-        return _shown(self).text()
-
-    def __repr__(self) -> str:
-        total = bytes_words(self.total_bytes)
-        return (
-            f"InferenceMemory({self.what}: {total} a device, most in {self.peak_phase})"
-        )
-
-    def _repr_html_(self) -> str:
-        return _shown(self).html()
-
-
-def _shown(memory: InferenceMemory) -> Table:
-    return view.shown(memory, "Inference memory", "of inference")
+    def _counted_for(self, chip: Chip) -> "InferenceMemory":
+        if self._serving is None:
+            return self
+        return _count(replace(self._serving, chip=chip))
 
 
 def inference_memory(

@@ -8,19 +8,14 @@ from .._core.words import bytes_words
 from .state import PHASES
 
 if TYPE_CHECKING:
-    from .inference_memory import InferenceMemory
-    from .training_memory import TrainingMemory
+    from .counted import CountedMemory
 
 HEAD = ("what", "per device", "when", "how")
 NUMBERS = (1,)
 
 
-def shown(
-    memory: "TrainingMemory | InferenceMemory",
-    name: str = "Training memory",
-    over: str = "of a step",
-) -> Table:
-    """The report of a TrainingMemory or, with another name, an InferenceMemory."""
+def shown(memory: "CountedMemory", name: str, over: str) -> Table:
+    """The report of a count, such as 'Training memory', whose phases are `over` it."""
     every = len(memory.phases)
     rows = [
         (line.name, bytes_words(line.bytes), when(line.when, every), line.formula)

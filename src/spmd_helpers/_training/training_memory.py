@@ -1,20 +1,16 @@
 """What one training step needs on each device, by plain arithmetic."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._core.validate import is_number
-from .._core.words import bytes_words
 from .._errors import NotUnderstood, SpecError
 from .._hardware.chips import Chip
-from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import mesh_words
-from . import report as view
 from .activations import kept, published
 from .axes import known_mesh
+from .counted import CountedMemory
 from .model import MLP, Transformer
 from .setup import AXES, Setup, checked_setup
 from .state import ALWAYS, PHASES, Line, part_gradients, state
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingMemory:
+class TrainingMemory(CountedMemory):
     """Bytes on each device in one training step, and how they come about.
 
     Made by `training_memory`. `str()` of it is a table, and so is its view in a
@@ -59,49 +55,10 @@ class TrainingMemory:
     notes: tuple[str, ...] = ()
     _setup: Setup | None = field(default=None, compare=False)
 
-    def fits(self, chip: str | Chip, margin: float | None = None) -> bool:
-        """Whether the peak stays within a part of what a chip gives a program.
-
-        The step is counted as the compiler of that chip lays it out. On a GPU the
-        program has the pool that JAX takes at its start, 75 % of the card, without what
-        the libraries take of it.
-
-        Args:
-            chip: a name in HARDWARE, such as 'v5p' or 'h100', or a Chip.
-            margin: the part of the chip's `program_bytes` that may be filled; the
-                chip's own `margin` if not given.
-
-        Raises:
-            NotUnderstood: the chip is not known, or the margin is not above 0 and at
-                most 1.
-        """
-        return self.left_bytes(chip, margin) >= 0
-
-    def left_bytes(self, chip: str | Chip, margin: float | None = None) -> int:
-        """Bytes that stay free of that part; negative is what is missing."""
-        try:
-            one = chip_of(chip)
-            return allowed_bytes(one, margin) - self._counted_for(one).total_bytes
-        except NotUnderstood as error:
-            raise error.with_traceback(None) from None
-
     def _counted_for(self, chip: Chip) -> "TrainingMemory":
-        """The same step, as the compiler of a chip lays it out."""
         if self._setup is None:
             return self
         return _count(replace(self._setup, chip=chip))
-
-    def __str__(self) -> str:
-        return view.shown(self).text()
-
-    def __repr__(self) -> str:
-        total = bytes_words(self.total_bytes)
-        return (
-            f"TrainingMemory({self.what}: {total} a device, most in {self.peak_phase})"
-        )
-
-    def _repr_html_(self) -> str:
-        return view.shown(self).html()
 
 
 def training_memory(
@@ -384,15 +341,3 @@ def _notes(setup: Setup) -> list[str]:
             "while it runs."
         )
     return notes
-
-
-def allowed_bytes(chip: Chip, margin: float | None) -> int:
-    """Bytes of a chip that a program may fill."""
-    if margin is None:
-        margin = chip.margin
-    if not is_number(margin) or not 0 < margin <= 1:
-        raise NotUnderstood(
-            f"margin={margin!r} is not a part of the memory; give a number above 0 and "
-            "at most 1, such as 0.9."
-        )
-    return math.floor(margin * chip.program_bytes)
