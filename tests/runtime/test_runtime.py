@@ -101,7 +101,7 @@ def test_nothing_is_missing_where_all_fits(there):
         (
             {**GOOD, "libtpu": "0.0.17"},
             (),
-            ["libtpu 0.0.17 is older than jax 0.12.0.1 needs"],
+            ["libtpu 0.0.17 is older than 0.0.50, which jax 0.12.0.1 needs"],
             ["jax[tpu]==0.12.0.1", "numpy==2.4.3"],
         ),
         (

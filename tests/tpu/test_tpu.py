@@ -557,9 +557,14 @@ def libtpu(monkeypatch):
     monkeypatch.setattr(mesh_module, "has_libtpu", lambda: True)
     wants = ["jaxlib<=0.10.2", 'libtpu==0.0.42.*; extra == "tpu"']
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: wants)
+    real = importlib.metadata.version
 
     def use(version):
-        monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
+        monkeypatch.setattr(
+            importlib.metadata,
+            "version",
+            lambda name: version if name == "libtpu" else real(name),
+        )
 
     return use
 
@@ -569,24 +574,24 @@ def test_an_old_libtpu_says_so(libtpu):
     with pytest.raises(mesh_module.NoTpuCompiler) as raised:
         mesh_module.tpu_mesh("v5e:2x4", data=8)
     assert str(raised.value) == (
-        "libtpu 0.0.41.2 is older than 0.0.42, which this jax is made for: run  %pip "
-        f"install 'jax[tpu]=={jax.__version__}'  and restart the kernel."
+        f"libtpu 0.0.41.2 is older than 0.0.42, which jax {jax.__version__} needs: run "
+        f" %pip install 'jax[tpu]=={jax.__version__}'  and restart the kernel."
     )
 
 
 def test_a_libtpu_of_this_jax_or_newer_is_taken(libtpu, monkeypatch):
     for version in ("0.0.42", "0.0.42.1", "0.0.50.1", "unreadable"):
         libtpu(version)
-        assert tpu_libtpu.too_old() is None
+        assert tpu_libtpu.too_old() == ""
     libtpu("0.0.41")
     monkeypatch.setattr(importlib.metadata, "requires", lambda name: None)
-    assert tpu_libtpu.too_old() is None
+    assert tpu_libtpu.too_old() == ""
 
     def unknown(name):
         raise importlib.metadata.PackageNotFoundError
 
     monkeypatch.setattr(importlib.metadata, "version", unknown)
-    assert tpu_libtpu.too_old() is None
+    assert tpu_libtpu.too_old() == ""
 
 
 def test_a_library_that_someone_names_is_not_judged(tmp_path, monkeypatch):
@@ -596,7 +601,7 @@ def test_a_library_that_someone_names_is_not_judged(tmp_path, monkeypatch):
     assert tpu_libtpu.has_libtpu()
     assert not tpu_libtpu._is_installed_one()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.0.1")
-    assert tpu_libtpu.too_old() is None
+    assert tpu_libtpu.too_old() == ""
 
 
 MISTAKES = [

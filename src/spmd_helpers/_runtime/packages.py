@@ -171,18 +171,24 @@ def _faults_of_jax(jax: str | None, running: str | None) -> Iterator[str]:
                 if name == "jaxlib" or any(map(installed, pair)):
                     yield f"jax {jax} is installed without {name}"
             elif name == "libtpu":  # a newer one works, and images have such
-                oldest = oldest_libtpu()
-                if oldest and is_older(have, oldest):
-                    yield f"libtpu {have} is older than jax {jax} needs"
+                if clause := old_libtpu():
+                    yield clause
             elif not versions.contains(have, prereleases=True):
                 yield f"{name} {have} is not the one for jax {jax}"
 
 
-def oldest_libtpu() -> str | None:
-    """The libtpu that the installed JAX is made for; None if it does not say."""
+def old_libtpu() -> str:
+    """The clause about a libtpu older than the installed JAX needs; "" if it is not.
+
+    Without metadata, where pip did not install it, it is not judged.
+    """
     versions = dict(_requirements_of_jax()).get("libtpu", "")
-    oldest = re.search(r"\d+(\.\d+)*", str(versions))
-    return oldest[0] if oldest else None
+    oldest, have = re.search(r"\d+(\.\d+)*", str(versions)), installed("libtpu")
+    if have is None or oldest is None or not is_older(have, oldest[0]):
+        return ""
+    return (
+        f"libtpu {have} is older than {oldest[0]}, which jax {installed('jax')} needs"
+    )
 
 
 def misfits(*names: str) -> str:

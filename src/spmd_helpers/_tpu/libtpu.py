@@ -3,14 +3,13 @@
 import atexit
 import contextlib
 import glob
-import importlib.metadata
 import importlib.util
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 
-from .._runtime.packages import is_older, oldest_libtpu
+from .._runtime.packages import old_libtpu
 
 # What libtpu needs to know on a machine without TPUs. It reads all of it once,
 # when it is loaded (tried with libtpu 0.0.42.1 and 0.0.50.1).
@@ -41,17 +40,9 @@ def has_libtpu() -> bool:
     return importlib.util.find_spec("libtpu") is not None
 
 
-def too_old() -> str | None:
-    """What is wrong if libtpu is older than the installed JAX asks for, else None."""
-    if not _is_installed_one():
-        return None
-    try:
-        version, oldest = importlib.metadata.version("libtpu"), oldest_libtpu()
-    except importlib.metadata.PackageNotFoundError:  # not installed by pip
-        return None
-    if oldest is None or not is_older(version, oldest):
-        return None
-    return f"libtpu {version} is older than {oldest}, which this jax is made for"
+def too_old() -> str:
+    """What is wrong with a libtpu that is older than JAX needs; empty if nothing is."""
+    return old_libtpu() if _is_installed_one() else ""
 
 
 def _is_installed_one() -> bool:
