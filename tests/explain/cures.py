@@ -1,7 +1,7 @@
 """The advice of each rule, followed: what `explain` says to write instead runs.
 
 `@cure("code")` marks a program that does what the rule's `instead` says, on the
-program of `explain_cases` that raises.
+program of `cases` that raises.
 """
 
 import os
