@@ -74,6 +74,31 @@ def answers_all(monkeypatch, test: str, copy, names, checks) -> bool:
     return True
 
 
+def both_ways(mutants, right, *wanted: str, error=Exception):
+    """The two tests of a file with mutants: each is noticed, and a copy is right.
+
+    Args:
+        mutants: the mutants of the file.
+        right: raises or returns False where a copy of the modules answers wrongly.
+        wanted: names of the modules.
+        error: what a wrong answer raises.
+    """
+
+    @pytest.mark.parametrize("mutant", mutants)
+    def is_noticed(broken_package, mutant):
+        copy = broken_package(mutant, *wanted)
+        try:
+            passes = right(*copy) is not False
+        except error:
+            return
+        assert not passes, f"no answer shows the mutant {mutant}"
+
+    def is_right(broken_package):
+        assert right(*broken_package(None, *wanted)) is not False
+
+    return is_noticed, is_right
+
+
 def mutated(source: str, mutant: Mutant) -> str:
     """The source of the mutant's module with its change."""
     tree = ast.parse(source)

@@ -10,6 +10,7 @@ import spmd_helpers as spmd
 from spmd_helpers._figures import courses
 from spmd_helpers._figures.course_svg import Chart
 from spmd_helpers._training.state import Line
+from tests.mutants import both_ways
 from tests.player.test_player import Read
 
 MODELS = (
@@ -281,23 +282,13 @@ MUTANTS = [
 ]  # fmt: skip
 
 
-def answers(copy) -> bool:
+def answers(copy):
     offloaded = Line("offloaded", "3 layers × 4 B", 12, ("backward",), "")
-    try:
-        assert not copy.is_saved(offloaded)
-        for memory in [*records()[::5], records()[-2]]:
-            check_points(copy.course("", memory), memory)
-    except AssertionError:
-        return False
-    return True
+    assert not copy.is_saved(offloaded)
+    for memory in [*records()[::5], records()[-2]]:
+        check_points(copy.course("", memory), memory)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_course_is_noticed(broken_package, mutant):
-    (copy,) = broken_package(mutant, "_figures.courses")
-    assert not answers(copy)
-
-
-def test_an_unbroken_course_is_right(broken_package):
-    (copy,) = broken_package(None, "_figures.courses")
-    assert answers(copy)
+test_a_broken_course_is_noticed, test_an_unbroken_course_is_right = both_ways(
+    MUTANTS, answers, "_figures.courses", error=AssertionError
+)

@@ -24,6 +24,7 @@ from spmd_helpers._hlo.flops import product
 from spmd_helpers._hlo.work import work
 from spmd_helpers._shardings.sharding import ShardingInfo
 from tests.hlo.texts import BWD, FWD, HLO, RE, archived
+from tests.mutants import both_ways
 from tools.measure.model import PARTS, Setting, one_step, shapes_of, specs_of
 from tools.measure.predict import predictions
 
@@ -658,17 +659,6 @@ def right(reader, flow, parser):
     return True
 
 
-def passes(package):
-    try:
-        return right(*package)
-    except Exception:  # a broken one may break
-        return False
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_the_texts_catch_a_broken_reader(broken_package, mutant):
-    assert not passes(broken_package(mutant, *READERS))
-
-
-def test_an_unbroken_copy_passes(broken_package):
-    assert passes(broken_package(None, *READERS))
+test_the_texts_catch_a_broken_reader, test_an_unbroken_copy_passes = both_ways(
+    MUTANTS, right, *READERS
+)
