@@ -130,7 +130,7 @@ def test_the_report_has_both_phases():
 
 REFUSED = {
     "model='lama' is not known": {"model": "lama"},
-    "model=None does not generate": {"model": None},
+    "model=None is not a model": {"model": None},
     "does not generate text; give a": {"model": MLP(1, 2, 4)},
     "experts=8: what a layer's": {"model": MODELS["mixtral-8x7b"]},
     "reads images": {"model": MODELS["vit-b-16"]},

@@ -18,7 +18,7 @@ from .._time.rates import Rates, rates_of, with_own
 from .._training.axes import OTHER_AXES
 from .._training.dtypes import type_name
 from .._training.model import MLP, Transformer
-from .._training.models import MODELS
+from .._training.models import model_of
 from .._training.setup import ATTENTION
 from .._training.training_memory import TrainingMemory, training_memory
 from .candidates import POLICIES, Way, ways
@@ -138,8 +138,8 @@ def plan_mesh(
         planner = _Planner(
             model, chips, batch, seq, attention, known, allowed, training
         )
-        found = planner.all(axes, policies)
-        if not found:
+        chosen = planner.all(axes, policies)
+        if not chosen:
             raise _nothing_divides(planner, axes, policies)
     except _ERRORS as error:
         raise error.with_traceback(None) from None
@@ -152,7 +152,7 @@ def plan_mesh(
     return Plan(
         what=planner.what,
         chips=chips.name,
-        strategies=found,
+        strategies=chosen,
         allowed_bytes=allowed,
         error=None if unchecked else ERROR[chips.chip.kind],
         notes=tuple(_notes(known, chips)),
@@ -318,22 +318,16 @@ def _update_bytes(memory: TrainingMemory) -> int:
 
 def _checked_model(model: object) -> Transformer | MLP:
     """The model that is given, or named, if its exchanges are known."""
-    if isinstance(model, str):
-        model = MODELS[model]
-    if not isinstance(model, Transformer | MLP):
-        raise NotUnderstood(
-            f"model={model!r} is not a model; give a Transformer, an MLP, or a name in "
-            "MODELS, such as 'llama-3-8b'."
-        )
+    known = model_of(model)
     for key in _NOT_TIMED:
-        value = getattr(model, key, None)
+        value = getattr(known, key, None)
         if value is not None:
             raise NotUnderstood(
-                f"{model.name or 'a model'} has {key}={value!r}, whose products and "
+                f"{known.name or 'a model'} has {key}={value!r}, whose products and "
                 "exchanges a plan does not time; count one mesh with training_memory, "
                 "and compile it for step_time."
             )
-    return model
+    return known
 
 
 def _checked_axes(

@@ -14,7 +14,8 @@ paper do not fit together, and what was chosen instead stands beside them.
 from typing import Any
 
 from .._core.registry import ByName
-from .model import Transformer
+from .._errors import NotUnderstood
+from .model import MLP, Transformer
 
 _GPT2 = (
     "Radford et al. 2019, Language Models are Unsupervised Multitask Learners, "
@@ -343,3 +344,22 @@ MODELS = ByName(
     "model",
     {model.name: model for models in _FAMILIES.values() for model in models},
 )
+
+
+def model_of(model: object) -> Transformer | MLP:
+    """The model that is given, or the one of a name.
+
+    >>> model_of("gpt3-small").layers
+    12
+
+    Raises:
+        NotUnderstood: it is neither a model nor a name in MODELS.
+    """
+    if isinstance(model, str):
+        return MODELS[model]
+    if not isinstance(model, Transformer | MLP):
+        raise NotUnderstood(
+            f"model={model!r} is not a model; give a Transformer, an MLP, or a name in "
+            "MODELS, such as 'llama-3-8b'."
+        )
+    return model

@@ -17,8 +17,8 @@ from .._hardware.chips import chip as chip_of
 from .._shardings.sharding import itemsize
 from .axes import all_axes
 from .dtypes import float_name
-from .model import Transformer
-from .models import MODELS
+from .model import MLP, Transformer
+from .models import model_of
 from .setup import over, splits, uneven, uneven_words
 from .state import Array, Line
 
@@ -131,9 +131,7 @@ def checked_serving(
         NotUnderstood: an argument is not of its kind; the message gives the choices.
         NotDivisible: the mesh does not divide the model or the sequences.
     """
-    if isinstance(model, str):
-        model = MODELS[model]
-    _check_model(model)
+    model = _checked_model(model)
     axes = all_axes(mesh, AXES)
     data, split = axes["data"], axes["model"]
     usual = "plain" if model.kv_lora_rank is not None else "flash"
@@ -199,8 +197,9 @@ def checked_serving(
     )
 
 
-def _check_model(model: object) -> None:
-    if not isinstance(model, Transformer):
+def _checked_model(model: object) -> Transformer:
+    model = model_of(model)
+    if isinstance(model, MLP):
         raise NotUnderstood(
             f"model={model!r} does not generate text; give a Transformer, or one of "
             "MODELS, such as MODELS['llama-3-8b']."
@@ -216,6 +215,7 @@ def _check_model(model: object) -> None:
             "experts need while they run is not counted. The model has "
             f"{model.parameters:,} parameters, and kv_cache_bytes() counts its cache."
         )
+    return model
 
 
 def _check_divides(name: str, count: int, data: int) -> None:
@@ -246,7 +246,7 @@ def matrices(serving: Serving) -> list[Array]:
 
     if model.kv_lora_rank is None:
         keys = model.kv_heads * model.head_dim
-        found = [
+        arrays = [
             one(wide, queries, (1, split)),
             one(wide, keys, (1, keys_split), 2),
             one(queries, wide, (split, 1)),
@@ -254,7 +254,7 @@ def matrices(serving: Serving) -> list[Array]:
     else:
         rank, rope = model.kv_lora_rank, model.qk_rope_head_dim or 0
         nope, values = model.qk_nope_head_dim or 0, model.v_head_dim or 0
-        found = [
+        arrays = [
             one(model.q_lora_rank or wide, queries, (1, split)),
             one(wide, rank + rope, (1, 1)),
             one(rank, model.heads * nope, (1, split)),
@@ -262,14 +262,14 @@ def matrices(serving: Serving) -> list[Array]:
             one(model.heads * values, wide, (split, 1)),
         ]
         if model.q_lora_rank is not None:
-            found.append(one(wide, model.q_lora_rank, (1, 1)))
-    found += [
+            arrays.append(one(wide, model.q_lora_rank, (1, 1)))
+    arrays += [
         one(wide, inside, (1, split), 2 if model.gated else 1),
         one(inside, wide, (split, 1)),
     ]
     if not model.tied:
-        found.append(Array((1, wide, serving.rows), (1, 1, split)))
-    return found
+        arrays.append(Array((1, wide, serving.rows), (1, 1, split)))
+    return arrays
 
 
 def embedding(serving: Serving) -> Array:
@@ -282,44 +282,44 @@ def vectors(serving: Serving) -> list[Array]:
     model, split = serving.model, serving.split
     layers, wide = model.layers, model.d_model
     norm = 2 if model.norm == "layer" else 1
-    found = [
+    arrays = [
         Array((layers, wide), (1, 1), (4 if model.post_norms else 2) * norm),
         Array((wide,), (1,), norm),
     ]
     if model.positions == "learned":
-        found.append(Array((model.seq, wide), (1, 1)))
+        arrays.append(Array((model.seq, wide), (1, 1)))
     if model.qk_norm:
-        found.append(Array((layers, model.head_dim), (1, 1), 2 * norm))
+        arrays.append(Array((layers, model.head_dim), (1, 1), 2 * norm))
     for rank in (model.q_lora_rank, model.kv_lora_rank):
         if rank is not None:
-            found.append(Array((layers, rank), (1, 1), norm))
+            arrays.append(Array((layers, rank), (1, 1), norm))
     if model.biases or model.qkv_biases:
         keys = model.kv_heads * model.head_dim
-        found += [
+        arrays += [
             Array((layers, model.heads * model.head_dim), (1, split)),
             Array((layers, keys), (1, serving.keys_split), 2),
         ]
     if model.biases:
-        found += [
+        arrays += [
             Array((layers, model.d_ff), (1, split), 2 if model.gated else 1),
             Array((layers, wide), (1, 1), 2),
         ]
     if model.sinks:
-        found.append(Array((layers, model.heads), (1, split)))
-    return found
+        arrays.append(Array((layers, model.heads), (1, split)))
+    return arrays
 
 
 def weight_lines(serving: Serving) -> list[Line]:
     """The weights of one device; int8 matrices have a float32 scale a column."""
-    found, table = matrices(serving), embedding(serving)
-    large = table.device_numbers() + sum(one.device_numbers() for one in found)
+    arrays, table = matrices(serving), embedding(serving)
+    large = table.device_numbers() + sum(one.device_numbers() for one in arrays)
     small = sum(one.device_numbers() for one in vectors(serving))
     each, c = serving.param_bytes, serving.compute_bytes
     if not serving.quantized:
         formula = f"{each} B × {large + small} on each device"
         return [Line("weights", formula, each * (large + small), PHASES, _SHAPES)]
     scales = table.device_numbers(dropped=1)
-    scales += sum(one.device_numbers(dropped=1) for one in found)
+    scales += sum(one.device_numbers(dropped=1) for one in arrays)
     return [
         Line("weights in int8", f"1 B × {large}", large, PHASES, _SHAPES),
         Line("their scales", f"4 B × {scales}", 4 * scales, PHASES, _SHAPES),

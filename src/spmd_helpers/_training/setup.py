@@ -21,7 +21,7 @@ from .._shardings.sharding import itemsize, mesh_words
 from .axes import all_axes
 from .dtypes import float_name
 from .model import MLP, Transformer, all_divisors, check_counted, divisors
-from .models import MODELS
+from .models import model_of
 from .recompute import (
     CHECKPOINTED,
     check_products,
@@ -305,13 +305,7 @@ def checked_setup(
         NotUnderstood: an argument is not of its kind; the message gives the choices.
         NotDivisible: the mesh does not divide the model or the batch.
     """
-    if isinstance(model, str):
-        model = MODELS[model]
-    if not isinstance(model, Transformer | MLP):
-        raise NotUnderstood(
-            f"model={model!r} is not a model; give a Transformer, an MLP, or one of "
-            "MODELS, such as MODELS['gpt3-small']."
-        )
+    model = model_of(model)
     axes = all_axes(mesh, AXES)
     check_counted(model)
     factor = _checked_experts(model, mesh, capacity_factor)
