@@ -40,8 +40,8 @@ _DEVICES = 8
 
 def check_1_1(inside: object, outside: object) -> None:
     """The shape that a function sees inside pmap, and the shape that comes back."""
-    seen, returned = _shapes_of_pmap()
-    if dimensions(inside, "inside") != seen:
+    shard, returned = _shapes_of_pmap()
+    if dimensions(inside, "inside") != shard:
         raise CheckFailed(
             f"inside is {inside}. Which axis does pmap hand out over the devices, and"
             " what is left of the shape for one of them?"
@@ -55,14 +55,14 @@ def check_1_1(inside: object, outside: object) -> None:
 
 @functools.cache
 def _shapes_of_pmap() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    seen = []
+    shapes = []
 
     def f(words: jax.Array) -> jax.Array:
-        seen.append(words.shape)
+        shapes.append(words.shape)
         return words.max(axis=-1)
 
     returned = jax.pmap(f, devices=devices(_DEVICES))(np.zeros((_DEVICES, 12, 50)))
-    return seen[0], returned.shape
+    return shapes[0], returned.shape
 
 
 def check_1_2(shard_batch: Callable[..., Any]) -> None:

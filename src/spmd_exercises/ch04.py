@@ -161,8 +161,8 @@ def _exchanges() -> dict[str, str]:
     kinds = {}
     for name, (of_x, of_w) in specs.items():
         x, w = abstract((48, 40), on(mesh, *of_x)), abstract((40, 24), on(mesh, *of_w))
-        found = {one.kind for one in spmd.xray(jnp.matmul, x, w).collectives}
-        kinds[name] = " and ".join(sorted(found)) or "nothing"
+        present = {one.kind for one in spmd.xray(jnp.matmul, x, w).collectives}
+        kinds[name] = " and ".join(sorted(present)) or "nothing"
     return kinds
 
 

@@ -42,7 +42,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 def check_8_1(a: object, b: object, c: object, d: object) -> None:
     """Which finding belongs to which of four symptoms."""
     off = []
-    for name, answer, codes in zip("abcd", (a, b, c, d), _codes_found(), strict=True):
+    for name, answer, codes in zip("abcd", (a, b, c, d), _codes(), strict=True):
         off += [name] * (word(answer, name, _CODES) not in codes)
     if off:
         raise CheckFailed(
@@ -63,7 +63,7 @@ def check_8_3(make: Callable[..., Any]) -> None:
     """A training step without a finding, within its budgets, and with its values."""
     require_function(make, "make")
     for seed in (0, 1):
-        _require_made(make, seed)
+        _require_triple(make, seed)
 
 
 def check_8_4(assert_healthy: Callable[..., Any]) -> None:
@@ -99,7 +99,7 @@ def check_8_5(settle: Callable[..., Any]) -> None:
 
 
 @functools.cache
-def _codes_found() -> list[set[str]]:
+def _codes() -> list[set[str]]:
     """The codes of the findings of a program with each of the four mistakes."""
     mesh = make_mesh(data=8)
 
@@ -215,14 +215,15 @@ def _two_plain_steps(seed: int) -> tuple[Any, Any, Any]:
     return host, batch, jax.device_get(done)
 
 
-def _require_made(make: Callable[..., Any], seed: int) -> None:
+def _require_triple(make: Callable[..., Any], seed: int) -> None:
     host, rows, want = _two_plain_steps(seed)
-    made = make(jax.tree.map(np.copy, host))
-    if not isinstance(made, tuple | list) or len(made) != 3:
+    result = make(jax.tree.map(np.copy, host))
+    if not isinstance(result, tuple | list) or len(result) != 3:
         raise CheckFailed(
-            f"make returned {kind_of(made)}, but has to return (params, moments, step)"
+            f"make returned {kind_of(result)}, but has to return (params, moments,"
+            " step)"
         )
-    params, moments, step = made
+    params, moments, step = result
     _require_start(params, moments, host)
     batch = _batch(rows, params["stack"].sharding.mesh)
     if not seed:  # other numbers make no other program

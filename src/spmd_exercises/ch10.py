@@ -353,16 +353,16 @@ def _mesh_of(params: Tree) -> Mesh:
 
 def _require_three_units(report: XRay, size: int) -> None:
     sent = _sent(report, size)
-    told = {kind: round(units, 2) for kind, units in sent.items()}
+    by_kind = {kind: round(units, 2) for kind, units in sent.items()}
     if "all-to-all" in sent:
         raise CheckFailed(
-            f"the step communicates {told}, in V. No all-to-all is wanted: what"
+            f"the step communicates {by_kind}, in V. No all-to-all is wanted: what"
             " decides the sharding of the activations?"
         )
     if sum(sent.values()) >= 3.02:
         raise CheckFailed(
             f"the step communicates {sum(sent.values()):.2f} V, and 3 V is the"
-            f" limit: {told}. Which of these gathers or sums is not needed?"
+            f" limit: {by_kind}. Which of these gathers or sums is not needed?"
         )
     require_no_finding(report)
 

@@ -168,7 +168,7 @@ def check_12_5(block_softmax: Callable[..., Any]) -> None:
 def check_12_6(make: Callable[..., Any]) -> None:
     """A block within a budget of bytes, with the old values and gradients."""
     hosts = [_host(0), _host(1)]
-    params, f = _made(make, hosts[0])
+    params, f = _params_and_f(make, hosts[0])
     mesh = _require_placed(params)
     batch = [jax.device_put(normal(seed, *_BATCH), on(mesh, "data")) for seed in (5, 6)]
     places = jax.tree.map(lambda a: a.sharding, (params, batch[0]))
@@ -177,7 +177,7 @@ def check_12_6(make: Callable[..., Any]) -> None:
         compiled = program.lower(params, batch[0]).compile(quick())
         _require_budget(spmd.xray(compiled, params, batch[0]))
         for host, x in zip(hosts, batch, strict=True):
-            own, _ = _made(make, host)
+            own, _ = _params_and_f(make, host)
             (grads, x_grad), y = compiled(own, x)
             (wanted, wanted_x), wanted_y = _reference()(host, np.asarray(x))
             with next_thought(
@@ -270,14 +270,16 @@ def _host(seed: int) -> Host:
     }
 
 
-def _made(make: Callable[..., Any], host: Host) -> tuple[Any, Callable[..., Any]]:
+def _params_and_f(
+    make: Callable[..., Any], host: Host
+) -> tuple[Any, Callable[..., Any]]:
     """What make returns for a copy of `host`: params and f."""
-    made = make({name: array.copy() for name, array in host.items()})
-    if not isinstance(made, tuple | list) or len(made) != 2:
+    result = make({name: array.copy() for name, array in host.items()})
+    if not isinstance(result, tuple | list) or len(result) != 2:
         raise CheckFailed(
-            f"make returned {kind_of(made)}, but has to return (params, f)"
+            f"make returned {kind_of(result)}, but has to return (params, f)"
         )
-    params, f = made
+    params, f = result
     if not callable(f):
         raise CheckFailed(
             f"f, the second result of make, is {kind_of(f)}, but has to be a function"
@@ -381,7 +383,7 @@ def _require_gradients(
             moved = {key: array.copy() for key, array in host.items()}
             direction = normal(seed, *moved[matrix][..., columns].shape)
             moved[matrix][..., columns] += direction
-            step = jax.tree.map(_difference, _made(make, moved)[0], params)
+            step = jax.tree.map(_difference, _params_and_f(make, moved)[0], params)
             slope = sum(jax.tree.leaves(jax.tree.map(_dot, grads, step)))
             gradient = np.asarray(wanted[matrix])[..., columns]
             right = _dot(gradient, direction)

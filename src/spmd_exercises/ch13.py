@@ -68,9 +68,9 @@ def _require_epochs(
         for epoch in _EPOCHS
     ]
     _require_repeats(give, epochs, rows, mesh)
-    for epoch, seen in zip(_EPOCHS, epochs, strict=True):
-        _require_windows(seen, size, epoch)
-    _require_orders([seen[:, 0].tolist() for seen in epochs], rows)
+    for epoch, windows in zip(_EPOCHS, epochs, strict=True):
+        _require_windows(windows, size, epoch)
+    _require_orders([windows[:, 0].tolist() for windows in epochs], rows)
 
 
 def _require_repeats(
@@ -101,14 +101,14 @@ def _require_batch(batch: Any, shape: tuple[int, int], dtype: Any, mesh: Mesh) -
         spmd.assert_sharding({"batch": batch}, P("data"), mesh)
 
 
-def _require_windows(seen: Any, size: int, epoch: int) -> None:
+def _require_windows(windows: Any, size: int, epoch: int) -> None:
     """The rows of an epoch are windows of the tokens, each at most once."""
-    if ((seen[:, 0] - 7) % size).any() or (np.diff(seen, axis=1) != 1).any():
+    if ((windows[:, 0] - 7) % size).any() or (np.diff(windows, axis=1) != 1).any():
         raise CheckFailed(
             f"in epoch {epoch} a row is not one of the windows. At which tokens do the"
             " windows begin?"
         )
-    if len(set(seen[:, 0].tolist())) < len(seen):
+    if len(set(windows[:, 0].tolist())) < len(windows):
         raise CheckFailed(
             f"a window occurs twice in epoch {epoch}. Do all steps of an epoch use the"
             " same order?"
@@ -211,9 +211,9 @@ def check_13_3(make: Callable[..., Any]) -> None:
         with next_thought(f"(w is {list(shape)} on {dict(mesh.shape)})"):
             _require_state(state, init(key), specs, mesh)
             require_own_buffers(state=state)
-        made = functools.partial(_made_of, make, init, places)
+        run_make = functools.partial(_run_make, make, init, places)
         with _set(meshes):
-            program = programs[0] if _is_one(programs, made, key) else made
+            program = programs[0] if _is_one(programs, run_make, key) else run_make
             peak, total = spmd.xray(program, key).peak_memory, spmd.memory(state)
         if peak is not None and 2 * peak > total.total_bytes:
             raise CheckFailed(
@@ -253,7 +253,7 @@ def _init(shape: tuple[int, int], traced: list[bool], key: Any) -> dict[str, Any
     return {"w": w.reshape(shape), "v": v.reshape(shape[::-1])}
 
 
-def _made_of(make: Callable[..., Any], init: Any, places: Any, key: Any) -> Any:
+def _run_make(make: Callable[..., Any], init: Any, places: Any, key: Any) -> Any:
     return make(init, key, places)
 
 
@@ -299,7 +299,7 @@ def _set(meshes: list[Mesh]) -> Iterator[None]:
 
 
 def _is_one(
-    compiled: list[jax.stages.Compiled], made: Callable[..., Any], key: Any
+    compiled: list[jax.stages.Compiled], run_make: Callable[..., Any], key: Any
 ) -> bool:
     """Whether the state is of one program compiled ahead of time; if not, of one jit.
 
@@ -313,7 +313,7 @@ def _is_one(
         return True
     names = [
         str(equation.params.get("name", equation.primitive.name))
-        for equation in jax.make_jaxpr(made)(key).eqns
+        for equation in jax.make_jaxpr(run_make)(key).eqns
         if not all(_is_key(variable.aval) for variable in equation.outvars)
     ]
     if len(names) != 1:
@@ -357,14 +357,14 @@ def check_13_4(restore: Callable[..., Any]) -> None:
         for step, tree in {7: saved, 9: jax.tree.map(jnp.zeros_like, saved)}.items():
             manager.save(step, args=ocp.args.StandardSave(tree))
             manager.wait_until_finished()
-        for (data, model), (w, b, half, seen) in wanted.items():
+        for (data, model), (w, b, half, ids) in wanted.items():
             mesh = make_mesh(data=data, model=model)
             deep = {"b": b, "er": {"n": P()}}
-            places = {"w": w, "deep": deep, "half": half, "seen": seen}
+            places = {"w": w, "deep": deep, "half": half, "seen": ids}
             with next_thought(f"(a mesh of {data} × {model})"):
-                asked = _Elsewhere(manager)
-                got = restore(asked, 7, specs, mesh)
-                _require_restored(got, source, places, mesh, asked)
+                elsewhere = _Elsewhere(manager)
+                got = restore(elsewhere, 7, specs, mesh)
+                _require_restored(got, source, places, mesh, elsewhere)
 
 
 class _Elsewhere:
@@ -390,7 +390,7 @@ class _Elsewhere:
 
 
 def _require_restored(
-    got: Any, source: Any, places: Any, mesh: Mesh, asked: _Elsewhere
+    got: Any, source: Any, places: Any, mesh: Mesh, elsewhere: _Elsewhere
 ) -> None:
     if not hasattr(got, "keys"):
         raise CheckFailed(
@@ -410,7 +410,8 @@ def _require_restored(
     ):
         spmd.assert_sharding(tree, places, mesh)
     read, kept = (
-        spmd.memory(one).largest_device_bytes for one in (asked.target or tree, tree)
+        spmd.memory(one).largest_device_bytes
+        for one in (elsewhere.target or tree, tree)
     )
     if read > kept:
         raise CheckFailed(
@@ -477,7 +478,7 @@ class _Score:
         self.mesh, self.size, self.batches = mesh, size, batches
         self.given: list[dict[str, Any]] = []
         self.gate, self.late, self.patience = threading.Event(), False, 0.0
-        self.waited_at, self.held_up = 0, False
+        self.waited_at, self.blocked = 0, False
         self.gate.set()
         scalar = jax.ShapeDtypeStruct((), np.float32)
 
@@ -491,7 +492,7 @@ class _Score:
         self.given.append({"rows": part, "weights": weights})
         late = self.late
         result = self._total(part, weights)
-        self.held_up |= self.late and not late  # the call itself took too long
+        self.blocked |= self.late and not late  # the call itself took too long
         if len(self.given) >= self.batches:
             self.gate.set()
         return result
@@ -499,7 +500,7 @@ class _Score:
     def close(self, patience: float) -> None:
         """No result until all batches are there, or until one was waited for."""
         self.given, self.late, self.patience = [], False, patience
-        self.held_up = False
+        self.blocked = False
         self.gate.clear()
 
     def _pass(self, value: Any) -> Any:
@@ -513,13 +514,13 @@ def _require_batches(score: _Score, dtype: Any) -> None:
     """Each call got `size` rows and float32 weights, both by P("data")."""
     wanted = [f"{dtype}[{score.size}, 5]", f"float32[{score.size}]"]
     for pair in score.given:
-        seen = [
+        arrays = [
             f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
             for array in pair.values()
         ]
-        if seen != wanted:
+        if arrays != wanted:
             raise CheckFailed(
-                f"score got rows and weights {' and '.join(seen)}, not"
+                f"score got rows and weights {' and '.join(arrays)}, not"
                 f" {' and '.join(wanted)}: it compiles for each shape and dtype. What"
                 " can fill the missing rows, and which dtype do the weights have?"
             )
@@ -540,7 +541,7 @@ def _require_no_waiting(
         score.close(longer * patience)
         with _fetches(largest=score.batches) as fetched:
             mean_loss(score, rows, score.size, score.mesh)
-        waits = score.late and not score.held_up
+        waits = score.late and not score.blocked
         if not waits:
             break
     if waits:

@@ -245,11 +245,11 @@ def _products() -> list[tuple[int, int, str, Chip, int]]:
     cases = [(d, f, name, chips[name], each) for d, f, name, each in chosen]
     close = 512 * 248 / (512 + 248) * (1 - 1e-4)  # over a million rows
     reads = chips["v5p"].memory_bytes_per_s
-    made_up = dataclasses.replace(chips["v5p"], bf16_flops_per_s=close * reads)
+    invented = dataclasses.replace(chips["v5p"], bf16_flops_per_s=close * reads)
     name = f"a v5p with {close:.2f} FLOPs per byte"
-    cases += [(512, 248, name, made_up, 2), (248, 480, name, made_up, 2)]
+    cases += [(512, 248, name, invented, 2), (248, 480, name, invented, 2)]
     even = dataclasses.replace(
-        made_up, bf16_flops_per_s=2.0**46, memory_bytes_per_s=2.0**40
+        invented, bf16_flops_per_s=2.0**46, memory_bytes_per_s=2.0**40
     )
     return [*cases, (256, 256, _EVEN, even, 2)]
 

@@ -466,12 +466,12 @@ def _add(graph: _Graph, jaxpr: Any, given: Sequence[set[int]]) -> list[set[int]]
 
     for eqn in jaxpr.eqns:
         name, inner = eqn.primitive.name, list(_jaxprs(eqn.params.values()))
-        asked = [of(variable) for variable in eqn.invars]
+        needed = [of(variable) for variable in eqn.invars]
         is_call = len(inner) == 1 and len(inner[0].invars) == len(eqn.invars)
         if is_call and name not in ("scan", "while", "cond"):
-            results = _add(graph, inner[0], asked)
+            results = _add(graph, inner[0], needed)
         else:
-            node = _Node(set().union(*asked))
+            node = _Node(set().union(*needed))
             results = [{len(graph.nodes)}] * len(eqn.outvars)
             graph.nodes.append(node)
             for body in inner:

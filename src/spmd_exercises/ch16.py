@@ -137,7 +137,7 @@ def check_16_6(capacity_for: Callable[..., Any]) -> None:
         answer = capacity_for(choice.copy(), count)
         boxes = np.array([np.bincount(row, minlength=count) for row in choice])
         where = f"{devices} devices with {tokens} tokens each, {count} experts"
-        capacity = _whole(answer, f"{where}: the capacity")
+        capacity = _integer(answer, f"{where}: the capacity")
         if capacity < boxes.max():
             lost = int(np.maximum(boxes - max(capacity, 0), 0).sum())
             raise CheckFailed(
@@ -414,7 +414,7 @@ def _require_enough(enough: Callable[..., Any], count: int, idle: float) -> None
         )
 
 
-def _whole(answer: Any, name: str) -> int:
+def _integer(answer: Any, name: str) -> int:
     """A whole number, whichever library made it."""
     try:
         if not isinstance(answer, bool):

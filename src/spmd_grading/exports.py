@@ -48,24 +48,24 @@ def read_export(path: Path) -> list[HandedIn]:
     Raises:
         CannotGrade: when it is no folder and no zip that can be read, or too large.
     """
-    found, size = [], 0
+    files, size = [], 0
     for one in _of_folder(path) if path.is_dir() else _of_zip(path):
-        found.append(one)
+        files.append(one)
         size += len(one.data)
-        if len(found) > _MOST_FILES or size > _ALL_BYTES:
+        if len(files) > _MOST_FILES or size > _ALL_BYTES:
             raise CannotGrade(
                 f"{path} has more than {_MOST_FILES} files or "
                 f"{_ALL_BYTES // 2**30} GiB: hand in a part at a time"
             )
-    return sorted(_told_apart(found), key=lambda one: one.name)
+    return sorted(_renamed(files), key=lambda one: one.name)
 
 
-def _told_apart(found: list[HandedIn]) -> Iterator[HandedIn]:
+def _renamed(files: list[HandedIn]) -> Iterator[HandedIn]:
     """The same; no notebooks of learners whose names become one, as `A B` and `A-B`."""
     names: dict[str, set[str]] = {}
-    for one in found:
+    for one in files:
         names.setdefault(one.learner, set()).add(_written(one.name).strip())
-    for one in found:
+    for one in files:
         others = sorted(names[one.learner] - {_written(one.name).strip()})
         if others and not one.problem:
             said = f"is of a learner who can't be told from {others[0]!r}: rename one"

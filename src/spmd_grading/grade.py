@@ -138,7 +138,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     add(
         "--jobs",
-        type=_whole_above_0,
+        type=_positive_integer,
         default=1,
         metavar="N",
         help="grade N at once, each with its own limits (default: %(default)s)",
@@ -159,7 +159,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _whole_above_0(text: str) -> int:
+def _positive_integer(text: str) -> int:
     value = _above_0(text)
     if value != int(value):
         raise argparse.ArgumentTypeError(f"{text} is not a whole number")

@@ -62,22 +62,22 @@ def hide_arguments() -> None:
 def children(pid: int) -> set[int]:
     """The processes whose parent this is, zombies too."""
     with contextlib.suppress(OSError, ValueError):
-        found: set[int] = set()
+        ids: set[int] = set()
         for task in (PROC / str(pid) / "task").iterdir():
-            found.update(map(int, (task / "children").read_text().split()))
-        return found
+            ids.update(map(int, (task / "children").read_text().split()))
+        return ids
     return _children_by_parents(pid)
 
 
 def _children_by_parents(pid: int) -> set[int]:
     """Where a kernel has no list of them, or a thread ended while it was read."""
-    found = set()
+    ids = set()
     for entry in os.listdir(PROC):
         with contextlib.suppress(OSError, IndexError, ValueError):
             stat = (PROC / entry / "stat").read_text(errors="replace")
             if int(stat.rpartition(")")[2].split()[1]) == pid:
-                found.add(int(entry))
-    return found
+                ids.add(int(entry))
+    return ids
 
 
 def descendants(roots: set[int]) -> set[int]:

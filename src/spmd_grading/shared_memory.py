@@ -60,27 +60,27 @@ class SharedMemory:
 
 def _files() -> dict[tuple[str, int], os.stat_result]:
     """(name, inode) of what is this user's -> its state."""
-    found = {}
+    segments = {}
     with contextlib.suppress(OSError):
         for entry in os.scandir(FOLDER):
             with contextlib.suppress(OSError):
                 state = entry.stat(follow_symlinks=False)
                 if state.st_uid == os.geteuid():
-                    found[entry.name, state.st_ino] = state
-    return found
+                    segments[entry.name, state.st_ino] = state
+    return segments
 
 
 def _segments() -> dict[int, tuple[int, float]]:
     """Identifier of this user's segments that no process uses -> bytes, last change."""
-    found = {}
+    segments = {}
     with contextlib.suppress(OSError, ValueError, KeyError):
         head, *lines = _SYSV.read_text().splitlines()
         for line in lines:
             one = dict(zip(head.split(), map(int, line.split()), strict=False))
             if one["uid"] == os.geteuid() and one["nattch"] == 0:
                 last = max(one["ctime"], one["dtime"], one["atime"])
-                found[one["shmid"]] = (one["size"], float(last))
-    return found
+                segments[one["shmid"]] = (one["size"], float(last))
+    return segments
 
 
 def _used_names() -> set[str]:

@@ -95,18 +95,18 @@ def read_texts(path: Path) -> list[tuple[int | None, str]]:
     Raises:
         CannotGrade: as `read_cells` does.
     """
-    found: list[tuple[int | None, str]] = []
+    contents: list[tuple[int | None, str]] = []
     code = left = 0
     for cell in _all_cells(path):
         if _is_code(cell):
-            found.append((code, ""))
+            contents.append((code, ""))
             code += 1
             continue
         source = _cell(cell).source
         if source and left + len(source) <= _LONGEST_TEXT:
-            found.append((None, source))
+            contents.append((None, source))
             left += len(source)
-    return found
+    return contents
 
 
 def _is_code(cell: dict[str, Any]) -> bool:

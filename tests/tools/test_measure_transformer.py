@@ -151,7 +151,7 @@ class Told(tool.Run):
 
     def __init__(self, folder, say_of, **more):
         given = {"out": folder, "rows": [], "again": False, "tiny": True, "minutes": 9}
-        given |= {"hlo": None, "profile": None, **more}
+        given |= {"hlo": None, **more}
         super().__init__(argparse.Namespace(**given))
         self.about, self.speeds, self.say_of = dict(HERE), SPEEDS, say_of
         self.asked = []

@@ -42,24 +42,24 @@ def machine() -> str:
     name = platform.processor() or platform.machine()
     try:
         with open("/proc/cpuinfo") as lines:
-            found = [
+            cells = [
                 ln.partition(":")[2] for ln in lines if ln.startswith("model name")
             ]
-        name = found[0].strip() if found else name
+        name = cells[0].strip() if cells else name
     except OSError:
         pass
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0
     return f"{name}, {os.cpu_count()} cores, load {load:.1f} when this began"
 
 
-def main(asked: list[str]) -> int:
-    unknown = [word for word in asked if word not in PARTS]
+def main(names: list[str]) -> int:
+    unknown = [word for word in names if word not in PARTS]
     if unknown:
         sys.exit(f"no part {unknown[0]!r}: there are {', '.join(PARTS)}")
     print(machine())
     print(versions())
     for name, part in PARTS.items():
-        if not asked or name in asked:
+        if not names or name in names:
             title, rows, right, notes = part()
             print(f"\n== {title}\n", flush=True)
             say_table(rows, right)

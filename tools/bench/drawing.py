@@ -17,12 +17,12 @@ def drawing() -> Part:
         + ("ours says", "JAX says")
     ]
     for devices in GRIDS:
-        for found in in_another_python("drawing", devices):
-            text, svg, other = found["text"], found["svg"], found["other"]
+        for timings in in_another_python("drawing", devices):
+            text, svg, other = timings["text"], timings["svg"], timings["other"]
             rows.append(
-                (devices, found["spec"], *map(duration, (text, svg, other)))
+                (devices, timings["spec"], *map(duration, (text, svg, other)))
                 + (ratio(other, text), ratio(other, svg))
-                + (found["ours says"], found["other says"])
+                + (timings["ours says"], timings["other says"])
             )
     notes = [
         "says: whether the picture names the axes, and the bytes of a block, and how",
@@ -41,13 +41,13 @@ def measure() -> list[dict[str, Any]]:
 
     devices = jax.devices()
     mesh = Mesh(np.array(devices).reshape(GRIDS[len(devices)]), ("data", "model"))
-    shape, found = (1024, 2048), []
+    shape, results = (1024, 2048), []
     for spec in SPECS:
         sharding = NamedSharding(mesh, PartitionSpec(*spec))
         x = jax.device_put(np.zeros(shape, np.float32), sharding)
         printed = printed_by_jax(x)
         ours = str(draw(shape, sharding))
-        found.append(
+        results.append(
             {
                 "spec": f"P{spec}".replace("'", ""),
                 "text": median_seconds(lambda s=sharding: str(draw(shape, s))),
@@ -57,7 +57,7 @@ def measure() -> list[dict[str, Any]]:
                 "other says": says(printed, len(devices)),
             }
         )
-    return found
+    return results
 
 
 def printed_by_jax(x: Any) -> str:

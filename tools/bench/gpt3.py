@@ -61,8 +61,8 @@ def step_and_arguments(mesh: Any) -> tuple[Any, tuple, dict]:
         h = norm(h, w["norm"])
         scores = h @ w["embedding"].astype(jnp.bfloat16).T
         scores = pin(scores, "data", None, "model").astype(jnp.float32)
-        told = jax.nn.log_softmax(scores[:, :-1])
-        return -jnp.take_along_axis(told, ids[:, 1:, None], -1).mean()
+        log_p = jax.nn.log_softmax(scores[:, :-1])
+        return -jnp.take_along_axis(log_p, ids[:, 1:, None], -1).mean()
 
     def step(w: dict, m: dict, v: dict, ids: Any) -> tuple[dict, dict, dict, Any]:
         value, grads = jax.value_and_grad(loss)(w, ids)
@@ -78,9 +78,9 @@ def step_and_arguments(mesh: Any) -> tuple[Any, tuple, dict]:
     w = {name: abstract(*row) for name, row in SHAPES.items()}
     ids = abstract((BATCH, SEQ), P("data"), jnp.int32)
     placed = jax.tree.map(lambda leaf: leaf.sharding, w)
-    whole = NamedSharding(mesh, P())
+    replicated = NamedSharding(mesh, P())
     options = {
         "donate_argnums": (0, 1, 2),
-        "out_shardings": (placed, placed, placed, whole),
+        "out_shardings": (placed, placed, placed, replicated),
     }
     return step, (w, w, w, ids), options

@@ -21,11 +21,11 @@ VERDICTS = ("right", "wrong", "other convention", "no such setting")
 
 
 def memory() -> Part:
-    told = json.loads(PEERS.read_text("utf8"))
+    answer = json.loads(PEERS.read_text("utf8"))
     verdicts: dict[str, Counter] = {}
     ours, missed = Counter(), []
-    for row in told["rows"]:
-        value = our_answer(told["cases"][row["case"]], row)
+    for row in answer["rows"]:
+        value = our_answer(answer["cases"][row["case"]], row)
         if value is None:
             continue
         peer, truth = row["peer"], row["truth"]
@@ -37,15 +37,17 @@ def memory() -> Part:
                 f"{value:.4g} for {truth:.4g} {row['unit']}"
             )
     rows = [("calculator", "questions", *VERDICTS, "ours right")]
-    for peer, found in verdicts.items():
-        rows.append((peer, found.total(), *(found[v] for v in VERDICTS), ours[peer]))
-    found = sum(verdicts.values(), Counter())
-    rows.append(("all", found.total(), *(found[v] for v in VERDICTS), ours.total()))
+    for peer, verdict in verdicts.items():
+        rows.append(
+            (peer, verdict.total(), *(verdict[v] for v in VERDICTS), ours[peer])
+        )
+    verdict = sum(verdicts.values(), Counter())
+    rows.append(("all", verdict.total(), *(verdict[v] for v in VERDICTS), ours.total()))
     notes = [
         "right: within 1 percent of what is true, in the unit meant; peers.json says",
         "what each printed, and why it is what it is. Activations are asked by the",
         "published formulas, of ours with counting='megatron'. Right answers, ours to",
-        f"theirs: {ratio(ours.total(), found['right'])}",
+        f"theirs: {ratio(ours.total(), verdict['right'])}",
         *missed,
     ]
     return "memory arithmetic, right answers", rows, range(1, 7), notes
@@ -72,7 +74,7 @@ def our_answer(case: dict[str, Any], row: dict[str, Any]) -> float | None:
         value = model.flops(1, case["seq"], again) * 300e9 / case["seq"]
     elif "ours" in row:
         formula = {"counting": "megatron"} if "activations" in row else {}
-        told = training_memory(
+        answer = training_memory(
             model,
             mesh=case["mesh"],
             batch=case["batch"],
@@ -80,7 +82,7 @@ def our_answer(case: dict[str, Any], row: dict[str, Any]) -> float | None:
             **row["ours"],
             **formula,
         )
-        value = sum(getattr(told, part) for part in PARTS[quantity])
+        value = sum(getattr(answer, part) for part in PARTS[quantity])
     else:
         return None
     return value / UNITS[row["unit"]]

@@ -40,10 +40,10 @@ def reading() -> Part:
         (name, duration(s), f"{len(text) / 1e6 / s:.3g}", ratio(s, one_pass))
         for name, s in took.items()
     ]
-    found = read_hlo(text, MESH)
-    times = sum(c.count or 0 for c in found)
+    moves = read_hlo(text, MESH)
+    times = sum(c.count or 0 for c in moves)
     notes = [
-        f"{len(found)} collectives, run {times:,} times a step; the regular expression",
+        f"{len(moves)} collectives, run {times:,} times a step; the regular expression",
         f"finds {len(pattern.findall(text))} opcodes and says neither axis nor count.",
     ]
     title = f"reading {len(text) / 1e6:.2f} MB of GPT-3's train step for 64 TPU v5p"

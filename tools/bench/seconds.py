@@ -106,8 +106,8 @@ def llm_analysis(measured: list[dict], options: dict) -> list[float] | None:
         capture_output=True,
         text=True,
     )
-    _, found, answer = done.stdout.rpartition("ANSWER")
-    return json.loads(answer) if found else None
+    _, marker, answer = done.stdout.rpartition("ANSWER")
+    return json.loads(answer) if marker else None
 
 
 def seconds() -> Part:
@@ -115,7 +115,7 @@ def seconds() -> Part:
     took = [row["median_s"] for row in measured]
     book = [scaling_book(row) for row in measured]
     (speeds,) = _speeds()
-    told = {
+    described = {
         "achieved_tflops": speeds["bf16_flops_per_s"] / 1e12,
         "achieved_memory_bandwidth_GBs": speeds["memory_bytes_per_s"] / 1e9,
     }
@@ -125,7 +125,7 @@ def seconds() -> Part:
         "scaling book, lower": [low for low, _ in book],
         "scaling book, upper": [high for _, high in book],
         "llm-analysis": llm_analysis(measured, {}),
-        "llm-analysis, our rates": llm_analysis(measured, told),
+        "llm-analysis, our rates": llm_analysis(measured, described),
     }
     table = [("prediction", "steps", "median", "nine of ten", "most", "to ours")]
     skipped = [name for name, said in every.items() if said is None]

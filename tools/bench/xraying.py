@@ -7,11 +7,11 @@ from tools.bench.clock import Part, duration, in_another_python, median_seconds,
 
 def xraying() -> Part:
     rows = [("program", "compile", "xray", "xray / compile", "text")]
-    for found in in_another_python("xraying", 8):
-        compile_, xray = found["compile"], found["xray"]
+    for timings in in_another_python("xraying", 8):
+        compile_, xray = timings["compile"], timings["xray"]
         rows.append(
-            (found["name"], duration(compile_), duration(xray))
-            + (ratio(xray, compile_), f"{found['size'] / 1000:.0f} kB")
+            (timings["name"], duration(compile_), duration(xray))
+            + (ratio(xray, compile_), f"{timings['size'] / 1000:.0f} kB")
         )
     return "x-raying on eight CPU devices, seconds", rows, (1, 2, 3, 4), []
 
@@ -59,23 +59,23 @@ def measure() -> list[dict[str, Any]]:
         "scanned FSDP × TP step": (step, (w, x)),
         "100 unrolled layers": (unrolled, (layers, x)),
     }
-    found = []
+    results = []
     for name, (f, arguments) in programs.items():
 
         def compiled(f: Any = f, arguments: Any = arguments) -> str:
             jax.clear_caches()
             return jax.jit(f).lower(*arguments).compile().as_text()
 
-        def seen(f: Any = f, arguments: Any = arguments) -> Any:
+        def xrayed(f: Any = f, arguments: Any = arguments) -> Any:
             jax.clear_caches()
             return xray(f, *arguments)
 
-        found.append(
+        results.append(
             {
                 "name": name,
                 "compile": median_seconds(compiled, seconds=8),
-                "xray": median_seconds(seen, seconds=8),
+                "xray": median_seconds(xrayed, seconds=8),
                 "size": len(compiled()),
             }
         )
-    return found
+    return results

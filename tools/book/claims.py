@@ -64,7 +64,7 @@ def read_claims(root: Path) -> list[dict]:
 
 def printed_by(root: Path) -> dict[int, list[tuple[int, str]]]:
     """Claim → (chapter, what a tagged cell printed), in the book's order."""
-    found: dict[int, list[tuple[int, str]]] = {}
+    by_claim: dict[int, list[tuple[int, str]]] = {}
     for master in _masters(root):
         path = root / "solutions" / f"{master.stem}.ipynb"
         if not path.exists():
@@ -74,8 +74,8 @@ def printed_by(root: Path) -> dict[int, list[tuple[int, str]]]:
                 match = TAG.fullmatch(tag)
                 if match:
                     row = (int(master.name[:2]), _text(cell))
-                    found.setdefault(int(match[1]), []).append(row)
-    return found
+                    by_claim.setdefault(int(match[1]), []).append(row)
+    return by_claim
 
 
 def _masters(root: Path) -> list[Path]:

@@ -55,10 +55,10 @@ def exercises_of(master: Path, book: Book) -> list[Listed]:
     """
     text, where = master.read_text("utf8"), book.name_of(master)
     checks = re.findall(r"check-(\d+\.\d+), points-(\d+)", text)
-    found = {match["number"]: match for match in EXERCISE.finditer(text)}
+    matches = {match["number"]: match for match in EXERCISE.finditer(text)}
     listed = []
     for number, points in checks:
-        match = found.get(number)
+        match = matches.get(number)
         if not match or match["kind"] not in KINDS or int(points) not in DIFFICULTY:
             raise BookError(
                 f"{where}: exercise {number} needs a heading `### Exercise {number} — "

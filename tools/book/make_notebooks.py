@@ -27,7 +27,7 @@ from tools.book.book import (
     read_book,
 )
 from tools.book.notebook import both_notebooks, code_hash
-from tools.book.run import execute, made_with
+from tools.book.run import execute, versions_of
 from tools.book.setup_cell import libraries
 
 REMEDY = "run `make notebooks` and commit what it writes"
@@ -105,7 +105,7 @@ def make(master: Path, book: Book) -> None:
         begun = time.monotonic()
         print(f"{name:<40} runs ...", end="", flush=True)
         notebook.metadata["spmd"]["code"] = code_hash(notebook)
-        notebook.metadata["spmd"]["made_with"] = made_with(used)
+        notebook.metadata["spmd"]["made_with"] = versions_of(used)
         path.parent.mkdir(exist_ok=True)
         execute(notebook, path.parent, name)
         _write(path, _text(notebook))
@@ -125,7 +125,7 @@ def _write(path: Path, text: str) -> None:
 
 def _refuse_other_jax() -> None:
     if not makes_outputs():
-        have = made_with()["jax"]
+        have = versions_of()["jax"]
         raise BookError(
             f"stored outputs are made with jax {output_jax()}, and this is {have}: run "
             "`rm -r .venv; PYTHON=python3.13 make notebooks`, or only `make check`"

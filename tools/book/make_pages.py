@@ -70,12 +70,12 @@ def errors_page() -> str:
 
 def _entry(record: dict[str, str]) -> str:
     versions = record["versions"]
-    seen = "" if versions == BOTH else f" Seen in {versions}."
+    where = "" if versions == BOTH else f" Seen in {versions}."
     return (
         f"### {heading(record['code'])}\n\n"
         "````{error-entry}\n"
         f"{_code(record['says'])} (`{record['raised']}`)\n\n"
-        f"{_escaped(record['means'])}{seen} ({_chapter(record['chapter'])})\n\n"
+        f"{_escaped(record['means'])}{where} ({_chapter(record['chapter'])})\n\n"
         f"```python\n{record['instead']}\n```\n"
         "````\n"
     )

@@ -67,10 +67,10 @@ def main() -> int:
             browser = playwright.chromium.launch(
                 executable_path=path, args=["--no-sandbox"]
             )
-            made = pictures(browser)
+            drawn = pictures(browser)
             browser.close()
     stale = []
-    for name, html in made.items():
+    for name, html in drawn.items():
         stored = STORED / f"{name}.html"
         if not stored.exists() or stored.read_text("utf8") != html:
             stale.append(stored.relative_to(ROOT).as_posix())
@@ -80,7 +80,7 @@ def main() -> int:
     if "--check" in sys.argv and stale:
         print(f"not what the widgets make now: {', '.join(stale)}; run make widgets")
         return 1
-    print(f"{len(made)} widgets, {len(stale)} changed")
+    print(f"{len(drawn)} widgets, {len(stale)} changed")
     return 0
 
 

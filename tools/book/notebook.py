@@ -240,10 +240,10 @@ def _content_id(cell, prefix: str, used: dict[str, int]) -> str:
 def _require_plain(text: str, at: str) -> None:
     outside = re.sub(r"^(`{3,})\w*\n.*?^\1\s*$", "", text, flags=re.M | re.S)
     for pattern, what in NOT_PLAIN:
-        found = pattern.search(outside)
-        if found:
+        misplaced = pattern.search(outside)
+        if misplaced:
             raise BookError(
-                f"{at}: {what} ({found.group().strip()!r}); Colab would show it as "
+                f"{at}: {what} ({misplaced.group().strip()!r}); Colab would show it as "
                 "raw text, so write it in plain Markdown"
             )
 

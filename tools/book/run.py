@@ -104,7 +104,7 @@ def execute(notebook, folder: Path, name: str) -> None:
     _normalize(notebook, name)
 
 
-def made_with(libraries: list[str] | tuple[str, ...] = ()) -> dict[str, str]:
+def versions_of(libraries: list[str] | tuple[str, ...] = ()) -> dict[str, str]:
     """The versions that a page shows under its title: JAX's and of these libraries."""
     return {name: importlib.metadata.version(name) for name in ("jax", *libraries)}
 
@@ -147,6 +147,6 @@ def _require_storable(output, at: str) -> None:
             )
     for kind, text in texts.items():
         for pattern, what in FORBIDDEN:
-            found = pattern.search(text)
-            if found:
-                raise BookError(f"{at}: {kind} shows {what}: {found.group()!r}")
+            match = pattern.search(text)
+            if match:
+                raise BookError(f"{at}: {kind} shows {what}: {match.group()!r}")

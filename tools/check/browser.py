@@ -34,6 +34,6 @@ def no_browser(what="the site was not read"):
 
 
 if __name__ == "__main__":
-    found = browser_path()
-    print(found or no_browser(), file=sys.stdout if found else sys.stderr)
-    sys.exit(0 if found else 1)
+    path = browser_path()
+    print(path or no_browser(), file=sys.stdout if path else sys.stderr)
+    sys.exit(0 if path else 1)

@@ -19,11 +19,11 @@ CHECK = re.compile(r"^:tags: \[check-(\d+)\.(\d+), points-(\d+)\b", re.M)
 
 def present() -> dict[str, int]:
     """Grade id -> points, as the chapters now say."""
-    found = {}
+    points_of = {}
     for master in read_book().masters:
         for chapter, number, points in CHECK.findall(master.read_text("utf8")):
-            found[f"ch{int(chapter):02}-ex{number}"] = int(points)
-    return found
+            points_of[f"ch{int(chapter):02}-ex{number}"] = int(points)
+    return points_of
 
 
 def frozen() -> dict[str, int]:

@@ -40,7 +40,7 @@ _run_cells(sys.argv[1])
 
 def run(path: Path) -> tuple[Path, str, float, str]:
     """(notebook, "" or why it failed, seconds, what it printed)."""
-    asked = {
+    variables = {
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "MPLBACKEND": "agg",
         "PYTHONPATH": os.pathsep.join(
@@ -51,7 +51,7 @@ def run(path: Path) -> tuple[Path, str, float, str]:
     try:
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(path)],
-            env={**os.environ, **asked},
+            env={**os.environ, **variables},
             cwd=path.parent,
             capture_output=True,
             text=True,

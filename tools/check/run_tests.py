@@ -224,8 +224,8 @@ def long_tier(steps: Steps, python: Path) -> None:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         print("\nno TPU or GPU compiler was asked: they are for Linux on x86-64")
     elif steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
-        for names, asked in COMPILED.items():
-            files = [f"tests/{name}" for name in asked]
+        for names, folders in COMPILED.items():
+            files = [f"tests/{name}" for name in folders]
             given = tests(python, "compiler and not rare", *files)
             what = f"what the compiler says: {' and '.join(names)}"
             steps.run(what, *seeing(folder, names, *given))
@@ -252,15 +252,15 @@ def oldest(steps: Steps) -> tuple[Path | None, str]:
         return None, "second Python: left out (ONLY_FIRST is set)"
     find = "source tools/env/python.sh; find_python 3.11"
     shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
-    found = shell.stdout.decode().strip()
-    if not found:
+    second = shell.stdout.decode().strip()
+    if not second:
         return None, "second Python: no 3.11 runs here, so its JAX was not tried"
-    words = f"second Python: {found} ({_version(found)})"
+    words = f"second Python: {second} ({_version(second)})"
     if sys.version_info[:2] == (3, 11):
         return None, f"{words}, as the first, so not run twice"
-    make = ("bash", "tools/env/environment.sh", OLDEST.name, found)
-    made = steps.run(f"{SECOND}, {found}", *make)
-    return OLDEST / "bin" / "python" if made else None, words
+    make = ("bash", "tools/env/environment.sh", OLDEST.name, second)
+    is_ready = steps.run(f"{SECOND}, {second}", *make)
+    return OLDEST / "bin" / "python" if is_ready else None, words
 
 
 def of_no_jax() -> list[str]:

@@ -36,10 +36,10 @@ def contents(chapters: list[str], checks: Path | None, wheels: Path) -> dict[str
     files = {path.name: path for path in sorted(SCRIPTS.iterdir())}
     files["constraints.txt"] = ROOT / "requirements.txt"
     for name in ("spmd_helpers", "spmd_grading"):
-        found = sorted(wheels.glob(f"{name}-*.whl"))
-        if len(found) != 1:
+        matching = sorted(wheels.glob(f"{name}-*.whl"))
+        if len(matching) != 1:
             raise CannotGrade(f"{wheels} has no wheel of {name}: run `make wheel`")
-        files[f"wheels/{found[0].name}"] = found[0]
+        files[f"wheels/{matching[0].name}"] = matching[0]
     known = {
         path.name[:2]: path
         for path in sorted((ROOT / "notebooks").glob("*.ipynb"))

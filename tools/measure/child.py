@@ -32,7 +32,6 @@ from tools.measure.clock import (
 from tools.measure.gpu import one_axis, one_collective
 from tools.measure.model import BF16, F32, Setting, attention, one_step
 from tools.measure.predict import predictions, sheet_of
-from tools.measure.profile import profile
 from tools.measure.runner import AT_ONCE, LEAST, SHORT_S, SUSTAINED_S, clock, timed
 
 
@@ -71,24 +70,24 @@ def _sustained(f, *args, longest: float) -> float:
 def speeds(tiny: bool) -> dict:
     """Rates of one product in each type, of reading and writing, of collectives."""
     n = 256 if tiny else 8192
-    found = {}
+    rates = {}
     for kind, dtype in (("bf16", BF16), ("f32", F32)):
         x, w = (jax.random.normal(jax.random.key(i), (n, n), dtype) for i in (0, 1))
         f = jax.jit(jnp.matmul)
         at_first = _queued(f, x, w)
         sustained = _sustained(f, x, w, longest=0.2 if tiny else SUSTAINED_S)
-        found[f"{kind}_flops_per_s"] = 2 * n**3 / sustained
-        found[f"{kind}_flops_per_s_at_first"] = 2 * n**3 / at_first
+        rates[f"{kind}_flops_per_s"] = 2 * n**3 / sustained
+        rates[f"{kind}_flops_per_s_at_first"] = 2 * n**3 / at_first
         both = [f"{2 * n**3 / s / 1e12:.1f}" for s in (at_first, sustained)]
         say(kind, "products,", " TFLOP/s at first, ".join(both), "sustained")
     x = jnp.ones((2**18 if tiny else 2**28,), F32)
     took = _queued(jax.jit(lambda x: x * 1.5), x)
-    found["memory_bytes_per_s"] = 2 * x.nbytes / took
-    say("memory", f"{found['memory_bytes_per_s'] / 1e12:.2f} TB/s")
+    rates["memory_bytes_per_s"] = 2 * x.nbytes / took
+    say("memory", f"{rates['memory_bytes_per_s'] / 1e12:.2f} TB/s")
     del x
-    found["collectives"] = {}
+    rates["collectives"] = {}
     if len(jax.devices()) < 2:
-        return found
+        return rates
     mesh = one_axis()
     sizes = (2**14, 2**16) if tiny else (2**23, 2**28)
     for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
@@ -99,12 +98,12 @@ def speeds(tiny: bool) -> dict:
             points.append((wire, _queued(run, x, times=4)))
         (b0, t0), (b1, t1) = points
         slope = max((t1 - t0) / (b1 - b0), 1e-15)
-        found["collectives"][kind] = {
+        rates["collectives"][kind] = {
             "start_s": max(0.0, t0 - slope * b0),
             "bytes_per_s": 1 / slope,
         }
         say(kind, f"{1e-9 / slope:.0f} GB/s and {max(0, t0 - slope * b0) * 1e6:.0f} µs")
-    return found
+    return rates
 
 
 # --- One step ---------------------------------------------------------------------
@@ -119,9 +118,7 @@ def predicted(row: dict, known: dict, text: str) -> dict:
         return predictions(row, chip(), known)
 
 
-def step_row(
-    s: Setting, known: dict, out: Path, hlo: str = "", profiled: str = ""
-) -> dict:
+def step_row(s: Setting, known: dict, out: Path, hlo: str = "") -> dict:
     """Compiles, looks, predicts, writes that down, and only then runs."""
     devices = jax.devices()
     step, begin, shapes, mesh = one_step(s, devices)
@@ -130,11 +127,11 @@ def step_row(
         **{"d_ff": s.d_ff, "vocab": s.vocab, "seq": s.seq, "tied": False},
         **{"biases": False, "positions": "learned", "norm": "rms"},
     )
-    whole = model.flops(s.batch)
+    model_flops = model.flops(s.batch)
     row = {
         "setting": dataclasses.asdict(s),
         "parameters": model.parameters,
-        "model_flops": whole,
+        "model_flops": model_flops,
         "peak_flops_per_s": peak_flops_per_s(len(devices)),
     }
     around = jax.set_mesh(mesh) if mesh is not None else contextlib.nullcontext()
@@ -144,17 +141,17 @@ def step_row(
         row["compile_s"] = round(time.perf_counter() - at, 1)
         if hlo:
             Path(hlo).write_text(compiled.as_text(), "utf8")
-        seen = spmd.xray(compiled, mesh=mesh)
+        counted = spmd.xray(compiled, mesh=mesh)
         memory = compiled.memory_analysis()
-        held = memory.argument_size_in_bytes + memory.output_size_in_bytes
+        in_and_out = memory.argument_size_in_bytes + memory.output_size_in_bytes
         row |= {
             "peak_bytes": memory.peak_memory_in_bytes,
             "argument_bytes": memory.argument_size_in_bytes,
             "temp_bytes": memory.temp_size_in_bytes,
-            "flops_per_device": seen.flops_per_device or whole // len(devices),
-            "held_bytes": held,
-            "flops_counted": seen.flops_per_device is not None,
-            "collectives": added_up(exchanges(seen.collectives)),
+            "flops_per_device": counted.flops_per_device or model_flops // len(devices),
+            "held_bytes": in_and_out,
+            "flops_counted": counted.flops_per_device is not None,
+            "collectives": added_up(exchanges(counted.collectives)),
         }
         row["predicted"] = predicted(row, known, compiled.as_text())
         save(out, row)
@@ -170,8 +167,6 @@ def step_row(
         row["first_loss"] = float(once().reshape(-1)[0])
         once()
         row |= timed(clock(once))
-        if profiled:
-            Path(profiled).write_text(json.dumps(profile(once)), "utf8")
     row["allocator_peak_bytes"] = allocator_peak()
     return row
 
@@ -192,7 +187,7 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
 
     f = jax.jit(jax.grad(through, argnums=(0, 1, 2)) if both else run)
 
-    def made(shape):
+    def inputs(shape):
         keys = jax.random.split(jax.random.key(shape[1]), 3)
         return [jax.random.normal(key, shape, BF16) for key in keys]
 
@@ -208,11 +203,11 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
         }
         rows.append(row)
         try:
-            qkv = made(shape)
+            qkv = inputs(shape)
             compiled = f.lower(*qkv).compile()
-            seen = spmd.xray(compiled)
+            counted = spmd.xray(compiled)
             row["peak_bytes"] = compiled.memory_analysis().peak_memory_in_bytes
-            row["flops_per_device"] = seen.flops_per_device
+            row["flops_per_device"] = counted.flops_per_device
             # Choosing kernels takes memory too, and a peak never falls.
             before = allocator_peak() or 0
             jax.block_until_ready(compiled(*qkv))
@@ -225,7 +220,7 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
         save(out, rows)
     for row, shape, compiled in programs:
         try:
-            qkv = made(shape)
+            qkv = inputs(shape)
             # One such call of a small shape takes less than its start: several queued.
             took = _queued(compiled, *qkv, times=1)
             times = 1 if took > SHORT_S else AT_ONCE
@@ -243,27 +238,26 @@ def attention_rows(name: str, both: bool, shapes, out: Path) -> None:
 # --- A process --------------------------------------------------------------------
 
 
-def save(out: Path, found) -> None:
-    out.write_text(json.dumps(found), "utf8")
+def save(out: Path, row) -> None:
+    out.write_text(json.dumps(row), "utf8")
 
 
 def main() -> None:
-    asked, out = json.loads(sys.argv[1]), Path(sys.argv[2])
-    task = asked["task"]
+    options, out = json.loads(sys.argv[1]), Path(sys.argv[2])
+    task = options["task"]
     if task == "speeds":
-        found = about()
-        if asked["tiny"] or jax.default_backend() == "gpu":
-            found["speeds"] = speeds(asked["tiny"])
-        save(out, found)
+        result = about()
+        if options["tiny"] or jax.default_backend() == "gpu":
+            result["speeds"] = speeds(options["tiny"])
+        save(out, result)
     elif task == "attention":
-        shapes = [tuple(shape) for shape in asked["shapes"]]
-        attention_rows(asked["name"], asked["both"], shapes, out)
+        shapes = [tuple(shape) for shape in options["shapes"]]
+        attention_rows(options["name"], options["both"], shapes, out)
     else:
-        setting = Setting(**asked["setting"])
+        setting = Setting(**options["setting"])
         row = {}
         try:
-            more = (asked.get("hlo", ""), asked.get("profile", ""))
-            row = step_row(setting, asked["speeds"], out, *more)
+            row = step_row(setting, options["speeds"], out, options.get("hlo", ""))
         except Exception as error:
             # What was known before it broke is in the file.
             known = json.loads(out.read_text("utf8")) if out.exists() else {}

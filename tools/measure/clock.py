@@ -65,14 +65,14 @@ def about() -> dict:
     }
 
 
-def exchanges(found) -> list[dict]:
+def exchanges(collectives) -> list[dict]:
     """Collectives of an X-ray, as rows have them."""
     return [
         {
             **{"kind": c.kind, "axes": list(c.axes), "count": c.count},
             **{"dtype": c.dtype, "wire_bytes": c.wire_bytes},
         }
-        for c in found
+        for c in collectives
     ]
 
 

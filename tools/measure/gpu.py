@@ -34,10 +34,10 @@ from tools.measure.runner import REPEATS, STEPS_AT_ONCE, clock, timed, write
 
 def where(tiny: bool) -> dict:
     """What every row says of the machine."""
-    found = about_devices() | runner.here()
+    values = about_devices() | runner.here()
     keys = ("device", "devices", "driver", "machine", "jax", "date")
     command = "tools/measure/gpu.py" + " --tiny" * tiny
-    return {key: found[key] for key in keys} | {"command": command}
+    return {key: values[key] for key in keys} | {"command": command}
 
 
 def one_axis(kind=AxisType.Auto):
@@ -106,14 +106,14 @@ def collectives(mesh, sizes, about) -> list[dict]:
     for kind in KINDS:
         for size in sizes:
             run, x = one_collective(kind, size, mesh)
-            seen = spmd.xray(run, x, mesh=mesh).collectives
+            compiled = spmd.xray(run, x, mesh=mesh).collectives
             rows.append(
                 {
                     "kind": kind,
                     "bytes": size,
                     "dtype": "bfloat16",
-                    "wire_bytes": sum(c.wire_bytes for c in seen),
-                    "seen": [c.kind for c in seen],
+                    "wire_bytes": sum(c.wire_bytes for c in compiled),
+                    "seen": [c.kind for c in compiled],
                     **timed(seconds(run, x)),
                     **about,
                 }
@@ -129,10 +129,10 @@ def products(sizes, about) -> list[dict]:
     for m, k, n in sizes:
         x = jax.random.normal(jax.random.key(0), (m, k), BF16)
         w = jax.random.normal(jax.random.key(1), (k, n), BF16)
-        found = timed(seconds(run, x, w))
+        timing = timed(seconds(run, x, w))
         shape = {"kind": "matmul", "m": m, "k": k, "n": n, "dtype": "bfloat16"}
-        rows.append({**shape, **found, **about, "devices": 1})
-        share = 2 * m * k * n / found["median_s"] / 1e12
+        rows.append({**shape, **timing, **about, "devices": 1})
+        share = 2 * m * k * n / timing["median_s"] / 1e12
         print("matmul", m, k, n, f"{share:.1f} TFLOP/s")
     return rows
 
@@ -215,11 +215,13 @@ def one_step(name, shape, batch):
         x = jax.device_put(jnp.ones((batch, d), BF16), on(on_x))
     if constrained:
 
-        def held(where):
+        def constrain(where):
             return lambda h: lax.with_sharding_constraint(h, on(where))
 
         step = jax.jit(
-            functools.partial(train, between=held(on_x), inside=held(on_hidden)),
+            functools.partial(
+                train, between=constrain(on_x), inside=constrain(on_hidden)
+            ),
             donate_argnums=0,
             out_shardings=(places, on(P())),
         )
@@ -239,10 +241,10 @@ def steps(wanted, shape, about) -> list[dict]:
         }
         try:
             # The compiler's word first: the state is donated at the first step.
-            seen = spmd.xray(step, state, x)
-            row["peak_bytes"] = seen.peak_memory
-            row["flops_per_device"] = seen.flops_per_device
-            row["collectives"] = exchanges(seen.collectives)
+            counted = spmd.xray(step, state, x)
+            row["peak_bytes"] = counted.peak_memory
+            row["flops_per_device"] = counted.flops_per_device
+            row["collectives"] = exchanges(counted.collectives)
             kept = [state, x]
             state = x = None
             run = stepper(step, kept, STEPS_AT_ONCE)

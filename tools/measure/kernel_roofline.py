@@ -147,29 +147,29 @@ def _kernel(module, computation, i, card) -> Time:
 
 def _computing(module, computation, i, card) -> float:
     """Seconds of a product, at the speed of the wider of its operands' types."""
-    found = product(module, computation, i)
-    if found is None or not found.flops:
+    work = product(module, computation, i)
+    if work is None or not work.flops:
         return 0.0
-    two = found.operands[:2]  # attention has sums after them, in float32
+    two = work.operands[:2]  # attention has sums after them, in float32
     shapes = [s for name in two for s in computation.by_name[name].shapes[:1]]
     wide = any(shape.dtype == "f32" for shape in shapes)
-    return found.flops / card.flops_per_s["f32" if wide else "bf16"]
+    return work.flops / card.flops_per_s["f32" if wide else "bf16"]
 
 
 def _bytes(computation, name) -> int:
     return sum(shape.nbytes for shape in computation.by_name[name].shapes)
 
 
-def _made(i) -> int:
+def _output_bytes(i) -> int:
     return sum(shape.nbytes for shape in i.shapes)
 
 
 def _plain_bytes(computation, i) -> int:
     if i.opcode in ("dynamic-slice", "slice", "gather"):
-        return 2 * _made(i)
+        return 2 * _output_bytes(i)
     if i.opcode == "dynamic-update-slice":
         return 2 * _bytes(computation, i.operands[1])
-    return _made(i) + sum(_bytes(computation, name) for name in i.operands)
+    return _output_bytes(i) + sum(_bytes(computation, name) for name in i.operands)
 
 
 def _fused_bytes(computation, i, inside) -> int:
@@ -186,14 +186,14 @@ def _read(inside, value) -> int:
     for user in inside.users.get(value.name, []):
         first = bool(user.operands) and user.operands[0] == value.name
         if user.opcode in ("dynamic-slice", "slice", "gather") and first:
-            total += _made(user)
+            total += _output_bytes(user)
         elif user.opcode == "dynamic-update-slice" and first:
             continue
         elif user.opcode in ("bitcast", "reshape"):
             total += _read(inside, user)
         else:
-            return _made(value)
-    return min(total, _made(value))
+            return _output_bytes(value)
+    return min(total, _output_bytes(value))
 
 
 def _written(inside, root) -> int:
@@ -205,7 +205,7 @@ def _written(inside, root) -> int:
         below = inside.by_name[root.operands[0]]
         if below.opcode == "dynamic-update-slice":
             return _written(inside, below)
-    return _made(root)
+    return _output_bytes(root)
 
 
 def zipped(path) -> dict[str, str]:

@@ -156,8 +156,8 @@ def norm(x, scale):
 def plain(q, k, v):
     """Three lines: scores, softmax, sum. The scores are float32, as in JAX's own."""
     scores = jnp.einsum("bsnh,btnh->bnst", q, k, preferred_element_type=F32)
-    seen = jnp.tril(jnp.ones((q.shape[1], k.shape[1]), bool))
-    scores = jnp.where(seen, scores * q.shape[-1] ** -0.5, -1e30)
+    mask = jnp.tril(jnp.ones((q.shape[1], k.shape[1]), bool))
+    scores = jnp.where(mask, scores * q.shape[-1] ** -0.5, -1e30)
     weights = jax.nn.softmax(scores, -1).astype(v.dtype)
     return jnp.einsum("bnst,btnh->bsnh", weights, v)
 
@@ -188,7 +188,7 @@ def attention(name, mesh=None, cut=None):
 # --- The step -----------------------------------------------------------------------
 
 
-class Held:
+class Specs:
     """What a strategy says of the values between the products."""
 
     def __init__(self, s: Setting, mesh=None):
@@ -216,27 +216,27 @@ class Held:
 
     def look_up(self, table, ids):
         if self.explicit:
-            whole = jax.sharding.reshard(table, P())
-            return whole.at[ids].get(out_sharding=P("data"))
+            replicated = jax.sharding.reshard(table, P())
+            return replicated.at[ids].get(out_sharding=P("data"))
         return table[ids]
 
-    def whole(self, x):
+    def replicated(self, x):
         """A table that is added to the rows."""
         return jax.sharding.reshard(x, P()) if self.explicit else x
 
 
-def forward(params, ids, s: Setting, held: Held, mesh=None):
+def forward(params, ids, s: Setting, specs: Specs, mesh=None):
     """The rows before the head, [b, s, d]."""
-    attend = attention(s.attention, mesh, held.wide)
+    attend = attention(s.attention, mesh, specs.wide)
     B, S = ids.shape
-    x = held.look_up(params["embed"], ids) + held.whole(params["place"])
-    x = held.stream(x.astype(s.dtype))
+    x = specs.look_up(params["embed"], ids) + specs.replicated(params["place"])
+    x = specs.stream(x.astype(s.dtype))
 
     def times(h, w):
         return h @ w.astype(s.dtype)
 
     def in_heads(h):
-        return held.inside(h.reshape(B, S, s.heads, s.head_dim))
+        return specs.inside(h.reshape(B, S, s.heads, s.head_dim))
 
     # What a part reads is kept, and what it does element by element runs again. Its
     # product does not: nothing in the backward pass asks for what came out of it.
@@ -245,24 +245,24 @@ def forward(params, ids, s: Setting, held: Held, mesh=None):
     cheap = again if s.recompute == "cheap" else lambda f: f
 
     @cheap
-    def asked(x, scale, *weights):
+    def projected(x, scale, *weights):
         h = norm(x, scale)
         return tuple(in_heads(times(h, w)) for w in weights)
 
     @cheap
     def up(x, scale, w):
-        return held.inside(times(norm(x, scale), w))
+        return specs.inside(times(norm(x, scale), w))
 
     @cheap
     def down(h, w):
         return times(jax.nn.gelu(h), w)
 
     def layer(x, w):
-        q, k, v = asked(x, w["norm1"], w["q"], w["k"], w["v"])
-        seen = checkpoint_name(held.inside(attend(q, k, v)), "attention")
-        x = held.stream(x + times(seen.reshape(B, S, s.d_model), w["out"]))
+        q, k, v = projected(x, w["norm1"], w["q"], w["k"], w["v"])
+        attended = checkpoint_name(specs.inside(attend(q, k, v)), "attention")
+        x = specs.stream(x + times(attended.reshape(B, S, s.d_model), w["out"]))
         h = up(x, w["norm2"], w["up"])
-        return held.stream(x + down(h, w["down"])), None
+        return specs.stream(x + down(h, w["down"])), None
 
     if s.recompute in POLICIES:
         layer = again(layer, policy=POLICIES[s.recompute])
@@ -276,15 +276,15 @@ def forward(params, ids, s: Setting, held: Held, mesh=None):
     return norm(x, params["norm"])
 
 
-def loss_of(x, head, targets, s: Setting, held: Held):
+def loss_of(x, head, targets, s: Setting, specs: Specs):
     """The mean of -log p(next): x [b, s, d], targets [b, s]."""
 
     def summed(x, targets):
         head_ = head.astype(s.dtype)
         if s.loss == "bfloat16":
-            logits = held.inside(x @ head_).astype(F32)
+            logits = specs.inside(x @ head_).astype(F32)
         else:
-            logits = held.inside(jnp.matmul(x, head_, preferred_element_type=F32))
+            logits = specs.inside(jnp.matmul(x, head_, preferred_element_type=F32))
         # Picked by comparing: a logit is where its word is, whoever holds it.
         words = lax.broadcasted_iota(jnp.int32, (1, 1, s.vocab), 2)
         right = jnp.where(words == targets[..., None], logits, 0).sum(-1)
@@ -310,10 +310,10 @@ def adam(state, grads, rate=1e-5):
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         return p - rate * m / (jnp.sqrt(v) + 1e-8), m, v
 
-    found = jax.tree.map(one, *(state[part] for part in PARTS), grads)
+    updated = jax.tree.map(one, *(state[part] for part in PARTS), grads)
     is_row = lambda x: isinstance(x, tuple)  # noqa: E731
     return {
-        part: jax.tree.map(lambda row, i=i: row[i], found, is_leaf=is_row)
+        part: jax.tree.map(lambda row, i=i: row[i], updated, is_leaf=is_row)
         for i, part in enumerate(PARTS)
     }
 
@@ -321,17 +321,17 @@ def adam(state, grads, rate=1e-5):
 def one_step(s: Setting, devices):
     """(jitted step, a function that makes its state and rows, their shapes, mesh)."""
     mesh = None if s.strategy == "pmap" else mesh_of(s, devices)
-    held = Held(s, mesh)
+    specs = Specs(s, mesh)
 
     def train(state, rows):
         def loss_fn(params):
-            x = forward(params, rows[:, :-1], s, held, mesh)
-            return loss_of(x, params["head"], rows[:, 1:], s, held)
+            x = forward(params, rows[:, :-1], s, specs, mesh)
+            return loss_of(x, params["head"], rows[:, 1:], s, specs)
 
-        found = jax.value_and_grad(loss_fn)(state["params"])
+        result = jax.value_and_grad(loss_fn)(state["params"])
         if s.strategy == "pmap":
-            found = lax.pmean(found, "data")
-        loss, grads = found
+            result = lax.pmean(result, "data")
+        loss, grads = result
         return adam(state, grads), loss
 
     train.__name__ = "step"
@@ -350,9 +350,9 @@ def one_step(s: Setting, devices):
         return step, lambda: make(numbers), jax.eval_shape(make, numbers), None
     on = functools.partial(NamedSharding, mesh)
     places = {part: {n: on(p) for n, p in specs_of(s).items()} for part in PARTS}
-    where = (places, on(held.rows))
-    asked = {"out_shardings": (places, on(P()))} if held.asks else {}
-    step = jax.jit(train, **donated, **asked)
+    where = (places, on(specs.rows))
+    shardings = {"out_shardings": (places, on(P()))} if specs.asks else {}
+    step = jax.jit(train, **donated, **shardings)
     begin = jax.jit(lambda: (start(s), _rows(s, key, s.batch)), out_shardings=where)
     shapes = jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),

@@ -92,7 +92,7 @@ def hardware_page(folder: Path | None = None) -> str:
         (absent_section, rows("gpu-absent")),
     ]
     head = HEAD if folder is None else OWN_HEAD
-    return "\n".join([head, *(make(found) for make, found in sections if found)])
+    return "\n".join([head, *(make(given) for make, given in sections if given)])
 
 
 def _rows_in(folder: Path, kind: str) -> list[dict]:
@@ -107,12 +107,12 @@ QUEUED = (
 
 def _collectives(rows: list[dict]) -> str:
     sizes = sorted({row["bytes"] for row in rows})
-    found = {(row["kind"], row["bytes"]): row for row in rows}
+    by_key = {(row["kind"], row["bytes"]): row for row in rows}
     table = [["the whole array", *EXCHANGES]]
     for size in sizes:
         cells = [f"{size // MIB} MiB"]
         for kind in EXCHANGES:
-            row = found[kind, size]
+            row = by_key[kind, size]
             rate = row["wire_bytes"] / row["median_s"] / 1e9
             cells.append(f"{row['median_s'] * 1e3:.3f} ms, {rate:.0f} GB/s")
         table.append(cells)
@@ -166,13 +166,13 @@ def _ways(rows: list[dict]) -> str:
 
 def _batches(rows: list[dict]) -> str:
     names = [n for n, count in Counter(r["name"] for r in rows).items() if count > 1]
-    found = {(row["name"], row["batch"]): row for row in rows}
-    batches = sorted({b for n, b in found if n in names})
+    by_key = {(row["name"], row["batch"]): row for row in rows}
+    batches = sorted({b for n, b in by_key if n in names})
     table = [["batch", *(title(name) for name in names)]]
     for batch in batches:
         cells = [f"{batch:,}"]
         for name in names:
-            row = found[name, batch]
+            row = by_key[name, batch]
             both = f"{row['median_s'] * 1e3:.2f} ms", _share(row)
             cells.append(", ".join(filter(None, both)))
         table.append(cells)
@@ -212,9 +212,9 @@ def _nearer(rows: list[dict]) -> int:
     """Of how many the sum of what is held is nearer to the allocator's peak."""
     nearer = 0
     for row in rows:
-        held = row["argument_bytes"] + row["output_bytes"] - row["alias_bytes"]
+        in_and_out = row["argument_bytes"] + row["output_bytes"] - row["alias_bytes"]
         real, xla = row["allocator_peak_bytes"], row["peak_bytes"]
-        by_sum, by_xla = abs(real - held - row["temp_bytes"]), abs(real - xla)
+        by_sum, by_xla = abs(real - in_and_out - row["temp_bytes"]), abs(real - xla)
         assert by_sum <= by_xla, row["name"]
         nearer += by_sum < by_xla
     return nearer

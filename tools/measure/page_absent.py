@@ -75,10 +75,10 @@ def _plugins(rows: list[dict]) -> str:
 def _untuned(rows: list[dict]) -> str:
     """Whether a compile beside the card that tries nothing is the one without it."""
     hidden = {(r["name"], r["devices"]): r for r in rows if r["how"] == "hidden"}
-    found = [row for row in rows if row["how"] == "untuned"]
+    chosen = [row for row in rows if row["how"] == "untuned"]
     same = [
         row
-        for row in found
+        for row in chosen
         if row["peak_bytes"] == hidden[row["name"], row["devices"]]["peak_bytes"]
     ]
     names = "; ".join(_TITLES[row["name"]] for row in same)
@@ -86,7 +86,7 @@ def _untuned(rows: list[dict]) -> str:
         "For the programs that differ most on one card this is the only cause: "
         "with `--xla_gpu_autotune_level=0` the compile beside the card has the peak of "
         f"the one without it, to the byte ({names})."
-        if found and len(same) == len(found)
+        if chosen and len(same) == len(chosen)
         else ""
     )
 
@@ -123,13 +123,13 @@ def _exchanges(rows: list[dict], real: list[dict]) -> str:
 
 def _pool(rows: list[dict]) -> str:
     """How much of a card programs get."""
-    found = [row for row in rows if row["how"] == "pool"]
-    if not found:
+    chosen = [row for row in rows if row["how"] == "pool"]
+    if not chosen:
         return ""
-    pool = found[0]["pool_bytes"] / GIB
+    pool = chosen[0]["pool_bytes"] / GIB
     words = [
         f"one that needs {row['part']:.0%} of it {'runs' if row['runs'] else 'fails'}"
-        for row in found
+        for row in chosen
     ]
     return (
         f"\nJAX's allocator takes three quarters of the card, {pool:.2f} GiB. A "

@@ -51,5 +51,5 @@ def axes_section(rows: list[dict]) -> str:
 
 
 def _off(program: programs.Program, row: dict) -> float:
-    found = programs.counted(program, row["device"]).total_bytes
-    return found / row["peak_bytes"] - 1
+    total = programs.counted(program, row["device"]).total_bytes
+    return total / row["peak_bytes"] - 1

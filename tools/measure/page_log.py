@@ -56,11 +56,11 @@ def same_tokens(rows: list[dict]) -> list[tuple[dict, dict]]:
 
 def changes(row: dict, old: dict) -> dict[str, float | None]:
     """Seconds more or less than before, by each prediction and measured."""
-    found = {"measured": row["median_s"] - old["median_s"]}
+    change = {"measured": row["median_s"] - old["median_s"]}
     for by in FINER:
         both = predicted_s(row, by), predicted_s(old, by)
-        found[by] = None if None in both else both[0] - both[1]
-    return found
+        change[by] = None if None in both else both[0] - both[1]
+    return change
 
 
 def signs(rows: list[dict]) -> dict[str, int]:
@@ -76,7 +76,7 @@ def _agree(expected: float | None, measured: float) -> bool:
 def _times(rows):
     out = [["line", "tokens a step", *TIMES, "of the peak", "kept", "GiB"]]
     for number, row in enumerate(rows):
-        held = row.get("allocator_peak_bytes") or row.get("peak_bytes")
+        peak = row.get("allocator_peak_bytes") or row.get("peak_bytes")
         out.append(
             [
                 *(f"{number} {title(row['name'])}", f"{tokens(row):,}"),
@@ -84,7 +84,7 @@ def _times(rows):
                     *times(row),
                     share_words(row),
                     kept(row),
-                    gib(held).removesuffix(" GiB"),
+                    gib(peak).removesuffix(" GiB"),
                 ),
             ]
         )
@@ -104,9 +104,9 @@ def _changes(rows):
     pairs = {row["name"]: old for row, old in same_tokens(rows)}
     for number, row in enumerate(rows):
         old = pairs.get(row["name"])
-        found = changes(row, old) if old else {}
+        difference = changes(row, old) if old else {}
         took = ms(row["median_s"]) if "median_s" in row else failed(row)
-        more = (found.get(by) for by in (*FINER, "measured"))
+        more = (difference.get(by) for by in (*FINER, "measured"))
         out.append(
             [
                 f"{number} {title(row['name'])}",
@@ -169,10 +169,10 @@ def _larger(rows) -> str:
             else ""
         )
         sheet = sheet_of(row["device"])
-        held, whole = row.get("allocator_peak_bytes"), sheet and sheet.usable_bytes
+        peak, usable = row.get("allocator_peak_bytes"), sheet and sheet.usable_bytes
         room = (
-            f" It held {gib(held)} of the card's {gib(whole)}."
-            if held and whole
+            f" It held {gib(peak)} of the card's {gib(usable)}."
+            if peak and usable
             else ""
         )
         said += (

@@ -57,26 +57,26 @@ def _device(rows: list[dict], name: str) -> str:
     return f"{seconds * 1e6:.0f} µs"
 
 
-def xla_section(found: dict) -> str:
+def xla_section(tables: dict) -> str:
     """Our formulas against times that others measured."""
     return (
         "## Against XLA's own tables\n\n"
         "XLA's scheduler carries times that its authors measured on eight cards of a "
         "host (openxla/xla, `default_collective_perf_table.txtpb` and "
-        f"`default_matmul_perf_table.txtpb`; here from {found['source']}; the key "
+        f"`default_matmul_perf_table.txtpb`; here from {tables['source']}; the key "
         "`sm_90` is set beside an H100). Errors of what `step_time` divides by, "
         "predicted over listed, less one: the median, and the largest.\n\n"
         "Collectives, by the devices of a group. The rates of groups of four and eight "
         "are lines through these rows; those of two, and every start, were chosen on "
         "two H200s: a start has 50 µs there, because it contains what one card waits "
         "for the other. XLA's rows are of the kernel alone, 20 to 50 µs.\n\n"
-        f"{as_table(_collectives(found))}\n"
+        f"{as_table(_collectives(tables))}\n"
         "Products, by their FLOPs. The 4 µs that a product takes besides its FLOPs "
         "were chosen with the rows of the H100 in bfloat16; the others were not looked "
         "at for it. float32 is TF32. The table lists up to three times for a shape "
         "under `sm_90`, with a third of 1240 TFLOP/s, more than the sheet of any such "
         "card: the first is used.\n\n"
-        f"{as_table(_products(found))}"
+        f"{as_table(_products(tables))}"
     )
 
 
@@ -87,15 +87,15 @@ _SIZES = (
 )
 
 
-def _collectives(found: dict) -> list[list[str]]:
+def _collectives(tables: dict) -> list[list[str]]:
     table = [["card", "collective", "devices", *(name for name, *_ in _SIZES)]]
-    groups = dict.fromkeys((c, k, n) for c, k, n, *_ in found["collectives"])
+    groups = dict.fromkeys((c, k, n) for c, k, n, *_ in tables["collectives"])
     for chip, kind, devices in groups:
         cells = [chip, kind, str(devices)]
         for _, least, most in _SIZES:
             off = [
                 collective_s(chip, kind, devices, size) / seconds - 1
-                for c, k, n, size, seconds in found["collectives"]
+                for c, k, n, size, seconds in tables["collectives"]
                 if (c, k, n) == (chip, kind, devices) and least <= size <= most
             ]
             cells.append(_figures(off))
@@ -119,16 +119,16 @@ def collective_s(chip: str, kind: str, devices: int, size: int) -> float:
     return price(one, _rates(chip), Positions(chip, hosts, hosts)).seconds
 
 
-def _products(found: dict) -> list[list[str]]:
+def _products(tables: dict) -> list[list[str]]:
     sizes = (("to 1 GFLOP", 0, 1e9), ("to 10", 1e9, 1e10), ("above", 1e10, 1e30))
     table = [["card", "type", *(name for name, *_ in sizes)]]
     types = {"bf16": "bfloat16", "f32": "float32"}
-    for chip, dtype in dict.fromkeys((c, t) for c, t, *_ in found["products"]):
+    for chip, dtype in dict.fromkeys((c, t) for c, t, *_ in tables["products"]):
         cells = [chip, types[dtype]]
         for _, least, most in sizes:
             off = [
                 kernel_s(chip, m, k, n, dtype) / seconds - 1
-                for c, t, m, k, n, seconds in found["products"]
+                for c, t, m, k, n, seconds in tables["products"]
                 if (c, t) == (chip, dtype) and least < 2 * m * k * n <= most
             ]
             cells.append(_figures(off))

@@ -24,8 +24,8 @@ def share(row: dict) -> float | None:
 
 
 def share_words(row: dict, digits: int = 1) -> str:
-    found = share(row)
-    return "" if found is None else f"{found:.{digits}%}"
+    value = share(row)
+    return "" if value is None else f"{value:.{digits}%}"
 
 
 def predicted_s(row: dict, by: str) -> float | None:
@@ -55,12 +55,12 @@ def transformer_shape(row: dict) -> str:
 
 
 def attention_section(rows: list[dict]) -> str:
-    found = {(r["pass"], r["seq"], r["name"]): r for r in rows}
+    by_key = {(r["pass"], r["seq"], r["name"]): r for r in rows}
     names = [n for n in NAMES if any(r["name"] == n for r in rows)]
     times = [["pass", "S", *(NAMES[n] for n in names)]]
     memory = [["pass", "S", *(NAMES[n] for n in names)]]
     for which, seq in sorted({(r["pass"], r["seq"]) for r in rows}):
-        here = [found.get((which, seq, n)) for n in names]
+        here = [by_key.get((which, seq, n)) for n in names]
         times.append([which, f"{seq:,}", *map(_timed, here)])
         memory.append([which, f"{seq:,}", *(peaks(row) if row else "" for row in here)])
     one = rows[0]
@@ -148,8 +148,8 @@ def ways_section(rows: list[dict]) -> str:
     sent = [["laid out", "exchanges"]]
     for row in rows:
         name = title(row["name"])
-        held = (row.get(key) for key in ("peak_bytes", "allocator_peak_bytes"))
-        took.append([name, *times(row), share_words(row), *map(gib, held)])
+        in_bytes = (row.get(key) for key in ("peak_bytes", "allocator_peak_bytes"))
+        took.append([name, *times(row), share_words(row), *map(gib, in_bytes)])
         expected.append([name, *(_expected(row, by) for by in WAYS_OF)])
         sent.append([name, exchanges(row.get("collectives", []))])
     mapped = [row for row in rows if "mapped" in row["setting"]["attention"]]

@@ -25,10 +25,10 @@ WAY = Setting(
 
 def ways(tiny=False) -> dict[str, Setting]:
     base = WAY.but(**TINY) if tiny else WAY
-    found = {name: base.but(strategy=name) for name in STRATEGIES}
+    settings = {name: base.but(strategy=name) for name in STRATEGIES}
     # cuDNN's attention has no rule for Explicit axes (jax-ml/jax pull request 36539).
     name = "fsdp explicit"
-    return found | {name: found[name].but(attention="cudnn mapped")}
+    return settings | {name: settings[name].but(attention="cudnn mapped")}
 
 
 # --- The log: one change at a time ---------------------------------------------------

@@ -14,8 +14,8 @@ from tools.measure.runner import stored, write
 
 def sheet_of(device: str):
     """The data sheet of a card, by what JAX calls it; None where there is none."""
-    found = (chip for chip in HARDWARE.values() if chip.device_kind == device)
-    return next(found, None)
+    result = (chip for chip in HARDWARE.values() if chip.device_kind == device)
+    return next(result, None)
 
 
 def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
@@ -30,29 +30,29 @@ def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
     """
     is_wide = row["setting"]["compute"] == "float32"
     moved = row["collectives"]
-    found = {}
+    result = {}
     if sheet is not None:
         # TF32, in which JAX multiplies float32 here, has half of bfloat16's peak.
         peak = sheet.bf16_flops_per_s / (2 if is_wide else 1)
         wires = sum(c["wire_bytes"] * c["count"] for c in moved)
-        found["sheet"] = {
+        result["sheet"] = {
             "compute_s": row["flops_per_device"] / peak,
             "memory_s": row["held_bytes"] / sheet.memory_bytes_per_s,
             "wires_s": wires / sheet.link_bytes_per_s,
         }
     if not speeds:
-        return found
+        return result
     card = Card(speeds)
     exchanges = (c["count"] * card.exchange(c["kind"], c["wire_bytes"]) for c in moved)
-    found["speeds"] = {
+    result["speeds"] = {
         "compute_s": row["flops_per_device"] / card.flops_per_s[_type(is_wide)],
         "memory_s": row["held_bytes"] / card.memory_bytes_per_s,
         "wires_s": sum(exchanges),
     }
     if text:
         time = roofline(text, card)
-        found["kernels"] = {"kernels_s": time.kernels, "waiting_s": time.waiting}
-    return found
+        result["kernels"] = {"kernels_s": time.kernels, "waiting_s": time.waiting}
+    return result
 
 
 def _type(is_wide: bool) -> str:
@@ -83,8 +83,10 @@ def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:
             text = kept.get(f"{group}/{row['name']}", "")
             sheet = sheet_of(row["device"])
             if "held_bytes" not in row:  # of a run before 28 November 2026, 15:30
-                held = row["predicted"]["sheet"]["memory_s"] * sheet.memory_bytes_per_s
-                row["held_bytes"] = round(held)
+                in_and_out = (
+                    row["predicted"]["sheet"]["memory_s"] * sheet.memory_bytes_per_s
+                )
+                row["held_bytes"] = round(in_and_out)
             row["predicted"] = predictions(row, sheet, speeds, text)
             said.append(f"{row['name']}: {', '.join(row['predicted'])}")
         if rows:

@@ -160,7 +160,7 @@ def here() -> dict:
 
 def driver() -> str:
     """The version of the card's driver, "" where no card is."""
-    return next(iter(_asked_of_cards("driver_version")), "")
+    return next(iter(_nvidia_smi("driver_version")), "")
 
 
 def machine() -> str:
@@ -168,11 +168,11 @@ def machine() -> str:
 
     Rows with the same one ran on the same cards.
     """
-    cards = _asked_of_cards("uuid")
+    cards = _nvidia_smi("uuid")
     return hashlib.sha256(" ".join(cards).encode()).hexdigest()[:8] if cards else ""
 
 
-def _asked_of_cards(what: str) -> list[str]:
+def _nvidia_smi(what: str) -> list[str]:
     command = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader"]
     try:
         said = subprocess.run(command, capture_output=True, text=True).stdout

@@ -119,7 +119,7 @@ def measure_one(name: str, out: Path) -> None:
     with jax.set_mesh(mesh):
         state, batch = begin()
         jax.block_until_ready(state)
-        held = allocator_peak()
+        before = allocator_peak()
         for _ in range(3):
             state, loss = compiled(state, batch)
         jax.block_until_ready(loss)
@@ -151,7 +151,7 @@ def measure_one(name: str, out: Path) -> None:
         "mfu": said.mfu,
         "lanes": dict(said.lanes),
         "allocator_peak_bytes": peak,
-        "allocator_start_bytes": held,
+        "allocator_start_bytes": before,
     }
     row |= about() | {"driver": driver(), "date": time.strftime("%Y-%m-%d")}
     row["command"] = "tools/measure/traces.py --measure"

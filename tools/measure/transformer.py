@@ -2,7 +2,7 @@
 
     python -m tools.measure.transformer [--only attention,ways,log] [--rows A,B]
         [--minutes N] [--out FOLDER | --for-the-book] [--hlo FILE.zip]
-        [--profile FILE.json] [--again] [--tiny] [--list]
+        [--again] [--tiny] [--list]
     python -m tools.measure.transformer --predict FILE.zip[,FILE.zip] [--out FOLDER]
 
 Writes attention_gpu.json, transformer_gpu.json (the step of chapter 13's transformer,
@@ -15,10 +15,9 @@ costs that row only. Rows that stand in the folder already, of the same card and
 are kept (`--again` measures them again), so an interrupted run goes on where it was.
 A file of another card or JAX is put aside. `--for-the-book` writes to the package's
 data, which the book's page and chapter 15 read.
-`--hlo` keeps the compiled texts, `--profile` what each kernel took. `--tiny` is a
-rehearsal on any devices, with small shapes; its times mean nothing. `--predict`
-measures nothing: it makes the predictions of the stored rows again, from the stored
-speeds and the texts that `--hlo` kept.
+`--hlo` keeps the compiled texts. `--tiny` is a rehearsal on any devices, with small
+shapes; its times mean nothing. `--predict` measures nothing: it makes the predictions
+of the stored rows again, from the stored speeds and the texts that `--hlo` kept.
 """
 
 import dataclasses
@@ -98,7 +97,7 @@ class Run:
     def left(self) -> float:
         return self.given.minutes * 60 - (time.monotonic() - self.begun)
 
-    def child(self, asked: dict, flags: str = "") -> tuple[object, str]:
+    def child(self, task: dict, flags: str = "") -> tuple[object, str]:
         """(what it wrote or None, how it ended if not well)."""
         settings = {}
         if not self.given.tiny:
@@ -108,19 +107,19 @@ class Run:
             settings["JAX_COMPILATION_CACHE_DIR"] = self.cache
         how = {"longest": max(30.0, min(LONGEST_S, self.left()))}
         how |= {"flags": flags, "settings": settings}
-        return runner.run_child("child", json.dumps(asked), **how)
+        return runner.run_child("child", json.dumps(task), **how)
 
     # The groups.
 
     def measure_speeds(self) -> None:
         self.say("speeds of this card")
-        found, ended = self.child({"task": "speeds", "tiny": self.given.tiny})
+        result, ended = self.child({"task": "speeds", "tiny": self.given.tiny})
         if ended:
             sys.exit(f"nothing can be measured here: {ended}")
-        if "speeds" not in found:
-            sys.exit(runner.no_gpu(found["device"]))
-        self.speeds = found.pop("speeds")
-        self.about = {**found, **runner.here()}
+        if "speeds" not in result:
+            sys.exit(runner.no_gpu(result["device"]))
+        self.speeds = result.pop("speeds")
+        self.about = {**result, **runner.here()}
         row = {"name": "speeds", **self.speeds}
         self.store("speeds", [self.signed(row)])
 
@@ -150,11 +149,11 @@ class Run:
                 if not self.has_time(what):
                     return
                 self.say(what)
-                asked = {"task": "attention", "name": name, "both": both}
-                found, ended = self.child({**asked, "shapes": shapes})
+                task = {"task": "attention", "name": name, "both": both}
+                result, ended = self.child({**task, "shapes": shapes})
                 if ended:
                     self.say(ended)
-                self.store("attention", [self.signed(row) for row in found or []])
+                self.store("attention", [self.signed(row) for row in result or []])
 
     def ways(self) -> None:
         settings = ways(self.given.tiny)
@@ -209,28 +208,25 @@ class Run:
         if "error" in row:
             self.say(f"   {row['error']}")
         else:
-            held = (row["allocator_peak_bytes"] or 0) / 2**30
+            gib = (row["allocator_peak_bytes"] or 0) / 2**30
             of_peak = f"{_share(row):.1%} of the peak" * bool(row["peak_flops_per_s"])
             self.say(
-                f"   measured {row['median_s'] * 1e3:.1f} ms, {held:.1f} GiB {of_peak}"
+                f"   measured {row['median_s'] * 1e3:.1f} ms, {gib:.1f} GiB {of_peak}"
             )
         return row
 
     def _one_step(self, group: str, head: dict, setting) -> dict:
         name = f"{group}/{head['name']}"
         with tempfile.TemporaryDirectory() as folder:
-            hlo, profile = Path(folder) / "hlo.txt", Path(folder) / "profile.json"
-            asked = {
+            hlo = Path(folder) / "hlo.txt"
+            task = {
                 **{"task": "step", "setting": dataclasses.asdict(setting)},
                 **{"speeds": self.speeds, "hlo": str(hlo) if self.given.hlo else ""},
-                "profile": str(profile) if self.given.profile else "",
             }
-            found, ended = self.child(asked, setting.flags)
+            result, ended = self.child(task, setting.flags)
             if hlo.exists():
                 _keep_text(self.given.hlo, name, hlo.read_text("utf8"))
-            if profile.exists():
-                _keep_profile(self.given.profile, name, runner.stored(profile))
-        row = {**head, "setting": asked["setting"], **(found or {})}
+        row = {**head, "setting": task["setting"], **(result or {})}
         if ended and "median_s" not in row and "error" not in row:
             row["error"] = ended
         return self.signed(row)
@@ -245,12 +241,6 @@ def _keep_text(path: Path, name: str, text: str) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as kept:
         for each, own in texts.items():
             kept.writestr(f"{each}.txt", own)
-
-
-def _keep_profile(path: Path, name: str, lines: list) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    profiles = (runner.stored(path) or {}) | {name: lines}
-    path.write_text(json.dumps(profiles, indent=1), "utf8")
 
 
 def _key(row: dict) -> tuple:
@@ -283,7 +273,6 @@ def main() -> None:
     parser.add_argument("--rows", type=listed, default=[])
     parser.add_argument("--minutes", type=float, default=9)
     parser.add_argument("--hlo", type=Path)
-    parser.add_argument("--profile", type=Path)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--predict", type=paths)

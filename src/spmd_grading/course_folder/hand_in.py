@@ -111,11 +111,11 @@ def put(handed_in: list[HandedIn], releases: list[Path]) -> int:
 
 def forget_grading(place: Path) -> bool:
     """Remove what nbgrader made of earlier work, or it would keep it; was there any?"""
-    made = [
+    archives = [
         HERE / folder / place.parent.relative_to(HERE / "submitted")
         for folder in ("autograded", "feedback")
     ]
-    old = [folder for folder in made if folder.exists()]
+    old = [folder for folder in archives if folder.exists()]
     for folder in old:
         shutil.rmtree(folder)
     return bool(old)

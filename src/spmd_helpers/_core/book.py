@@ -19,8 +19,8 @@ def book_address(settings: tuple[Path, ...] = SETTINGS) -> str:
     for path in settings:
         if path.is_file():
             text = path.read_text("utf8")
-            found = re.search(r'^  baseurl: "?(https?://[^"\s]+)', text, re.MULTILINE)
-            return found[1].rstrip("/") if found else ""
+            match = re.search(r'^  baseurl: "?(https?://[^"\s]+)', text, re.MULTILINE)
+            return match[1].rstrip("/") if match else ""
     return ""
 
 

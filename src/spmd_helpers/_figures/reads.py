@@ -127,8 +127,8 @@ class RestoreReads(InNotebook):
         size = bytes_words(sum(sizes) * self.saved.itemsize)
         complete = [_size(self.slices[n]) for n in shards] == sizes
         which = f"saved shard{'s' * (len(shards) > 1)} {names}"
-        whole = "it" if len(shards) == 1 else "them"
-        part = whole if complete else f"the part that device {device} needs"
+        objects = "it" if len(shards) == 1 else "them"
+        part = objects if complete else f"the part that device {device} needs"
         on = f"device {device}" if complete else "it"
         where = f"{_say_place(self.places[device])}, {size}"
         return f"Its process reads {which} and puts {part} on {on}: {where}."

@@ -111,10 +111,10 @@ def _rows(
         order = order_on(topology.torus, tuple(sizes.values()))
         if order is not None:
             axes = list(sizes.items())
-            found = " × ".join("{}={}".format(*axes[place]) for place in order)
+            axes_words = " × ".join("{}={}".format(*axes[place]) for place in order)
             return [
                 "JAX's search finds no directions in this order of the axes",
-                f"in the order {found} it does",
+                f"in the order {axes_words} it does",
             ]
         every = [f"{_NAMES[d]} {size}" for d, size in enumerate(topology.chips)]
         return [f"does not fit the directions {join_words(every)}"]

@@ -19,7 +19,7 @@ from .._shardings.from_jax import sharding as read_sharding
 from .._shardings.sharding import ShardingInfo
 
 MOST = len(SHARDS)  # devices, and pieces of a leaf
-Held = tuple[frozenset[int], ...]  # for each device the pieces that it has
+Owned = tuple[frozenset[int], ...]  # for each device the pieces that it has
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Row:
     paths: tuple[str, ...]
     pieces: int
     piece_bytes: int
-    stages: tuple[Held, ...]
+    stages: tuple[Owned, ...]
 
     @property
     def total_bytes(self) -> int:
@@ -83,13 +83,13 @@ def read(stages: object) -> Trees:
         _check_alike(f"{tree}/{path}".rstrip("/"), infos, len(named))
         cuts = [_cuts(infos, dim) for dim in range(len(infos[0].shape))]
         pieces = math.prod(len(cut) - 1 for cut in cuts)
-        held = tuple(_held(info, cuts) for info in infos)
+        owned = tuple(_owned(info, cuts) for info in infos)
         each = infos[0].total_bytes // pieces
-        alike.setdefault((tree, pieces, held), []).append((path, each))
+        alike.setdefault((tree, pieces, owned), []).append((path, each))
     rows = []
-    for (tree, pieces, held), group in alike.items():
+    for (tree, pieces, owned), group in alike.items():
         paths = tuple(path for path, _ in group)
-        rows.append(Row(tree, paths, pieces, sum(each for _, each in group), held))
+        rows.append(Row(tree, paths, pieces, sum(each for _, each in group), owned))
     _check_drawn(rows, devices)
     return Trees(tuple(map(str, named)), devices, tuple(rows))
 
@@ -157,9 +157,9 @@ def _cuts(infos: Sequence[ShardingInfo], dim: int) -> range:
     return range(0, size + 1, max(step, 1))
 
 
-def _held(info: ShardingInfo, cuts: Sequence[Sequence[int]]) -> Held:
+def _owned(info: ShardingInfo, cuts: Sequence[Sequence[int]]) -> Owned:
     """The pieces that each device has, numbered with the last dimension fastest."""
-    held: dict[int, frozenset[int]] = {}
+    owned: dict[int, frozenset[int]] = {}
     sizes = [len(cut) - 1 for cut in cuts]
     for block, places in info.owners.items():
         inside = [
@@ -169,8 +169,8 @@ def _held(info: ShardingInfo, cuts: Sequence[Sequence[int]]) -> Held:
         pieces = frozenset(
             _number(where, sizes) for where in itertools.product(*inside)
         )
-        held.update(dict.fromkeys(places, pieces))
-    return tuple(held[place] for place in sorted(held))
+        owned.update(dict.fromkeys(places, pieces))
+    return tuple(owned[place] for place in sorted(owned))
 
 
 def _number(where: Sequence[int], sizes: Sequence[int]) -> int:

@@ -81,10 +81,10 @@ def _warnings(evidence: Evidence) -> Iterator[_Remade]:
             continue
         counts = [prod(evidence.mesh_shape[axis] for axis in part) for part in before]
         pairs = zip(shape.dims, counts, strict=True)
-        whole = tuple(size * count for size, count in pairs)
+        global_shape = tuple(size * count for size, count in pairs)
         file = re.search(r'source_file="([^"]*)" source_line=(\d+)', line)
         yield _Remade(
-            whole,
+            global_shape,
             dtype_word(shape.dtype),
             before,
             after,

@@ -50,8 +50,8 @@ _CORES = 4  # tensor cores of a multiprocessor
 
 def _scalar(fused: int) -> tuple[tuple[int, int, int], ...]:
     """Units and operations of the types; `fused` is what f16 and bf16 do in a clock."""
-    whole = ((4, 64, 1), (8, 64, 1))
-    return (*whole, (10, 128, fused), (11, 128, 1), (12, 64, 1), (16, 128, fused))
+    full_rate = ((4, 64, 1), (8, 64, 1))
+    return (*full_rate, (10, 128, fused), (11, 128, 1), (12, 64, 1), (16, 128, fused))
 
 
 def _matrix(bf16: int, f64: int, *more: tuple[int, int]) -> tuple[tuple[int, int], ...]:

@@ -44,11 +44,11 @@ def live_at_peak(module: Module, place: Place | None = None) -> list[Live]:
     place = place or Place(module.entry)
     values, last = _values(module, place)
     instructions = place.computation.instructions
-    made: dict[int, list[Live]] = {}
+    uses: dict[int, list[Live]] = {}
     for value in values.values():
         for one in value:
             if one is not None and one.place is place:
-                made.setdefault(id(one), []).append(one)
+                uses.setdefault(id(one), []).append(one)
     result = {id(one) for one in values.get(place.computation.root.name, ())}
     numbers = {i.name: number for number, i in enumerate(instructions)}
     alive = [
@@ -57,7 +57,7 @@ def live_at_peak(module: Module, place: Place | None = None) -> list[Live]:
             last.get(key, numbers[one.instruction.name]),
             one,
         )
-        for key, (one, *_) in made.items()
+        for key, (one, *_) in uses.items()
         if key not in result
     ]
     best: list[Live] = []
@@ -90,11 +90,11 @@ def _values(module: Module, place: Place) -> tuple[dict[str, Buffers], dict[int,
         for one in (one for operand in operands for one in operand):
             if one is not None:
                 last[id(one)] = number
-        values[i.name] = tuple(_made(module, place, i, operands))
+        values[i.name] = tuple(_buffers(module, place, i, operands))
     return values, last
 
 
-def _made(
+def _buffers(
     module: Module, place: Place, i: Instruction, operands: list[Buffers]
 ) -> Iterator[Live | None]:
     """A value's buffers: new ones, or those of what it hands on."""

@@ -67,11 +67,11 @@ class Follow:
 
     def run(self) -> tuple[DeviceStage, ...]:
         """All stages, in order."""
-        found = []
+        followed = []
         for number, stage in enumerate(self.stages):
             before = self.stages[number - 1] if number else stage
             is_computed = stage.c is not None
-            found.append(
+            followed.append(
                 DeviceStage(
                     self._heading(stage),
                     self._sentence(stage, before),
@@ -83,7 +83,7 @@ class Follow:
                     self.same if is_computed else (),
                 )
             )
-        return tuple(found)
+        return tuple(followed)
 
     def region(self, of: str, entries: Entries, device: int | None = None) -> Region:
         """The rows and columns that a device has of a matrix so sharded."""
@@ -112,11 +112,11 @@ class Follow:
     def group(self, axes: Sequence[str]) -> Iterator[int]:
         """The devices that differ from this one along these axes at most."""
         here = self._coordinates(self.device)
-        found = [0]
+        devices = [0]
         for axis, size in self.mesh.items():
             along = range(size) if axis in axes else (here[axis],)
-            found = [position * size + n for position in found for n in along]
-        return iter(found)
+            devices = [position * size + n for position in devices for n in along]
+        return iter(devices)
 
     def _heading(self, stage: Stage) -> str:
         if stage.move is None:
@@ -145,10 +145,10 @@ class Follow:
 
     def _multiplies(self, stage: Stage, a: str, b: str) -> str:
         parts = math.prod(self.mesh[axis] for axis in stage.summed)
-        made = self._part("C", stage)
+        product = self._part("C", stage)
         if parts > 1:
-            made = f"{made} as a partial sum, 1 of {parts}"
-        words = f"{self.name} multiplies {a} by {b} and has {made}."
+            product = f"{product} as a partial sum, 1 of {parts}"
+        words = f"{self.name} multiplies {a} by {b} and has {product}."
         if not self.same:
             return words
         return f"{words} {_devices(self.same)} the same product."

@@ -207,10 +207,10 @@ def _defs(root: ElementTree.Element) -> dict[str, tuple[str, str]]:
 def _renamed(text: str, known: Mapping[str, tuple[str, str]]) -> str:
     """References with the new names, in braces until a player has a name."""
 
-    def new(found: re.Match[str]) -> str:
-        old = found[1]
+    def new(match: re.Match[str]) -> str:
+        old = match[1]
         return (
-            found[0].replace(old, f"{{{known[old][0]}}}") if old in known else found[0]
+            match[0].replace(old, f"{{{known[old][0]}}}") if old in known else match[0]
         )
 
     return _REFERENCE.sub(new, text)

@@ -153,15 +153,15 @@ def _frame(k: int, given: object) -> Frame:
 
 
 def _figure(where: str, shown: object) -> figures.Figure:
-    found = figures.svgs(_html_of(shown))
-    if len(found) != 1:
+    drawings = figures.svgs(_html_of(shown))
+    if len(drawings) != 1:
         what = "a text" if isinstance(shown, str) else type(shown).__name__
         raise NotUnderstood(
-            f"{where}'s figure is {what} with {len(found)} SVGs; give one that is "
+            f"{where}'s figure is {what} with {len(drawings)} SVGs; give one that is "
             "shown as one SVG, such as spmd.draw(x), or the text of an SVG."
         )
     try:
-        return figures.figure(found[0])
+        return figures.figure(drawings[0])
     except ValueError as error:
         raise NotUnderstood(
             f"{where}'s figure {error}; give an SVG with a viewBox."

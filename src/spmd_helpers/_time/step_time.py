@@ -119,7 +119,7 @@ rhs_contracting_dims={0}, backend_config={"operation_queue_id":"0"}
     if not is_own:
         notes.insert(0, _why_bounds(target, platform, module))
         terms = _least_terms(done, lanes, known, platform, module)
-        least = max(*terms, _held(module) / known.memory_bytes_per_s)
+        least = max(*terms, _in_and_out(module) / known.memory_bytes_per_s)
         total = None
     if done.unknown_loops:
         notes.insert(0, _unknown_loops(done))
@@ -365,7 +365,7 @@ def _least_terms(
     return done.compute_s, _links(lanes)
 
 
-def _held(module: Module) -> int:
+def _in_and_out(module: Module) -> int:
     """Bytes of arguments and results: the least that a program touches."""
     arguments = sum(
         shape.nbytes for i in module.entry.parameters.values() for shape in i.shapes

@@ -177,10 +177,10 @@ def _off_torus(topology: Topology, axes: dict[str, int]) -> NotOnTorus:
     order = order_on(topology.torus, shape)
     if order is not None:
         names = tuple(axes)
-        found = ", ".join(f"{names[place]}={shape[place]}" for place in order)
+        fitting = ", ".join(f"{names[place]}={shape[place]}" for place in order)
         return NotOnTorus(
             f"{words} lies on the {wires} torus of {topology.name} in another order of "
-            f"the axes: JAX's search, which begins with the last one, finds {found}. "
+            f"the axes: JAX's search, which begins with the last one, finds {fitting}. "
             "Give that order, or anyhow=True to compile for this one all the same"
         )
     return NotOnTorus(

@@ -88,8 +88,8 @@ def _weights(serving: Serving, layers: int, when: str) -> list[Line]:
     """
     if serving.gpu and converts(serving):
         return []
-    found = (one for one in matrices(serving) if one.is_matrix)
-    each = sum(one.device_numbers() for one in found) // serving.model.layers
+    products = (one for one in matrices(serving) if one.is_matrix)
+    each = sum(one.device_numbers() for one in products) // serving.model.layers
     size = layers * serving.param_bytes * each
     formula = f"{layers} × {serving.param_bytes} B × {each}"
     name = "weights of one layer" if layers == 1 else f"weights of {layers} layers"

@@ -32,13 +32,13 @@ NEAR = 5e-3  # a run that is farther from the compiler's figure is tried again
 
 def versions():
     names = ("jax", "jaxlib", "jax-cuda12-pjrt", "jax-cuda13-pjrt")
-    found = {}
+    collected = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            collected[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return collected
 
 
 # --- In a process of its own --------------------------------------------------------
@@ -79,22 +79,22 @@ def compiled_row(name, mesh, small):
 
 def exchanged(report):
     """kind over axes: how often, and bytes of the results in all."""
-    found = {}
+    collected = {}
     for c in report.collectives:
         name = f"{c.kind} {c.dtype} over {' '.join(c.axes)}"
-        count, size = found.get(name, (0, 0))
+        count, size = collected.get(name, (0, 0))
         times = c.count or 0
-        found[name] = (count + times, size + times * c.result_bytes)
-    return {name: list(found[name]) for name in sorted(found)}
+        collected[name] = (count + times, size + times * c.result_bytes)
+    return {name: list(collected[name]) for name in sorted(collected)}
 
 
 def kernels(hlo):
     """How often the program calls which library."""
-    found = {}
+    collected = {}
     for part in hlo.split('custom_call_target="')[1:]:
         name = part.partition('"')[0]
-        found[name] = found.get(name, 0) + 1
-    return found
+        collected[name] = collected.get(name, 0) + 1
+    return collected
 
 
 def with_cards(name, count, small):
@@ -199,10 +199,10 @@ def dump_target(folder):
     row, ended = runner.run_child(
         "absent.measure", "--dump", flags=f"--xla_dump_to={where}", quiet=True
     )
-    found = [*where.glob("*.gpu_target_config.pbtxt")]
-    if not found:
+    collected = [*where.glob("*.gpu_target_config.pbtxt")]
+    if not collected:
         sys.exit(f"XLA dumped no description of a card: {row or ended}")
-    (folder / TARGET).write_text(found[0].read_text("utf8"), "utf8")
+    (folder / TARGET).write_text(collected[0].read_text("utf8"), "utf8")
 
 
 def measure_cards(given, names):

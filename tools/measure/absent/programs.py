@@ -31,13 +31,13 @@ def batch(mesh, *shape, dtype=F32):
 
 def parameters(mesh, stacked=(), dtype=F32, **shapes):
     """Each sharded along its first dimension, of a stack along its second."""
-    found = {}
+    arrays = {}
     for name, shape in shapes.items():
         spec = P(None, "data") if name in stacked else P("data")
         spec = spec if len(shape) > len(spec) - 1 else P()
         sharding = NamedSharding(mesh, spec)
-        found[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
-    return found
+        arrays[name] = jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+    return arrays
 
 
 def adam(loss, params, *rows):
@@ -168,10 +168,10 @@ def convnet(mesh, width=128, blocks=8, rows=256, side=64):
 
     pairs = [f"{part}{n}" for n in range(blocks) for part in "ab"]
     kernels = dict.fromkeys(pairs, (3, 3, width, width))
-    whole = {"stem": (3, 3, 3, width), **kernels}
+    all_kernels = {"stem": (3, 3, 3, width), **kernels}
     params = {
         name: jax.ShapeDtypeStruct(shape, F32, sharding=NamedSharding(mesh, P()))
-        for name, shape in whole.items()
+        for name, shape in all_kernels.items()
     } | parameters(mesh, head=(width, 1000))
     images = batch(mesh, rows, side, side, 3)
     return adam(loss, params, images, batch(mesh, rows, dtype=I32))

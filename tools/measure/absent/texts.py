@@ -29,16 +29,16 @@ def main():
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else STORED
     folder.mkdir(parents=True, exist_ok=True)
     mesh = spmd.gpu_mesh("h100:2x8", data=16)
-    found = {}
+    temp_bytes = {}
     for name in NAMES:
         step, args = programs.built(name, mesh, small=True)
         compiled = step.lower(*args).compile()
         path = folder / f"{name}_{jax.__version__}.hlo.xz"
         text = PLACES.sub(r'"/home/reader/\1/', compiled.as_text())
         path.write_bytes(lzma.compress(text.encode()))
-        found[name] = compiled.memory_analysis().temp_size_in_bytes
+        temp_bytes[name] = compiled.memory_analysis().temp_size_in_bytes
         print(f"{path.name}: {path.stat().st_size} bytes")
-    about = {"jax": jax.__version__, "date": runner.today(), "temp_bytes": found}
+    about = {"jax": jax.__version__, "date": runner.today(), "temp_bytes": temp_bytes}
     out = folder / f"texts_{jax.__version__}.json"
     out.write_text(json.dumps(about, indent=1) + "\n", "utf8")
 

@@ -57,15 +57,15 @@ def spread(predicted: Iterable[dict]) -> tuple[float, float, float]:
 
 def main() -> None:
     """Write the file, and print the errors."""
-    found = predictions()
-    write(FILE, found)
-    groups = dict.fromkeys(row["name"].partition("/")[0] for row in found)
+    answers = predictions()
+    write(FILE, answers)
+    groups = dict.fromkeys(row["name"].partition("/")[0] for row in answers)
     for kept_out in (False, True):
         print("kept out" if kept_out else "chosen with")
         for group in (*groups, ""):
             some = [
                 row
-                for row in found
+                for row in answers
                 if row["kept_out"] is kept_out and row["name"].startswith(group)
             ]
             if some:

@@ -53,8 +53,8 @@ def reduced(text: str) -> str:
 
 def _header(line: str) -> str:
     name, *_ = line.split(",")
-    found = [re.search(rf"\b{key}=\w+", line) for key in _HEADER]
-    return ", ".join([name, *(match[0] for match in found if match)])
+    matches = [re.search(rf"\b{key}=\w+", line) for key in _HEADER]
+    return ", ".join([name, *(match[0] for match in matches if match)])
 
 
 def _instruction(line: str) -> str:

@@ -129,17 +129,17 @@ def products(text: str, key: str) -> list[list]:
     part = text[text.index(f'key: "{key}"') :]
     rows: dict[tuple, float] = {}
     shape: dict[str, int] = {}
-    for found in re.finditer(
+    for match in re.finditer(
         r'\b([bmnk]): (\d+)|"(bf16xbf16->bf16|f32xf32->f32)" value: (\d+)|key: "sm',
         part,
     ):
-        if found[1]:
-            shape[found[1]] = int(found[2])
-        elif found[3] and shape["b"] == 1:
+        if match[1]:
+            shape[match[1]] = int(match[2])
+        elif match[3] and shape["b"] == 1:
             m, k, n = shape["m"], shape["k"], shape["n"]
-            name = (CHIPS[key], found[3].partition("x")[0], m, k, n)
-            rows.setdefault(name, round(2 * m * k * n / int(found[4]), 9))
-        elif found[0].startswith("key") and rows:
+            name = (CHIPS[key], match[3].partition("x")[0], m, k, n)
+            rows.setdefault(name, round(2 * m * k * n / int(match[4]), 9))
+        elif match[0].startswith("key") and rows:
             break
     return [[*name, seconds] for name, seconds in rows.items()]
 
@@ -159,14 +159,14 @@ def read(path: Path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.measure.seconds.xla_tables")
     parser.add_argument("plugin", type=Path)
-    found = read(parser.parse_args().plugin)
+    match = read(parser.parse_args().plugin)
     parts = [
-        f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in found[name]) + "\n]"
+        f'"{name}": [\n' + ",\n".join(json.dumps(row) for row in match[name]) + "\n]"
         for name in ("collectives", "products")
     ]
-    source = f'"source": {json.dumps(found["source"])}'
+    source = f'"source": {json.dumps(match["source"])}'
     FILE.write_text("{" + ",\n".join([source, *parts]) + "}\n", "utf8")
-    print({name: len(found[name]) for name in ("collectives", "products")})
+    print({name: len(match[name]) for name in ("collectives", "products")})
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ PHASES = ("forward", "loss", "backward", "update")
 
 def read(folder: str | Path) -> dict:
     """The dump of a step in a folder, as {'reserved_bytes', 'phases', 'largest'}."""
-    found = Path(folder).glob("*jit_step*after_optimizations-buffer-assignment.txt")
-    newest = max(found, key=lambda path: path.stat().st_mtime)
+    files = Path(folder).glob("*jit_step*after_optimizations-buffer-assignment.txt")
+    newest = max(files, key=lambda path: path.stat().st_mtime)
     base = str(newest).removesuffix("-buffer-assignment.txt")
     order, ranges = _ranges(Path(base + "-live-range.txt").read_text())
     sources = _sources(Path(base + "-buffer-assignment-values.txt").read_text())

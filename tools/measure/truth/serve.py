@@ -58,20 +58,20 @@ def own(program):
     """What of a program differs from the defaults of its records."""
     usual = dataclasses.asdict(served.Served("", None, 0, 0, ""))
     plain = dataclasses.asdict(Transformer(1, 1, 1))
-    found = {k: v for k, v in dataclasses.asdict(program).items() if v != usual[k]}
-    model = {k: v for k, v in found.pop("model").items() if v != plain[k]}
+    fields = {k: v for k, v in dataclasses.asdict(program).items() if v != usual[k]}
+    model = {k: v for k, v in fields.pop("model").items() if v != plain[k]}
     if "kv_lora_rank" in model:  # these follow from the widths of latent attention
         model = {k: v for k, v in model.items() if k not in ("kv_heads", "head_dim")}
     model = {k: v for k, v in model.items() if k not in ("name", "source")}
-    del found["name"]
-    return found | {"model": model}
+    del fields["name"]
+    return fields | {"model": model}
 
 
 def row(program, kind):
     """One program's figures."""
     mesh = mesh_of(program, kind)
     began = time.time()
-    found = {
+    fields = {
         "name": program.name,
         "program": own(program),
         "platform": mesh.devices.flat[0].platform,
@@ -88,15 +88,15 @@ def row(program, kind):
     }
     for name, compiled in steps.items():
         memory = compiled.memory_analysis()
-        found[f"{name}_bytes"] = memory.peak_memory_in_bytes
-        found[f"{name}_arguments"] = memory.argument_size_in_bytes
-        found[f"{name}_temporaries"] = memory.temp_size_in_bytes
-    found["seconds"] = round(time.time() - began)
+        fields[f"{name}_bytes"] = memory.peak_memory_in_bytes
+        fields[f"{name}_arguments"] = memory.argument_size_in_bytes
+        fields[f"{name}_temporaries"] = memory.temp_size_in_bytes
+    fields["seconds"] = round(time.time() - began)
     if kind == "gpu":
         run(program, mesh, steps)
         devices = list(mesh.devices.flat)
-        found["allocator_peak_bytes"] = clock.allocator_peak(devices) or 0
-    return found
+        fields["allocator_peak_bytes"] = clock.allocator_peak(devices) or 0
+    return fields
 
 
 def run(program, mesh, steps):
@@ -117,10 +117,10 @@ def run(program, mesh, steps):
     jax.block_until_ready((cache, tokens))
 
 
-def store(path, found):
+def store(path, fields):
     """Write a row into a file, in the order of the programs."""
     order = list(served.ALL)
-    rows = [r for r in runner.stored(path) if r["name"] != found["name"]] + [found]
+    rows = [r for r in runner.stored(path) if r["name"] != fields["name"]] + [fields]
     rows.sort(key=lambda r: order.index(r["name"]) if r["name"] in order else -1)
     runner.write(path, rows, aside=False)
 
@@ -142,9 +142,9 @@ def main():
     if kind != "gpu":
         jax.config.update("jax_platforms", "cpu")
     for name in names:
-        found = row(served.ALL[name], kind)
-        store(out, found)
-        print(json.dumps(found), flush=True)
+        fields = row(served.ALL[name], kind)
+        store(out, fields)
+        print(json.dumps(fields), flush=True)
 
 
 if __name__ == "__main__":

@@ -85,16 +85,16 @@ PLAIN, INT8, F32 = (
 
 def _by_name(title, topology, *rows):
     """name -> Served; the first word of a name is its model."""
-    found = {}
+    programs = {}
     for name, batch, seq, (data, split), *how in rows:
         full = f"{title}: {name}"
         first = name.split()[0]
         model = OWN.get(first) or MODELS[first]
-        made = Served(full, model, batch, seq, topology, data, split)
+        one = Served(full, model, batch, seq, topology, data, split)
         for part in how:
-            made = replace(made, **part)
-        found[full] = made
-    return found
+            one = replace(one, **part)
+        programs[full] = one
+    return programs
 
 
 FOR_TPU = _by_name(

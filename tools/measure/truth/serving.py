@@ -111,7 +111,7 @@ def _shape(mesh, shape, dtype, cuts):
 
 def cache_shapes(program, mesh):
     """The cache: keys and values of each kind of layer, or the latent vectors."""
-    m, found = program.model, {}
+    m, result = program.model, {}
     for kind, layers, tokens in _kinds(program):
         if m.kv_lora_rank is not None:
             names, heads, width = ("latent",), (), m.kv_lora_rank + m.qk_rope_head_dim
@@ -125,8 +125,8 @@ def cache_shapes(program, mesh):
         dtype = program.cache_dtype or program.compute_dtype
         for name in names:
             cuts = cache_cuts(program, shape)
-            found[f"{kind}_{name}"] = _shape(mesh, shape, dtype, cuts)
-    return found
+            result[f"{kind}_{name}"] = _shape(mesh, shape, dtype, cuts)
+    return result
 
 
 def cache_cuts(program, shape):
@@ -379,12 +379,12 @@ class Server:
         def body(carry, xs):
             x, cache = carry
             turn, w = xs
-            seen = {"all": 0, "near": 0}
+            counts = {"all": 0, "near": 0}
             for i in places:
                 kind = "all" if program.is_global(i) else "near"
                 each = near if kind == "near" else period - near
-                index = turn * each + seen[kind]
-                seen[kind] += 1
+                index = turn * each + counts[kind]
+                counts[kind] += 1
                 own = {n: value[i] for n, value in w.items()}
                 run = functools.partial(attend, cache=cache, layer=index, kind=kind)
                 x, cache = self.layer(x, own, run)
@@ -514,9 +514,9 @@ class Server:
         cut = P(*cache_cuts(self.program, cache.shape))
 
         def gather(cache, table, layer):
-            found = jnp.moveaxis(cache[layer, table], 1, -3)
-            found = found.reshape(*found.shape[:-3], -1, found.shape[-1])
-            return found[..., :length, :]
+            result = jnp.moveaxis(cache[layer, table], 1, -3)
+            result = result.reshape(*result.shape[:-3], -1, result.shape[-1])
+            return result[..., :length, :]
 
         return jax.shard_map(
             gather,
