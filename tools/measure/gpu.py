@@ -81,7 +81,14 @@ def _ring(devices: int) -> list[tuple[int, int]]:
 
 
 def one_collective(kind: str, full_bytes: int, mesh):
-    """(jitted function, its argument) for a full array of bfloat16 of so many bytes.
+    """(jitted function, its argument) for a full array of bfloat16 of so many bytes."""
+    f, shape, spec = jitted_collective(kind, full_bytes, mesh)
+    place = NamedSharding(mesh, spec)
+    return f, jax.jit(lambda: jnp.ones(shape, BF16), out_shardings=place)()
+
+
+def jitted_collective(kind: str, full_bytes: int, mesh):
+    """(jitted function, the shape of its argument, its spec).
 
     Where every device begins with an array of its own to be summed, each has the full
     array, and what is handed over is the stack of them.
@@ -96,9 +103,7 @@ def one_collective(kind: str, full_bytes: int, mesh):
     mapped = jax.shard_map(
         does, mesh=mesh, in_specs=before, out_specs=after, check_vma=False
     )
-    place = NamedSharding(mesh, before)
-    make = jax.jit(lambda: jnp.ones((rows, columns), BF16), out_shardings=place)
-    return jax.jit(mapped), make()
+    return jax.jit(mapped), (rows, columns), before
 
 
 def collectives(mesh, sizes, about) -> list[dict]:

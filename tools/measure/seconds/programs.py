@@ -35,17 +35,9 @@ def _array(mesh: Mesh, shape, spec=None, dtype=BF16) -> jax.ShapeDtypeStruct:
 
 def collective(row: dict) -> str:
     """The text of a collective's row."""
-    does, before, after = gpu.KINDS[row["kind"]]
-    mesh, columns = _mesh(2), 1024
-    rows = row["bytes"] // 2 // columns
-    if before == P(None, "data"):
-        columns *= mesh.size
-    if after == P("data", "data"):
-        after = P("data")
-    mapped = jax.shard_map(
-        does, mesh=mesh, in_specs=before, out_specs=after, check_vma=False
-    )
-    return _text(jax.jit(mapped), _array(mesh, (rows, columns), before))
+    mesh = _mesh(2)
+    f, shape, spec = gpu.jitted_collective(row["kind"], row["bytes"], mesh)
+    return _text(f, _array(mesh, shape, spec))
 
 
 def matmul(row: dict) -> str:
