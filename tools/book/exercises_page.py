@@ -8,10 +8,10 @@ from tools.book.book import Book, BookError
 
 KINDS = {
     "Predict": "say what a program will do before it runs",
-    "Read": "say what lies where, or what a compiled program does",
+    "Read": "say how arrays are sharded, or what a compiled program does",
     "Repair": "make a program right, or cheap, that is neither",
     "Build": "write what does not exist yet",
-    "Budget": "meet a limit of bytes, of collectives or of memory",
+    "Budget": "stay within a limit of bytes, of collectives or of memory",
 }
 DIFFICULTY = {1: "easy", 2: "medium", 3: "hard", 4: "hardest"}
 HEAD = """\
