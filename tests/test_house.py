@@ -728,14 +728,22 @@ def test_what_the_steps_counted_is_added_up(capsys):
     three = "answers of chapter 03: {} wrong, 1 stubs, 0 misjudged"
     assert steps.run("short", *say(three.format(9), "7 passed, 2 skipped in 1.00s"))
     lint = ("lint", *say("Found 3 errors in 2 files", code=1))
-    steps.run_beside(lint, "site", *say("built in 20 s"))
+    more = ("more", *say("installed"))
+    steps.run_beside([lint, more], "site", *say("built in 20 s"))
     assert not steps.run(
         "long", *say(three.format(20), "1 failed, 10 passed in 2s", code=1)
     )
     four = "answers of chapter 04: 6 solutions, 3 wrong, 1 misjudged"
     assert steps.run(f"{SECOND}: tests", *say(four, "5 passed in 3s"))
     assert steps.failed == ["lint", "long"]
-    assert [*steps.seconds] == ["short", "site", "lint", "long", f"{SECOND}: tests"]
+    assert [*steps.seconds] == [
+        "short",
+        "site",
+        "lint",
+        "more",
+        "long",
+        f"{SECOND}: tests",
+    ]
     assert steps.counts == {"passed": 22, "skipped": 2, "failed": 2}
     assert answers_said(steps.answers) == [
         "answers to exercises, first environment: 29 wrong, 2 stubs, 0 misjudged",
@@ -744,7 +752,9 @@ def test_what_the_steps_counted_is_added_up(capsys):
         "  04: 6 solutions, 3 wrong, 1 misjudged",
     ]
     assert answers_said({}) == []
-    assert "built in 20 s\n\n== lint\nFound 3 errors" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "built in 20 s\n\n== lint\nFound 3 errors" in out
+    assert out.count("== more\ninstalled\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 The solved notebooks, whose cells are the reader's but for the exercises. The untouched
 ones run on Colab's versions (test_colab_notebooks.py); their first cells are the same.
-In every full test are the chapters of pmap, of a first step, of checkpoints and of
-several processes, which ask most of an image; the others are `rare`.
+In every full test are the chapters of pmap, on the image with TPUs, whose JAX is the
+oldest, and of several processes, on the other; the rest are `rare`.
 """
 
 import nbformat
@@ -19,7 +19,7 @@ pytestmark = LONG
 SOLVED = [path for path in NOTEBOOKS if path.parent.name == "solutions"]
 
 
-ALWAYS = (1, 2, 13, 16)
+ALWAYS = (1, 16)
 
 
 @pytest.mark.parametrize(

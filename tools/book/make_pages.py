@@ -24,8 +24,8 @@ tocdepth: 2
 
 # What the errors mean
 
-Here is each error about shardings that JAX raises for a reader of this book: its message,
-with CAPITALS for what varies, what it means, and what to write instead.
+Here is each error about shardings that JAX raises for a reader of this book: its
+message, with CAPITALS for what varies, what it means, and what to write instead.
 
 ```{paste-error}
 ```

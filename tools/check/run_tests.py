@@ -4,7 +4,9 @@
     python -m tools.check.run_tests --all    `make test-all`: both tiers, on two JAXes
 
 A test is in the short tier unless it is marked `long`, with a reason. pytest-xdist
-shares the tests of a step between three processes, a file at a time.
+shares the tests of a step between three processes, a file at a time. `--all` runs both
+tiers in one step, so that a file's programs and pages are made once for both; beside it
+pip installs what the steps after it need.
 
 The first environment is .venv; its JAX is the newest, and made the stored outputs. The
 second, .venv-oldest, has the JAX that Python 3.11 gets: the package and the exercises
@@ -70,10 +72,15 @@ ONE_JAX = (
     "tests/widgets/test_sharding_explorer.py",
 )
 SECOND = "second environment"  # how its steps begin
+COMPILERS, BOTH = "compilers", "short and long tests"
+READERS = "readers' notebooks print what is stored"
 ANSWERS = re.compile(r"^answers of chapter (\d\d): (.*)$", re.M)
 TIME = re.compile(r" in [\d.]+s\b")
 PART = re.compile(r"(\d+) ([a-z ]+)")
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
+
+
+Command = tuple[object, ...]  # what it does, in words; then the command
 
 
 class Steps:
@@ -90,14 +97,15 @@ class Steps:
         print(f"\n== {what}", flush=True)
         return self._take(what, *_done(command, shown=True))
 
-    def run_beside(self, beside: tuple[object, ...], *command: object) -> None:
-        """Two, each of which keeps one core busy; of the first the words come last."""
-        with ThreadPoolExecutor() as pool:
-            other = pool.submit(_done, beside[1:], shown=False)
+    def run_beside(self, beside: list[Command], *command: object) -> None:
+        """Runs a command, and others in turn beside it, whose words come last."""
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            others = [pool.submit(_done, one[1:], shown=False) for one in beside]
             self.run(*command)
-            code, text, seconds = other.result()
-        print(f"\n== {beside[0]}\n{text}", end="", flush=True)
-        self._take(beside[0], code, text, seconds)
+            for (what, *_), other in zip(beside, others, strict=True):
+                code, text, seconds = other.result()
+                print(f"\n== {what}\n{text}", end="", flush=True)
+                self._take(what, code, text, seconds)
 
     def _take(self, what: str, code: int, text: str, seconds: float) -> bool:
         counts = _counts(text)
@@ -204,63 +212,83 @@ def notebooks(python: Path, *folders: str) -> list[object]:
     return [python, "-m", "tools.check.notebooks", *folders]
 
 
-def short_tier(steps: Steps, python: Path) -> None:
-    """What `make test` proves."""
+def what_is_stored(steps: Steps, python: Path) -> None:
+    """What both tiers begin with."""
     make = [python, "-m", "tools.book.make_notebooks"]
     pages = [python, "-m", "tools.book.make_pages"]
     lint = ("format, style, types, arrows", "make", "--no-print-directory", "lint")
     site = ("site, warnings are errors", python, "-m", "tools.book.build_site")
     steps.run("stored notebooks fresh", *make, "--check")
     steps.run("generated pages fresh", *pages, "--check")
-    steps.run_beside(lint, *site)
+    steps.run_beside([lint], *site)
     steps.run("solved notebooks print what is stored", *notebooks(python, "solutions"))
+
+
+def short_tier(steps: Steps, python: Path) -> str:
+    """What `make test` proves; returns a line on what it leaves out."""
+    what_is_stored(steps, python)
     steps.run("short tests", *tests(python, "not long"))
+    return "left to `make test-all`: readers' notebooks, long tests, the second Python"
 
 
-def long_tier(steps: Steps, python: Path) -> None:
-    """What `make test-all` adds on the first Python."""
-    steps.run("long tests", *tests(python, "long and not compiler and not rare"))
-    folder = python.parent.parent
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        print("\nno TPU or GPU compiler was asked: they are for Linux on x86-64")
-    elif steps.run("compilers", "bash", "tools/env/compilers.sh", folder):
-        for names, folders in COMPILED.items():
-            files = [f"tests/{name}" for name in folders]
-            given = tests(python, "compiler and not rare", *files)
-            what = f"what the compiler says: {' and '.join(names)}"
-            steps.run(what, *seeing(folder, names, *given))
-    steps.run("exercises on 64 devices", *pod(python))
-
-
-def other_jax(steps: Steps, first: Path) -> str:
-    """Both tiers on the oldest JAX, where its Python runs; returns a line on that."""
-    python, words = oldest(steps)
-    where = f"{SECOND}: " if python else ""
-    folders = ("notebooks", "pages") if python else ("notebooks",)
-    shown = notebooks(python or first, *folders)
-    steps.run(f"{where}readers' notebooks print what is stored", *shown)
-    if python:
-        marked = "not mutant and not compiler and not once"
-        steps.run(f"{SECOND}: tests", *tests(python, marked, *of_no_jax()))
-        steps.run(f"{SECOND}: exercises on 64 devices", *pod(python))
+def both_tiers(steps: Steps, first: Path) -> str:
+    """What `make test-all` proves; returns a line on the second Python."""
+    second, words = find_second()
+    made = {COMPILERS: ("bash", "tools/env/compilers.sh", first.parent.parent)}
+    if not compilers_run_here():
+        print("\nno TPU or GPU compiler is asked: they are for Linux on x86-64")
+        made = {}
+    if second:
+        make = ("bash", "tools/env/environment.sh", OLDEST.name, second)
+        made[f"{SECOND}, {second}"] = make
+    what_is_stored(steps, first)
+    beside = [(what, *command) for what, command in made.items()]
+    steps.run_beside(beside, BOTH, *tests(first, "not compiler and not rare"))
+    there = [what for what in made if what not in steps.failed]
+    if COMPILERS in there:
+        compilers(steps, first)
+    steps.run("exercises on 64 devices", *pod(first))
+    if second and f"{SECOND}, {second}" in there:
+        oldest_jax(steps, OLDEST / "bin" / "python")
+    elif not second:
+        steps.run(READERS, *notebooks(first, "notebooks"))
     return words
 
 
-def oldest(steps: Steps) -> tuple[Path | None, str]:
-    """The Python of the second environment, if it could be made; and a line on that."""
+def compilers_run_here() -> bool:
+    return (sys.platform, platform.machine()) == ("linux", "x86_64")
+
+
+def compilers(steps: Steps, python: Path) -> None:
+    """The tests that ask compilers of hardware that is not here."""
+    for names, asked in COMPILED.items():
+        files = [f"tests/{name}" for name in asked]
+        given = tests(python, "compiler and not rare", *files)
+        what = f"what the compiler says: {' and '.join(names)}"
+        steps.run(what, *seeing(python.parent.parent, names, *given))
+
+
+def oldest_jax(steps: Steps, python: Path) -> None:
+    """Readers' notebooks, and both tiers of what knows of JAX, on the oldest one."""
+    steps.run(f"{SECOND}: {READERS}", *notebooks(python, "notebooks", "pages"))
+    marked = "not mutant and not compiler and not once"
+    steps.run(f"{SECOND}: tests", *tests(python, marked, *of_no_jax()))
+    steps.run(f"{SECOND}: exercises on 64 devices", *pod(python))
+
+
+def find_second() -> tuple[str | None, str]:
+    """The Python of the second environment, if there is to be one; and a line on it."""
     if os.environ.get("ONLY_FIRST", "0") not in ("", "0"):
         return None, "second Python: left out (ONLY_FIRST is set)"
     find = "source tools/env/python.sh; find_python 3.11"
     shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
-    second = shell.stdout.decode().strip()
-    if not second:
+    found = shell.stdout.decode().strip()
+    if not found:
         return None, "second Python: no 3.11 runs here, so its JAX was not tried"
-    words = f"second Python: {second} ({_version(second)})"
+    words = f"second Python: {found} ({_version(found)})"
     if sys.version_info[:2] == (3, 11):
         return None, f"{words}, as the first, so not run twice"
-    make = ("bash", "tools/env/environment.sh", OLDEST.name, second)
-    is_ready = steps.run(f"{SECOND}, {second}", *make)
-    return OLDEST / "bin" / "python" if is_ready else None, words
+    return found, words
 
 
 def of_no_jax() -> list[str]:
@@ -277,12 +305,8 @@ def _version(python: str) -> str:
 def main() -> int:
     begun = time.monotonic()
     steps, python = Steps(), Path(sys.executable)
-    both = "--all" in sys.argv[1:]
-    short_tier(steps, python)
-    words = "left to `make test-all`: readers' notebooks, long tests, the second Python"
-    if both:
-        long_tier(steps, python)
-        words = other_jax(steps, python)
+    tier = both_tiers if "--all" in sys.argv[1:] else short_tier
+    words = tier(steps, python)
     print(f"\nfirst Python: {python} ({_version(str(python))})")
     print(words)
     print("\n".join(answers_said(steps.answers)))
