@@ -186,6 +186,14 @@ def test_what_has_no_reference_is_refused_in_a_sentence(name, more, words):
     assert "\n" not in str(raised.value)
 
 
+def test_a_pipeline_has_no_lines():
+    plan = spmd.plan_mesh("llama-3-8b", "h100:1x8", batch=64, axes=("stage", "data"))
+    one = next(one for one in plan.strategies if one.mesh == {"stage": 4, "data": 2})
+    with pytest.raises(spmd.NotUnderstood, match="is a pipeline, for which") as raised:
+        plan.code(one)
+    assert "\n" not in str(raised.value)
+
+
 def test_no_number_of_devices():
     plan, one = chosen(*LLAMA)
     with pytest.raises(spmd.NotUnderstood, match="devices=0"):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import spmd_helpers as spmd
 from spmd_helpers._plan import candidates, cluster, exchanges, seconds
+from spmd_helpers._plan import plan_mesh as plan_module
 from spmd_helpers._plan.plan_mesh import HOSTS, TPU_CHIPS
 from spmd_helpers._plan.step import Step
 from spmd_helpers._time.rates import rates_of
@@ -54,10 +55,51 @@ def test_every_mesh_that_divides_is_planned_and_no_other():
                         continue
                     for zero in (0, 1, 2) if data > 1 else (0,):
                         for policy in candidates.POLICIES:
-                            wanted.add((data, fsdp, context, split, zero, policy))
-    ways = [(*shape(one).values(), one.zero, one.recompute) for one in found.strategies]
+                            mesh = (1, data, fsdp, 1, context, split)
+                            wanted.add((*mesh, zero, policy, 1, 1))
+    # Pipelines: stages, data, fsdp, model; with 2 or 4 microbatches of 2 layers, in
+    # one chunk or two. Four stages have 4 microbatches of a layer each.
+    for mesh, schedules in {
+        (4, 1, 1, 1, 1, 1): [(4, 1)],
+        (2, 2, 1, 1, 1, 1): [(2, 1), (2, 2)],
+        (2, 1, 2, 1, 1, 1): [(2, 1), (2, 2)],
+        (2, 1, 1, 1, 1, 2): [(4, 1), (4, 2), (2, 1), (2, 2)],
+    }.items():
+        for zero in (0, 1, 2) if mesh[1] > 1 else (0,):
+            for schedule in schedules:
+                wanted.add((*mesh, zero, "nothing_saveable", *schedule))
+    ways = [
+        (*shape(one).values(), one.zero, one.recompute, one.microbatches, one.chunks)
+        for one in found.strategies
+    ]
     assert len(ways) == len(set(ways))
     assert set(ways) == wanted
+
+
+MOE = replace(SMALL, experts=4, experts_per_token=2, expert_d_ff=2048, name="moe")
+
+
+def test_experts_are_planned_over_their_axis_and_no_stage():
+    """Four experts over four devices, by hand: no policy that saves some products."""
+    found = plan(MOE, "h100:1x4", 4, seq=2)
+    meshes = {tuple(shape(one).items()) for one in found.strategies}
+    sizes = [dict(mesh) for mesh in meshes]
+    assert {mesh["expert"] for mesh in sizes} == {1, 2, 4}
+    assert {mesh["stage"] for mesh in sizes} == {1}
+    wanted = {
+        (data, fsdp, expert, context, 4 // (data * fsdp * expert * context))
+        for data in (1, 2, 4)
+        for fsdp in (1, 2, 4)
+        for expert in (1, 2, 4)
+        for context in (1, 2)
+        if 4 % (data * fsdp * expert * context) == 0
+    }
+    names = ("data", "fsdp", "expert", "context", "model")
+    assert {tuple(mesh[name] for name in names) for mesh in sizes} == wanted
+    assert {one.recompute for one in found.strategies} == {
+        "everything_saveable",
+        "nothing_saveable",
+    }
 
 
 def test_every_size_multiplies_to_the_devices():
@@ -67,7 +109,7 @@ def test_every_size_multiplies_to_the_devices():
     ]
 
 
-@pytest.mark.parametrize("model", [SMALL, STACK, LLAMA], ids=lambda m: m.name)
+@pytest.mark.parametrize("model", [SMALL, STACK, LLAMA, MOE], ids=lambda m: m.name)
 @pytest.mark.parametrize("chips", ["h100:1x8", "v5p:2x2x2"])
 def test_memory_is_that_of_training_memory(model, chips):
     found = plan(model, chips, 8)
@@ -79,6 +121,8 @@ def test_memory_is_that_of_training_memory(model, chips):
             batch=8,
             recompute=one.recompute,
             attention=one.attention,
+            gradient_accumulation=one.microbatches,
+            interleave=one.chunks,
             chip=chips.partition(":")[0],
         )
         assert one.memory_bytes == memory.total_bytes
@@ -118,7 +162,7 @@ def test_a_plan_is_the_same_each_time():
 
 
 def test_the_order_of_the_axes_does_not_matter():
-    names = ("data", "fsdp", "context", "model")
+    names = ("stage", "data", "fsdp", "context", "model")
     assert plan(axes=names[::-1]).strategies == PLAN.strategies
     policies = candidates.POLICIES
     assert plan(recompute=policies[::-1]).strategies == PLAN.strategies
@@ -165,15 +209,16 @@ def test_the_best_is_beaten_by_none_that_fits(model, chips, batch):
 # --- Seconds --------------------------------------------------------------------------
 
 
-def step(model=LLAMA, *, zero=0, recompute="nothing_saveable", batch=16, **axes):
+def step(
+    model=LLAMA, *, zero=0, recompute="nothing_saveable", batch=16, schedule=(), **axes
+):
     axes["model"] = axes.pop("split", 1)
     mesh = {axis: axes.get(axis, 1) for axis in cluster.ORDER}
     attention = "plain" if isinstance(model, spmd.MLP) else "flash"
     attention = "ring" if mesh["context"] > 1 else attention
     seq = 1 if isinstance(model, spmd.MLP) else 4096
-    return Step(
-        model, mesh, zero, recompute, attention, batch, seq, "float32", "bfloat16"
-    )
+    types = "float32", "bfloat16"
+    return Step(model, mesh, zero, recompute, attention, batch, seq, *types, *schedule)
 
 
 def sent(one):
@@ -246,12 +291,96 @@ def test_a_ring_sends_keys_and_values_around():
     assert found[*key, "backward"] == 4 * 32 * (2 * both + 2 * both)
 
 
+MIXTRAL = spmd.MODELS["mixtral-8x7b"]
+EXPERTS = 8 * 3 * 4096 * 14336  # of one layer
+
+
+def test_tokens_go_to_their_experts_and_back():
+    """Two rows of each token, there and back; once more to recompute."""
+    rows = 2 * 2 * (16 * 4096 // 8) * 4096
+    for recompute, backward in (("everything_saveable", 2), ("nothing_saveable", 4)):
+        found = sent(step(MIXTRAL, expert=8, recompute=recompute))
+        key = ("tokens", "all-to-all", ("expert",))
+        assert found[*key, "forward"] == 2 * 32 * rows
+        assert found[*key, "backward"] == backward * 32 * rows
+    # The batch is sharded over expert: all else of the model is summed over it.
+    gradients = found["gradients", "all-reduce", ("expert",), "backward"]
+    assert gradients == near(32 * 2 * 2 * 4096 * (4096 + 1024))
+    assert not [key for key in sent(step(MIXTRAL, fsdp=8)) if key[0] == "tokens"]
+
+
+def test_room_for_more_rows_is_sent_and_multiplied():
+    one, more = (
+        step(MIXTRAL, expert=8, schedule=(1, 1, factor)) for factor in (1.0, 1.5)
+    )
+    key = ("tokens", "all-to-all", ("expert",), "forward")
+    assert sent(more)[key] == 1.5 * sent(one)[key]
+    rates = rates_of(spmd.HARDWARE["h100"])
+    first, again, _ = (
+        b - a
+        for a, b in zip(*(seconds.products(x, rates) for x in (one, more)), strict=True)
+    )
+    forward = 2 * (16 * 4096 * 2 // 2) * 32 * 3 * 4096 * 14336 / 8
+    assert first == near(3 * forward / rates.flops_per_s["bf16"])
+    assert again == near(forward / rates.flops_per_s["bf16"])
+
+
+def test_fsdp_gathers_experts_wide_to_recompute():
+    """As XLA does: before the cast, in the type of the parameters."""
+    other = 2 * 4096 * (4096 + 1024)
+    for recompute, wide in (("everything_saveable", 2), ("nothing_saveable", 4)):
+        found = sent(step(MIXTRAL, fsdp=4, expert=2, recompute=recompute))
+        key = ("weights", "all-gather", ("fsdp",))
+        assert found[*key, "forward"] == near(32 * (2 * other + 2 * EXPERTS // 2))
+        assert found[*key, "backward"] == near(32 * (2 * other + wide * EXPERTS // 2))
+        key = ("gradients", "reduce-scatter", ("fsdp",), "backward")
+        assert found[key] == near(32 * 2 * (other + EXPERTS // 2))
+
+
+def test_a_sum_behind_the_experts_is_one_in_both_passes():
+    stream = 2 * (16 * 4096 // 4) * 4096
+    found = sent(step(MIXTRAL, expert=4, split=2))
+    key = ("activations", "all-reduce", ("model",))
+    assert found[*key, "forward"] == 2 * 32 * stream
+    assert found[*key, "backward"] == 4 * 32 * stream
+
+
+def test_stages_send_each_microbatch_on():
+    """Over 4 stages and 2 of data: 8 microbatches of one sequence, in 2 chunks."""
+    found = sent(step(stage=4, data=2, schedule=(8, 2)))
+    stream = 2 * 4096 * 4096
+    for when in ("forward", "backward"):
+        key = ("activations", "collective-permute", ("stage",), when)
+        assert found[key] == 8 * 2 * stream
+    # Gradients of 8 of 32 layers are summed for each microbatch.
+    gradients = found["gradients", "all-reduce", ("data",), "backward"]
+    assert gradients == near(8 * 8 * 2 * LAYER)
+    ends = found["embedding", "all-reduce", ("stage",), "update"]
+    assert ends == 4 * 2 * HEAD
+
+
+@pytest.mark.parametrize(
+    ("schedule", "share"), [((8, 1), 3 / 8), ((16, 1), 3 / 16), ((8, 2), 3 / 16)]
+)
+def test_a_bubble_is_that_of_1f1b(schedule, share):
+    """(p - 1) / (v m) of the passes, without the update (Narayanan et al. 2021)."""
+    rates = rates_of(spmd.HARDWARE["h100"])
+    one = step(stage=4, data=2, schedule=schedule, batch=32)
+    shares = seconds.products(one, rates)
+    found = seconds.seconds_of(one, 0, shares, [], lambda x: (0.0, ""), rates)
+    work = found.compute_s + found.memory_s
+    assert found.bubble_s == near(share * work)
+    assert found.total_s == near(work + found.bubble_s)
+    layers, again, head = shares
+    assert found.compute_s == near(layers + again + 4 * head)
+
+
 def price(kind, nbytes, topology, mesh, axes):
     chips = cluster.read_chips(topology)
     prices = exchanges.Prices(chips, rates_of(chips.chip))
     one = exchanges.Exchange("x", kind, axes, "forward", 1, nbytes)
     full = {axis: mesh.get(axis, 1) for axis in cluster.ORDER}
-    return prices.of(one, full)
+    return prices.on(full)(one)
 
 
 def test_a_price_is_the_one_of_step_time():
@@ -315,6 +444,44 @@ def test_what_the_model_needs_is_mfu_and_nothing_else():
 def test_own_rates_count():
     slow = plan(rates={"bf16_flops_per_s": 1e14}).best
     assert slow.seconds.compute_s > 3 * PLAN.best.seconds.compute_s
+
+
+def test_of_many_meshes_only_what_is_far_slower_or_too_large_is_left_out(monkeypatch):
+    """Against all of them, and the notes say how many are left out."""
+    given = (LLAMA, "h100:4x8", 64)
+    every = plan(*given, seq=4096)
+    monkeypatch.setattr(plan_module, "MANY", 5)
+    few = plan(*given, seq=4096)
+    assert few.best == every.best
+    assert few.ties == every.ties
+    known = {str(one): one for one in few.strategies}
+    most = plan_module.FAR * every.best.total_s
+    lost = [one for one in every.strategies if str(one) not in known]
+    assert lost
+    assert all(one.total_s > most or not one.fits for one in lost)
+    assert [one for one in lost if not one.fits and one.total_s < most]
+    assert {s: o.total_s for s, o in known.items()}.items() <= {
+        str(o): o.total_s for o in every.strategies
+    }.items()
+    words = " ".join(few.table.split())
+    assert re.search(r"\d+ more meshes are left out", words)
+    assert re.search(r"\d+ strategies more are left out", words)
+    assert "left out" not in every.table
+
+
+def test_of_many_meshes_none_is_left_out_where_nothing_fits(monkeypatch):
+    given = (spmd.MODELS["llama-3-70b"], "h100:1x8", 8)
+    every = plan(*given, seq=2048)
+    monkeypatch.setattr(plan_module, "MANY", 5)
+    assert plan(*given, seq=2048).strategies == every.strategies
+
+
+def test_four_thousand_chips():
+    found = plan(LLAMA, "h100:512x8", 1024, seq=8192, axes=("data", "fsdp", "model"))
+    assert 0.2 < found.best.mfu < 0.7  # 512 round trips before each would leave 0.05
+    assert found.best.total_s < min(
+        one.total_s for one in found.fitting if one.mesh.get("fsdp", 1) > 512
+    )
 
 
 # --- Words ----------------------------------------------------------------------------
@@ -386,7 +553,7 @@ def test_why_names_the_largest_difference():
         ),
         ({"optimizer": "adm"}, spmd.NotUnderstood, "Did you mean 'adam'"),
         ({"rates": {}}, spmd.NotUnderstood, "rates="),
-        ({"interleave": 2}, spmd.NotUnderstood, "has no stage.*leave interleave out"),
+        ({"interleave": 2}, spmd.NotUnderstood, "device of stage.*leave interleave"),
         ({"interleave": True}, spmd.NotUnderstood, "leave interleave out"),
         ({"xyzzy": 1}, spmd.NotUnderstood, r"training_memory\. Leave it out\.$"),
         ({"rate": {}}, spmd.NotUnderstood, "Did you mean 'rates'[?]$"),
@@ -412,7 +579,59 @@ def test_why_names_the_largest_difference():
         ({"axes": ARRAY}, spmd.NotUnderstood, "is no tuple of axes"),
         ({"axes": ["tp"]}, spmd.UnknownAxis, "Did you mean 'model'"),
         ({"axes": ["DP"]}, spmd.UnknownAxis, "Did you mean 'data'"),
-        ({"axes": ["pp"]}, spmd.UnknownAxis, r"no axis of a plan\. Give some"),
+        ({"axes": ["pp"]}, spmd.UnknownAxis, "Did you mean 'stage'"),
+        ({"axes": ["ep"]}, spmd.UnknownAxis, "Did you mean 'expert'"),
+        ({"axes": ["q"]}, spmd.UnknownAxis, r"no axis of a plan\. Give some"),
+        (
+            {"axes": ("data", "expert")},
+            spmd.NotUnderstood,
+            "small has no experts that expert could shard; leave 'expert' out",
+        ),
+        (
+            {"model": STACK, "axes": ("data", "stage")},
+            spmd.NotUnderstood,
+            "for transformers, not for an MLP; leave 'stage' out",
+        ),
+        (
+            {"model": MOE, "axes": ("data", "stage")},
+            spmd.NotUnderstood,
+            "not counted for the experts of moe; leave 'stage' out",
+        ),
+        (
+            {"model": MOE, "recompute": "dots_with_no_batch_dims_saveable"},
+            spmd.NotUnderstood,
+            "with experts; give 'everything_saveable' or 'nothing_saveable'",
+        ),
+        (
+            {"axes": ("stage",), "recompute": "everything_saveable"},
+            spmd.NotUnderstood,
+            "counted with recompute='nothing_saveable' alone; give that, or other axes",
+        ),
+        (
+            {"capacity_factor": 2},
+            spmd.NotUnderstood,
+            "which small is not; leave it out",
+        ),
+        (
+            {"model": MOE, "capacity_factor": 0},
+            spmd.NotUnderstood,
+            "capacity_factor=0 is no share of rows; give a number above 0",
+        ),
+        (
+            {"model": MOE, "capacity_factor": 3},
+            spmd.NotUnderstood,
+            "capacity_factor=3 makes an expert's room larger",
+        ),
+        (
+            {"model": MOE, "topology": "h100:1x8", "batch": 8, "axes": ("expert",)},
+            spmd.NotDivisible,
+            "divides batch=8 and experts=4; take another number of chips",
+        ),
+        (
+            {"topology": "h100:1x8", "axes": ("stage",)},
+            spmd.NotDivisible,
+            "divides layers=4; take another number of chips",
+        ),
         ({"batch": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
         ({"seq": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
         (
@@ -543,7 +762,7 @@ def test_over_more_hosts_no_plan_claims_an_error():
     both = (found.why(1, 2), found.why(1, found.fitting[-1]), table)
     for words in both:
         assert "over more than 4 hosts, and these are 64" in words
-        assert "grows with each host and is likely overstated" in words
+        assert "counts as NCCL's own model does, by rings and trees" in words
         assert not re.search(r"10%|\btie\b|off by up to|% more|% less", words)
     assert "Both are number 1" in found.why(1, 1)
 
@@ -608,8 +827,7 @@ def test_a_strategy_of_another_plan():
     ("name", "words"),
     [
         ("vit-b-16", "has patch_size=16"),
-        ("mixtral-8x7b", "has experts=8"),
-        ("deepseek-v3", "has experts=256"),
+        ("deepseek-v3", "has kv_lora_rank=512"),
     ],
 )
 def test_a_model_that_is_not_timed_is_not_planned(name, words):
@@ -641,6 +859,8 @@ MUTANTS = {
     "weights gathered once": (exchanges, "_of_weights"),
     "gradients forgotten": (exchanges, "_of_gradients"),
     "keys forgotten": (exchanges, "_of_keys"),
+    "tokens stay": (exchanges, "_of_tokens"),
+    "stages keep the gradient": (exchanges, "_of_stages"),
 }
 CHECKS = {
     "_of_activations": (
@@ -649,6 +869,8 @@ CHECKS = {
     "_of_weights": test_fsdp_gathers_weights_twice_and_scatters_gradients_once,
     "_of_gradients": test_data_parallelism_sums_gradients,
     "_of_keys": test_a_ring_sends_keys_and_values_around,
+    "_of_tokens": test_tokens_go_to_their_experts_and_back,
+    "_of_stages": test_stages_send_each_microbatch_on,
 }
 
 

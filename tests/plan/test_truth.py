@@ -35,7 +35,7 @@ def test_the_plans_are_many_and_their_first_three_are_stored():
         assert {planned.key_of(name, one) for one in first} <= names
     assert {row["zero"] for row in ROWS} == {0, 1, 2}
     assert {axis for row in ROWS for axis, n in row["mesh"].items() if n > 1} == {
-        *("data", "fsdp", "context", "model")
+        *("data", "fsdp", "expert", "context", "model")
     }
     kept_out = [row for row in ROWS if row["kept_out"]]
     assert len(kept_out) >= len(ROWS) / 3

@@ -247,13 +247,53 @@ def test_a_group_is_priced_by_the_links_that_it_crosses(kind, group, lane, sendi
     assert cost.sending_s == pytest.approx(sending, rel=1e-6)
 
 
-def test_each_host_more_is_one_more_round_trip():
-    four = Positions("h100", (0, 1, 2, 3), (0, 1, 2, 3))
-    two, all_four = (
-        price(collective("all-gather", group), H100, four)
-        for group in ((0, 1), (0, 1, 2, 3))
-    )
-    assert all_four.start_s - two.start_s == near(2 * H100.start_s["network"])
+HOSTS = Positions("h100", *(tuple(n // 8 for n in range(4096)),) * 2)
+
+
+def started(kind, size, nbytes=V, every=1):
+    """The price of a group of so many devices, each so many after the one before."""
+    group = tuple(range(0, size * every, every))
+    return price(collective(kind, group, nbytes), H100, HOSTS)
+
+
+def test_up_to_four_hosts_each_is_one_more_round_trip():
+    two, four = (started("all-gather", n, every=8) for n in (2, 4))
+    assert four.start_s - two.start_s == near(2 * H100.start_s["network"])
+
+
+def test_a_ring_over_more_hosts_takes_a_step_more_of_each():
+    """One card of each of six hosts: two steps more, by the protocol of large ones."""
+    four, six = (started("all-gather", n, 2**40, every=8) for n in (4, 6))
+    assert six.start_s - four.start_s == near(2 * 14e-6)
+    # Eight of each: two steps between hosts, and 14 of the two hosts more inside.
+    four, six = (started("all-gather", n, 2**40) for n in (32, 48))
+    assert six.start_s - four.start_s == near(2 * 14e-6 + 14 * 3.4e-6)
+
+
+def test_a_short_message_goes_with_what_waits_less():
+    """A ring of 512 hosts: 508 steps of 2.7 µs between them, and half of the speed."""
+    four, short = (started("all-gather", n, 2**20, every=8) for n in (4, 512))
+    assert short.start_s - four.start_s == near(508 * 2.7e-6)
+    assert short.sending_s == near(2 * 2**20 * 511 / 512 / NIC)
+    long = started("all-gather", 512, 2**40, every=8)
+    assert long.start_s - four.start_s == near(508 * 14e-6)
+
+
+def test_an_all_reduce_is_a_tree_where_a_ring_waits_longer():
+    """Of 512 hosts a tree has seven levels more than of four, each there and back."""
+    four, tree = (started("all-reduce", n, 2**28, every=8) for n in (4, 512))
+    assert tree.start_s - four.start_s == near(14 * 14e-6)
+    assert tree.start_s < started("all-gather", 512, 2**28, every=8).start_s
+    ring = started("all-reduce", 512, 2**40, every=8)
+    assert ring.start_s - four.start_s == near(2 * 508 * 14e-6)
+
+
+@pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter", "all-reduce"])
+def test_no_size_costs_less_than_a_smaller_one(kind):
+    sizes = [started(kind, 4096, 2**n).seconds for n in range(10, 40, 2)]
+    assert sizes == sorted(sizes)
+    hosts = [started(kind, 8 * 2**n, 2**28).seconds for n in range(10)]
+    assert hosts == sorted(hosts)
 
 
 V5P = rates_of(HARDWARE["v5p"])

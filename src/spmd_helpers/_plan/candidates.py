@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import gcd, prod
 
 from .._training.model import MLP, Transformer
 from .cluster import ORDER, Chips
+from .step import AXES_OF_BATCH
 
 POLICIES = (
     "everything_saveable",
@@ -13,55 +15,109 @@ POLICIES = (
 )
 
 
+# Microbatches of a pipeline, for each of its stages; the first two that divide.
+_FOR_EACH_STAGE = (8, 4, 2, 1)
+_CHUNKS = (1, 2)
+
+
 @dataclass(frozen=True)
 class Way:
-    """A mesh and how it is used: what `training_memory` needs beside the model."""
+    """A mesh and how it is used: what `training_memory` needs beside the model.
+
+    Attributes:
+        mesh: each axis with its size.
+        zero: from which stage of ZeRO `data` shards the state.
+        recompute: the policy.
+        microbatches: in how many parts the batch goes through the stages.
+        chunks: of layers that each device of `stage` has.
+    """
 
     mesh: tuple[tuple[str, int], ...]
     zero: int
     recompute: str
+    microbatches: int = 1
+    chunks: int = 1
+
+
+def policies_of(model: Transformer | MLP) -> tuple[str, ...]:
+    """The policies that are counted for a model: with experts not by its products."""
+    return POLICIES if not model.moe_layers else (POLICIES[0], POLICIES[-1])
+
+
+def useful_axes(model: Transformer | MLP) -> tuple[str, ...]:
+    """The axes that a model has a use for, in the order of a mesh."""
+    without = {"expert"} if not model.moe_layers else {"stage"}
+    if isinstance(model, MLP):
+        without = {"expert", "context", "stage"}
+    return tuple(axis for axis in ORDER if axis not in without)
+
+
+def meshes(
+    model: Transformer | MLP,
+    chips: Chips,
+    axes: Sequence[str],
+    batch: int,
+    seq: int,
+) -> Iterator[dict[str, int]]:
+    """Every mesh of the chips that divides what can be known at once to divide."""
+    limits = _limits(model, batch, seq)
+    sizes = [limits[axis] if axis in axes else 1 for axis in ORDER]
+    for shape in _shapes(chips.devices, sizes):
+        mesh = dict(zip(ORDER, shape, strict=True))
+        if batch % prod(mesh[axis] for axis in AXES_OF_BATCH):
+            continue
+        if mesh["stage"] > 1 and mesh["context"] > 1:
+            continue
+        if chips.has_room(shape):
+            yield mesh
 
 
 def ways(
     model: Transformer | MLP,
-    chips: Chips,
-    axes: Sequence[str],
+    mesh: dict[str, int],
     recompute: Sequence[str],
     batch: int,
-    seq: int,
 ) -> Iterator[Way]:
-    """Every mesh × stage of ZeRO × policy, in a fixed order.
-
-    What can be known at once to divide is asked here; `training_memory` asks the rest.
-    """
-    for shape in _shapes(chips.devices, len(ORDER)):
-        mesh = dict(zip(ORDER, shape, strict=True))
-        if any(size > 1 and axis not in axes for axis, size in mesh.items()):
-            continue
-        if not _divides(model, mesh, batch, seq) or not chips.has_room(shape):
-            continue
-        stages = (0, 1, 2) if mesh["data"] > 1 else (0,)
-        for zero in stages:
-            for policy in recompute:
-                yield Way(tuple(mesh.items()), zero, policy)
+    """Every stage of ZeRO × policy × microbatches on a mesh, in a fixed order."""
+    axes = tuple(mesh.items())
+    stages = (0, 1, 2) if mesh["data"] > 1 else (0,)
+    each = batch // prod(mesh[axis] for axis in AXES_OF_BATCH)
+    for zero in stages:
+        for policy in recompute:
+            if mesh["stage"] == 1:
+                yield Way(axes, zero, policy)
+            elif policy == "nothing_saveable":
+                for parts, chunks in _schedules(model.layers, mesh["stage"], each):
+                    yield Way(axes, zero, policy, parts, chunks)
 
 
-def _divides(
-    model: Transformer | MLP, mesh: dict[str, int], batch: int, seq: int
-) -> bool:
-    if batch % (mesh["data"] * mesh["fsdp"]) or model.d_ff % mesh["model"]:
-        return False
+def _schedules(layers: int, stages: int, each: int) -> Iterator[tuple[int, int]]:
+    """Microbatches and chunks of 1F1B and of its interleaved form."""
+    counts = [n * stages for n in _FOR_EACH_STAGE if each % (n * stages) == 0]
+    for parts in counts[:2]:
+        for chunks in _CHUNKS:
+            if layers % (stages * chunks) == 0:
+                yield parts, chunks
+
+
+def _limits(model: Transformer | MLP, batch: int, seq: int) -> dict[str, int]:
+    """What the size of each axis has to divide."""
+    wide = model.d_ff if model.moe_layers < model.layers else 0
+    limits = {axis: batch for axis in AXES_OF_BATCH} | {"context": seq}
     if isinstance(model, MLP):
-        return mesh["context"] == 1
-    return model.heads % mesh["model"] == 0 == seq % mesh["context"]
+        return limits | {"model": wide, "stage": 1, "expert": 1}
+    wide = gcd(wide, model.heads, (model.expert_d_ff or 0) if model.moe_layers else 0)
+    experts = gcd(batch, model.experts or 1)
+    return limits | {"model": wide, "stage": model.layers, "expert": experts}
 
 
-def _shapes(count: int, axes: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a number as a product of so many, in order."""
-    if axes == 1:
-        yield (count,)
+def _shapes(count: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All ways to write a number as a product of divisors of the limits, in order."""
+    if len(limits) == 1:
+        if limits[0] % count == 0:
+            yield (count,)
         return
     for first in range(1, count + 1):
-        if count % first == 0:
-            for rest in _shapes(count // first, axes - 1):
+        if count % first == 0 == limits[0] % first:
+            for rest in _shapes(count // first, limits[1:]):
                 yield (first, *rest)

@@ -13,7 +13,7 @@ from .._hardware.positions import Positions
 from .._tpu.topology import directions_on, is_tpu, read_topology
 
 # The axes of a mesh, the outermost first: what exchanges most stands inside a host.
-ORDER = ("data", "fsdp", "context", "model")
+ORDER = ("stage", "data", "fsdp", "expert", "context", "model")
 
 
 @dataclass(frozen=True)

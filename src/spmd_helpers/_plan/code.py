@@ -59,6 +59,11 @@ def code_of(
 
 def _check(one: Strategy, training: Mapping[str, object]) -> None:
     model = one.step.model
+    if "stage" in one.mesh:
+        raise NotUnderstood(
+            f"{one} is a pipeline, for which code() prints no lines; take a strategy "
+            "without stage, or plan with axes=('data', 'fsdp', 'model')."
+        )
     name = getattr(model, "name", "") or "this model"
     for key, usual in _WITHOUT.items():
         value = getattr(model, key, usual)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from .._hlo.collectives import Collective
-from .._time.links import price
+from .._time.links import options
 from .._time.rates import Rates
 from .._training.model import MLP
 from .cluster import ORDER, Chips, Group
@@ -35,7 +35,7 @@ class Exchange:
 
     Attributes:
         what: what is sent: 'weights', 'gradients', 'activations', 'keys and values',
-            'head', 'embedding' or 'new parameters'.
+            'tokens' (to the experts and back), 'head', 'embedding' or 'new parameters'.
         kind: 'all-gather', 'reduce-scatter', 'all-reduce', 'all-to-all' or
             'collective-permute'.
         axes: the axes that it goes over.
@@ -71,70 +71,128 @@ class Exchange:
 
 def exchanges(step: Step) -> Iterator[Exchange]:
     """Every exchange of a step; those of one scalar are left out."""
-    yield from _of_weights(step)
+    yield from in_passes(step)
     yield from _of_gradients(step)
+
+
+def in_passes(step: Step) -> Iterator[Exchange]:
+    """Those of the passes, without the gradients that `zero` shards in its own way."""
+    yield from _of_weights(step)
     yield from _of_activations(step)
     yield from _of_keys(step)
+    yield from _of_tokens(step)
+    yield from _of_stages(step)
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """What layers of one kind are made of, as far as they are exchanged alike.
+
+    Attributes:
+        layers: how many of them a device has.
+        count: matrices of a layer that are exchanged each by itself.
+        numbers: of one layer's, on a device that shards them over `model` and `expert`.
+        are_experts: whether each device of `expert` has its own.
+    """
+
+    layers: int
+    count: int
+    numbers: int
+    are_experts: bool = False
+
+
+def _matrices(step: Step) -> Iterator[_Matrices]:
+    """The matrices of the layers, k and v together."""
+    model, moe = step.model, step.moe_layers
+    if isinstance(model, MLP):
+        yield _Matrices(step.layers, 2, step.mlp_numbers)
+        return
+    wide = 3 if model.gated else 2
+    if step.layers > moe:
+        numbers = step.attention_numbers + step.mlp_numbers
+        yield _Matrices(step.layers - moe, 3 + wide, numbers)
+    if moe:
+        numbers = step.attention_numbers + step.shared_numbers
+        yield _Matrices(moe, 3 + (wide if model.shared_experts else 0), numbers)
+        yield _Matrices(moe, wide, step.expert_numbers, are_experts=True)
 
 
 def _of_weights(step: Step) -> Iterator[Exchange]:
-    """FSDP gathers each layer's weights before they are used, in both passes."""
+    """FSDP gathers each layer's weights before they are used, in both passes.
+
+    A pipeline does so for each microbatch.
+    """
     if step.mesh["fsdp"] == 1:
         return
-    matrices = _matrices(step)
-    weights = step.each * step.layer_numbers // matrices
-    count, axes = matrices * step.model.layers, ("fsdp",)
+    axes, times = ("fsdp",), step.microbatches
     for when in ("forward", "backward"):
-        yield Exchange("weights", "all-gather", axes, when, count, weights)
+        for one in _matrices(step):
+            # Under a checkpoint those of experts are gathered before they are cast.
+            is_wide = one.are_experts and step.recomputes and when == "backward"
+            each = step.each_param if is_wide else step.each
+            count = one.count * one.layers * times
+            size = each * one.numbers // one.count
+            yield Exchange("weights", "all-gather", axes, when, count, size)
         if step.rows:
             head = step.each * step.head_numbers
-            yield Exchange("head", "all-gather", axes, when, 1, head)
-            rows = step.each * step.tokens * step.model.d_model
-            yield Exchange("embedding", "all-to-all", axes, when, 1, rows)
-
-
-def _matrices(step: Step) -> int:
-    """How many matrices of a layer are exchanged each by itself; k and v together."""
-    if isinstance(step.model, MLP):
-        return 2
-    return 6 if step.model.gated else 5
+            yield Exchange("head", "all-gather", axes, when, times, head)
+            rows = step.each * step.tokens * step.model.d_model // times
+            yield Exchange("embedding", "all-to-all", axes, when, times, rows)
 
 
 def _of_gradients(step: Step) -> Iterator[Exchange]:
     """Summed over the devices that have other sequences or other tokens.
 
     Over the axes that shard them a reduce-scatter, over others an all-reduce of what
-    is left.
+    is left. A pipeline does so for each microbatch.
     """
-    layers, mesh = step.model.layers, step.mesh
+    for one in _matrices(step):
+        # Two reduce-scatters a layer, of experts one of each; an all-reduce of each.
+        scatters = one.count if one.are_experts else 2
+        size = step.each * one.numbers
+        times = one.layers * step.microbatches
+        yield from _sums(
+            step, "gradients", times, size, scatters, one.count, one.are_experts
+        )
+    if step.rows:  # of the head in float32, as its product gives them
+        times = step.microbatches
+        yield from _sums(step, "head", times, 4 * step.head_numbers)
+        yield from _sums(step, "embedding", times, step.each * step.head_numbers)
+    mesh = step.mesh
+    if step.rows and mesh["stage"] > 1:
+        # All stages have both, and each the gradients of what it did with them.
+        size = step.each_param * 2 * step.head_numbers // mesh["fsdp"]
+        yield Exchange("embedding", "all-reduce", ("stage",), "update", 1, size)
+    if step.zero and mesh["data"] > 1:
+        numbers = step.numbers
+        if step.rows:
+            numbers += (1 if _is_tied(step) else 2) * step.head_numbers
+        size = step.each_param * numbers // mesh["fsdp"]
+        yield Exchange("new parameters", "all-gather", ("data",), "update", 1, size)
+
+
+def _sums(
+    step: Step,
+    what: str,
+    times: int,
+    size: int,
+    scatters: int = 1,
+    reduces: int = 1,
+    are_experts: bool = False,
+) -> Iterator[Exchange]:
+    """The sums of gradients of so many bytes, in so many pieces."""
+    mesh = step.mesh
     over = ("data", "fsdp") if step.zero == 2 else ("fsdp",)
     scattered = tuple(axis for axis in over if mesh[axis] > 1)
-    summed = tuple(
-        axis for axis in ("data", "context") if mesh[axis] > 1 and axis not in scattered
-    )
-    # Two reduce-scatters a layer; an all-reduce of each matrix.
-    pieces = _matrices(step)
-    parts = [("gradients", layers, step.each * step.layer_numbers)]
-    if step.rows:  # of the head in float32, as its product gives them
-        parts.append(("head", 1, 4 * step.head_numbers))
-        parts.append(("embedding", 1, step.each * step.head_numbers))
-    for what, count, size in parts:
-        each = pieces if what == "gradients" else 1
-        two = 2 if what == "gradients" else 1
-        if scattered:
-            kind = "reduce-scatter"
-            yield Exchange(what, kind, scattered, "backward", two * count, size // two)
-        if summed:
-            left = size // prod(mesh[axis] for axis in scattered)
-            yield Exchange(
-                what, "all-reduce", summed, "backward", each * count, left // each
-            )
-    if step.zero and mesh["data"] > 1:
-        whole = layers * step.layer_numbers
-        if step.rows:
-            whole += (1 if _is_tied(step) else 2) * step.head_numbers
-        size = step.each_param * whole // mesh["fsdp"]
-        yield Exchange("new parameters", "all-gather", ("data",), "update", 1, size)
+    others = ("data", "context") if are_experts else ("data", "expert", "context")
+    summed = tuple(axis for axis in others if mesh[axis] > 1 and axis not in scattered)
+    if scattered:
+        kind, count = "reduce-scatter", scatters * times
+        yield Exchange(what, kind, scattered, "backward", count, size // scatters)
+    if summed:
+        left = size // prod(mesh[axis] for axis in scattered)
+        count = reduces * times
+        yield Exchange(what, "all-reduce", summed, "backward", count, left // reduces)
 
 
 def _is_tied(step: Step) -> bool:
@@ -146,18 +204,22 @@ def _of_activations(step: Step) -> Iterator[Exchange]:
     if step.split == 1:
         return
     model, axes, kind = step.model, ("model",), "all-reduce"
-    stream = step.each * step.tokens * model.d_model
+    times = step.microbatches
+    stream = step.each * step.tokens * model.d_model // times
     sums = 1 if isinstance(model, MLP) else 2
-    forward, backward = sums * model.layers, sums * model.layers
+    each = sums * step.layers * times
+    forward, backward = each, each
     if step.recompute == "nothing_saveable" and sums == 2:
         # The second sum of a layer is nothing that the backward pass reads.
-        backward += model.layers
+        backward += step.layers * times
+    # The sum behind the experts is one in the backward pass too, as the one before.
+    backward += step.moe_layers * times
     yield Exchange("activations", kind, axes, "forward", forward, stream)
     yield Exchange("activations", kind, axes, "backward", backward, stream)
     if step.rows:
-        yield Exchange("embedding", kind, axes, "forward", 1, stream)
-        wide = 4 * step.tokens * model.d_model
-        yield Exchange("head", kind, axes, "backward", 1, wide)
+        yield Exchange("embedding", kind, axes, "forward", times, stream)
+        wide = 4 * step.tokens * model.d_model // times
+        yield Exchange("head", kind, axes, "backward", times, wide)
 
 
 def _of_keys(step: Step) -> Iterator[Exchange]:
@@ -183,6 +245,29 @@ def _of_keys(step: Step) -> Iterator[Exchange]:
     yield Exchange("keys and values", kind, axes, "backward", turns, more)
 
 
+def _of_tokens(step: Step) -> Iterator[Exchange]:
+    """Over `expert` each token goes to the devices of its experts, and back."""
+    if step.mesh["expert"] == 1:
+        return
+    kind, axes = "all-to-all", ("expert",)
+    size = int(step.each * step.expert_rows * step.model.d_model)
+    count = 2 * step.moe_layers
+    again = 2 if step.recomputes else 1
+    yield Exchange("tokens", kind, axes, "forward", count, size)
+    yield Exchange("tokens", kind, axes, "backward", again * count, size)
+
+
+def _of_stages(step: Step) -> Iterator[Exchange]:
+    """Each microbatch goes from stage to stage, and its gradient back."""
+    if step.mesh["stage"] == 1:
+        return
+    kind, axes = "collective-permute", ("stage",)
+    size = step.each * step.tokens * step.model.d_model // step.microbatches
+    count = step.microbatches * step.chunks
+    yield Exchange("activations", kind, axes, "forward", count, size)
+    yield Exchange("activations", kind, axes, "backward", count, size)
+
+
 @dataclass
 class Prices:
     """Seconds of exchanges on one cluster, each price asked once.
@@ -194,35 +279,52 @@ class Prices:
 
     chips: Chips
     rates: Rates
-    _groups: dict[object, Group] = field(default_factory=dict)
-    _known: dict[object, tuple[float, float, str]] = field(default_factory=dict)
+    _known: dict[object, "_Lines"] = field(default_factory=dict)
 
-    def of(self, one: Exchange, mesh: Mapping[str, int]) -> tuple[float, str]:
-        """Seconds of all runs of an exchange, and the link it is sent over."""
+    def on(self, mesh: Mapping[str, int]) -> Callable[[Exchange], tuple[float, str]]:
+        """What gives the seconds of all runs of an exchange on a mesh, and the link."""
         shape = tuple(mesh.values())
-        axes = tuple(PLACE[axis] for axis in one.axes)
-        key = (shape, axes)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = self.chips.group(shape, axes)
-        known = self._known.get((one.kind, group))
-        if known is None:
-            known = self._known[one.kind, group] = self._price(one.kind, group)
-        start, a_byte, link = known
-        return one.count * (start + one.nbytes * a_byte), link
+        here: dict[tuple[str, tuple[str, ...]], _Lines] = {}
+        groups: dict[tuple[str, ...], Group] = {}
 
-    def _price(self, kind: str, group: Group) -> tuple[float, float, str]:
-        """Seconds before it sends, and for each byte that it is named with."""
-        many = 1 << 40
-        sent = round(SENT[kind](group.size) * many)
-        found = price(
-            _collective(kind, group.size, many, sent), self.rates, group.positions
-        )
-        return found.start_s, found.sending_s / many, found.lane
+        def price(one: Exchange) -> tuple[float, str]:
+            axes = one.axes
+            lines = here.get((one.kind, axes))
+            if lines is None:
+                if axes not in groups:
+                    places = tuple(PLACE[axis] for axis in axes)
+                    groups[axes] = self.chips.group(shape, places)
+                lines = here[one.kind, axes] = self._lines(one.kind, groups[axes])
+            link, ways = lines
+            nbytes = one.nbytes
+            if len(ways) == 1:
+                start, a_byte = ways[0]
+                return one.count * (start + nbytes * a_byte), link
+            return one.count * min(s + nbytes * each for s, each in ways), link
+
+        return price
+
+    def _lines(self, kind: str, group: Group) -> "_Lines":
+        """Seconds before it sends, and for each byte that it is named with.
+
+        Of each way to send, of which the shortest is taken.
+        """
+        known = self._known.get((kind, group))
+        if known is None:
+            many = 1 << 40
+            sent = round(SENT[kind](group.size) * many)
+            one = _collective(kind, group.size, many, sent)
+            every = options(one, one.groups[0], self.rates, group.positions)
+            ways = tuple((way.start_s, way.sending_s / many) for way in every)
+            known = self._known[kind, group] = every[0].lane, ways
+        return known
+
+
+_Lines = tuple[str, tuple[tuple[float, float], ...]]
 
 
 def _collective(kind: str, size: int, nbytes: int, sent: int) -> Collective:
-    """The record that `price` reads: one run of an exchange in a group."""
+    """The record that `options` reads: one run of an exchange in a group."""
     return Collective(
         kind=kind,
         axes=(),

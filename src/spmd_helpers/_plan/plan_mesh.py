@@ -1,7 +1,8 @@
 """Which mesh for a model on so many chips: every strategy, counted and timed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from .._core.validate import as_integer, close_name, integer, one_of, or_words
@@ -21,12 +22,12 @@ from .._training.model import MLP, Transformer
 from .._training.models import model_of
 from .._training.setup import ATTENTION
 from .._training.training_memory import TrainingMemory, training_memory
-from .candidates import POLICIES, Way, ways
+from .candidates import POLICIES, Way, meshes, policies_of, useful_axes, ways
 from .cluster import ORDER, Chips, read_chips
-from .exchanges import Prices, exchanges
+from .exchanges import Exchange, Prices, exchanges, in_passes
 from .plan import Plan
-from .seconds import products, seconds_of
-from .step import Step
+from .seconds import least_seconds, products, seconds_of
+from .step import AXES_OF_BATCH, Step
 from .strategy import Strategy
 
 # Within what nine of ten stored strategies are of `step_time` of the compiled program;
@@ -36,9 +37,12 @@ ERROR = {"gpu": 0.1, "tpu": 0.4}
 HOSTS, TPU_CHIPS = 4, 8
 # What products are timed in: the rates of others are of other kernels.
 _TIMED = ("bfloat16", "float16", "float32")
+# Of more meshes than this, those are left out that take so many times as long as the
+# best, whatever their policy.
+MANY, FAR = 100, 1.5
 _MOST = 10**12  # sequences, or tokens of one
 # What changes the products or the exchanges of a layer in ways that are not timed.
-_NOT_TIMED = ("experts", "kv_lora_rank", "patch_size")
+_NOT_TIMED = ("kv_lora_rank", "patch_size")
 _TYPES = ("param_dtype", "compute_dtype")
 _ERRORS = (NotUnderstood, SpecError, UnknownTopology)
 
@@ -57,12 +61,12 @@ def plan_mesh(
 ) -> Plan:
     """Plan how to train a model: every mesh of the chips, the fastest that fits first.
 
-    Every mesh with the axes `data`, `fsdp`, `context` and `model` that the model and
-    the batch divide into, with each stage of ZeRO that `data` can have and each policy
-    of recomputation. Memory is `training_memory`'s. Seconds are by formula: products
-    and attention at the rates of `step_time`, what else moves memory, and each
-    exchange by its kind, its bytes and the links that its groups cross. Nothing is
-    compiled and JAX is not needed.
+    Every mesh with the axes `stage`, `data`, `fsdp`, `expert`, `context` and `model`
+    that the model and the batch divide into, with each stage of ZeRO that `data` can
+    have and each policy of recomputation. Memory is `training_memory`'s. Seconds are by
+    formula: products and attention at the rates of `step_time`, what else moves memory,
+    and each exchange by its kind, its bytes and the links that its groups cross.
+    Nothing is compiled and JAX is not needed.
 
     >>> plan = plan_mesh("llama-3-8b", "h100:2x8", batch=32, seq=4096)
     >>> plan.best.fits, plan.best.mfu > 0.3
@@ -72,21 +76,34 @@ def plan_mesh(
     part of each kind is exposed (of an all-gather less than of a sum, which something
     waits for), and more where there is too little work to hide it. No program was
     compiled or measured over more than 4 hosts: there an exchange's time before it
-    sends is that of a ring, which grows with each host, and is likely overstated.
-    Such a plan has no `error`.
+    sends is that of NCCL's own model, a ring or a tree, and such a plan has no `error`.
+    Of more than 100 meshes those are left out that take more than 1.5 times as long as
+    the best with any policy, and strategies whose state alone is larger than a chip;
+    notes say how many.
+
+    A model with experts has `expert` in place of `stage`, and no policy that saves some
+    of the products. Each token is sent to the devices of its experts and back, in as
+    many rows as `capacity_factor` gives them room. A pipeline over `stage` is 1F1B, or
+    interleaved with two chunks of layers per device, for dense transformers under
+    'nothing_saveable' and without `context`; with 8, 4, 2 or 1 microbatches for each
+    stage, of which the two largest numbers are planned that divide the sequences of a
+    device. A stage waits (stage - 1) / (chunks * microbatches) of its work (Narayanan
+    et al. 2021, arXiv:2104.04473), if no other stage holds it up between: a single
+    jitted program, in which all stages take each tick together, takes longer.
 
     Args:
         model: a Transformer, an MLP, or a name in MODELS.
         topology: the chips, as `gpu_mesh` ("h100:2x8") or `tpu_mesh` ("v5p:4x4x4")
             take them. On a TPU only meshes are planned whose axes have directions of
             the torus of their own, and of which JAX's search finds them in the order
-            data, fsdp, context, model.
+            stage, data, fsdp, expert, context, model.
         batch: sequences a step, over all devices together (of an MLP: rows).
         seq: tokens of a sequence; the model's own if not given.
-        axes: which axes a mesh may have, of 'data' (shards the batch, and the state by
-            `zero`), 'fsdp' (the batch and the state), 'context' (the tokens of a
-            sequence) and 'model' (heads, d_ff and vocabulary). All that the model has
-            a use for, if not given.
+        axes: which axes a mesh may have, of 'stage' (each device has a part of the
+            layers), 'data' (shards the batch, and the state by `zero`), 'fsdp' (the
+            batch and the state), 'expert' (the batch and the experts), 'context' (the
+            tokens of a sequence) and 'model' (heads, d_ff and vocabulary). All that the
+            model has a use for, if not given.
         recompute: one policy or several: 'everything_saveable' (recompute nothing),
             'dots_with_no_batch_dims_saveable' (save the products with weights),
             'nothing_saveable' (recompute every layer). All three, if not given.
@@ -114,7 +131,7 @@ def plan_mesh(
         if seq is not None and isinstance(model, Transformer):
             seq = integer("seq", seq, most=_MOST)
         axes = _checked_axes(model, axes)
-        policies = _checked_policies(recompute)
+        policies = _checked_policies(model, axes, recompute)
         training = _with_type_names(training)
         _check_training(training)
         if attention is not None and not isinstance(attention, str):
@@ -135,8 +152,9 @@ def plan_mesh(
         known = rates_of(chips.chip)
         if rates is not None:
             known = with_own(known, rates)
+        state = alone.params_bytes, alone.optimizer_bytes
         planner = _Planner(
-            model, chips, batch, seq, attention, known, allowed, training
+            model, chips, batch, seq, attention, known, allowed, state, training
         )
         chosen = planner.all(axes, policies)
         if not chosen:
@@ -155,7 +173,7 @@ def plan_mesh(
         strategies=chosen,
         allowed_bytes=allowed,
         error=None if unchecked else ERROR[chips.chip.kind],
-        notes=tuple(_notes(known, chips)),
+        notes=tuple(_notes(known, chips, planner)),
         remedy=_remedy(model, training),
         training=dict(training),
         unchecked=unchecked,
@@ -189,16 +207,19 @@ class _Planner:
         attention: str | None,
         rates: Rates,
         allowed: int,
+        state: tuple[int, int],
         training: dict[str, Any],
     ) -> None:
         self.model, self.chips, self.batch = model, chips, batch
         self.given_seq, self.attention, self.rates = seq, attention, rates
-        self.allowed, self.training = allowed, training
+        self.allowed, self.state = allowed, state
+        self.training = {key: x for key, x in training.items() if key not in _ONE}
         is_mlp = isinstance(model, MLP)
         self.seq = 1 if isinstance(model, MLP) else model.seq if seq is None else seq
         self.prices = Prices(chips, rates)
-        self.products: dict[tuple[str, str], tuple[float, float]] = {}
+        self.products: dict[tuple[str, str], tuple[float, float, float]] = {}
         self.refused: NotDivisible | None = None
+        self.far = self.too_large = 0
         flops = (
             model.flops(batch) if isinstance(model, MLP) else model.flops(batch, seq)
         )
@@ -214,11 +235,88 @@ class _Planner:
         return tuple(replace(one, rank=n) for n, one in enumerate(every, 1))
 
     def each(self, axes: Sequence[str], policies: Sequence[str]) -> Iterator[Strategy]:
-        """Every strategy; `refused` is the last reason why the model did not divide."""
-        for way in ways(self.model, self.chips, axes, policies, self.batch, self.seq):
-            one = self._strategy(way)
+        """Every strategy; `refused` is the last reason why the model did not divide.
+
+        Of many meshes those are left out that take far longer than the best, and of
+        their strategies those whose state alone is too large.
+        """
+        every = list(meshes(self.model, self.chips, axes, self.batch, self.seq))
+        if len(every) <= MANY:
+            for mesh in every:
+                yield from self._on(mesh, policies)
+            return
+        bounds = [self._least(mesh, policies[0]) for mesh in every]
+        order = sorted(range(len(every)), key=bounds.__getitem__)
+        best, found = inf, []
+        for place, number in enumerate(order):
+            if bounds[number] > FAR * best:
+                self.far = len(order) - place
+                break
+            for one in self._on(every[number], policies, self._too_large):
+                if one.fits:
+                    best = min(best, one.total_s)
+                found.append(one)
+        if best < inf:
+            yield from found
+            return
+        self.too_large = 0  # the nearest may be one of them
+        for mesh in every:
+            yield from self._on(mesh, policies)
+
+    def _too_large(self, way: Way, mesh: dict[str, int]) -> bool:
+        """Whether parameters and the optimizer's state alone are too large."""
+        cut = mesh["fsdp"] * mesh["model"] * mesh["expert"] * mesh["stage"]
+        by_data = mesh["data"] if way.zero else 1
+        params, optimizer = self.state
+        is_so = params / cut + optimizer / cut / by_data > self.allowed
+        self.too_large += is_so
+        return is_so
+
+    def _on(
+        self,
+        mesh: dict[str, int],
+        policies: Sequence[str],
+        is_left_out: Callable[[Way, dict[str, int]], bool] = lambda way, mesh: False,
+    ) -> Iterator[Strategy]:
+        """Every strategy on a mesh."""
+        priced = self.prices.on(mesh)
+        for way in ways(self.model, mesh, policies, self.batch):
+            if is_left_out(way, mesh):
+                continue
+            one = self._strategy(way, mesh, priced)
             if one is not None:
                 yield one
+
+    def _least(self, mesh: dict[str, int], policy: str) -> float:
+        """Seconds that no strategy on a mesh is faster than."""
+        policy = policy if mesh["stage"] == 1 else POLICIES[-1]
+        every = ways(self.model, mesh, (policy,), self.batch)
+        fastest = max(
+            every, key=lambda way: way.microbatches * way.chunks, default=None
+        )
+        if fastest is None:
+            return inf
+        step = self._step(fastest, mesh, self._attention(mesh))
+        shares = self._products(step)
+        return least_seconds(
+            step, shares, in_passes(step), self.prices.on(mesh), self.rates
+        )
+
+    def _step(self, way: Way, mesh: dict[str, int], attention: str) -> Step:
+        return Step(
+            self.model,
+            mesh,
+            way.zero,
+            way.recompute,
+            attention,
+            self.batch,
+            self.seq,
+            self.training.get("param_dtype", "float32"),
+            self.training.get("compute_dtype", "bfloat16"),
+            way.microbatches,
+            way.chunks,
+            self.training.get("capacity_factor") or 1.0,
+        )
 
     def with_batch(self, batch: int) -> "_Planner":
         """The same for another batch."""
@@ -230,12 +328,17 @@ class _Planner:
             self.attention,
             self.rates,
             self.allowed,
+            self.state,
             self.training,
         )
 
-    def _strategy(self, way: Way) -> Strategy | None:
+    def _strategy(
+        self,
+        way: Way,
+        mesh: dict[str, int],
+        priced: Callable[[Exchange], tuple[float, str]],
+    ) -> Strategy | None:
         """A way with what it takes; None if the model does not divide."""
-        mesh = dict(way.mesh)
         attention = self._attention(mesh)
         try:
             memory = training_memory(
@@ -246,29 +349,21 @@ class _Planner:
                 seq=self.given_seq,
                 recompute=way.recompute,
                 attention=attention,
+                gradient_accumulation=way.microbatches,
+                interleave=way.chunks,
                 chip=self.chips.chip,
                 **self.training,
             )
         except NotDivisible as error:
             self.refused = error
             return None
-        step = Step(
-            self.model,
-            mesh,
-            way.zero,
-            way.recompute,
-            attention,
-            self.batch,
-            self.seq,
-            self.training.get("param_dtype", "float32"),
-            self.training.get("compute_dtype", "bfloat16"),
-        )
+        step = self._step(way, mesh, attention)
         seconds = seconds_of(
             step,
             _update_bytes(memory),
             self._products(step),
             exchanges(step),
-            lambda one: self.prices.of(one, mesh),
+            priced,
             self.rates,
         )
         peak = self.chips.chip.bf16_flops_per_s * self.chips.devices
@@ -286,7 +381,7 @@ class _Planner:
             step=step,
         )
 
-    def _products(self, step: Step) -> tuple[float, float]:
+    def _products(self, step: Step) -> tuple[float, float, float]:
         """Seconds of the products, which every mesh divides alike."""
         key = (step.recompute, step.attention)
         if key not in self.products:
@@ -334,9 +429,7 @@ def _checked_axes(
     model: Transformer | MLP, axes: Sequence[str] | None
 ) -> tuple[str, ...]:
     """The axes that a mesh may have, in the order of a mesh."""
-    useful = tuple(
-        axis for axis in ORDER if axis != "context" or not isinstance(model, MLP)
-    )
+    useful = useful_axes(model)
     if axes is None:
         return useful
     if isinstance(axes, str) or not isinstance(axes, Sequence) or not axes:
@@ -358,36 +451,62 @@ def _checked_axes(
                 f"{guess} Give some of {join_words(list(map(repr, ORDER)))}."
             )
         if axis not in useful:
+            name = model.name or f"this {type(model).__name__}"
             raise NotUnderstood(
-                f"axes={tuple(axes)!r}: an MLP has no sequences that {axis} could "
-                f"shard; leave {axis!r} out."
+                f"axes={tuple(axes)!r}: {_useless(model, axis, name)}; leave {axis!r} "
+                "out."
             )
     return tuple(axis for axis in ORDER if axis in axes)
 
 
-def _checked_policies(recompute: str | Sequence[str] | None) -> tuple[str, ...]:
-    if recompute is None:
-        return POLICIES
+def _useless(model: Transformer | MLP, axis: str, name: str) -> str:
+    """Why a model has no use for an axis."""
+    if axis == "context":
+        return "an MLP has no sequences that context could shard"
+    if axis == "expert":
+        return f"{name} has no experts that expert could shard"
+    if isinstance(model, MLP):
+        return "a pipeline over stage is counted for transformers, not for an MLP"
+    return f"a pipeline over stage is not counted for the experts of {name}"
+
+
+def _checked_policies(
+    model: Transformer | MLP,
+    axes: Sequence[str],
+    recompute: str | Sequence[str] | None,
+) -> tuple[str, ...]:
+    known = policies_of(model)
     given = (recompute,) if isinstance(recompute, str) else recompute
+    if given is None:
+        given = known
     if not isinstance(given, Sequence) or not given:
         raise NotUnderstood(
             f"recompute={recompute!r} is no policy; give one or several of "
-            f"{or_words(map(repr, POLICIES))}."
+            f"{or_words(map(repr, known))}."
         )
     for one in given:
         one_of("recompute", one, POLICIES)
-    return tuple(policy for policy in POLICIES if policy in given)
+        if one not in known:
+            raise NotUnderstood(
+                f"recompute={one!r} is not counted for a model with experts; give "
+                f"{or_words(map(repr, known))}."
+            )
+    if tuple(axes) == ("stage",) and POLICIES[-1] not in given:
+        raise NotUnderstood(
+            f"recompute={recompute!r}: a pipeline over stage is counted with "
+            f"recompute={POLICIES[-1]!r} alone; give that, or other axes."
+        )
+    return tuple(policy for policy in known if policy in given)
 
 
 # What has to be 1, and why.
 _ONE = {
     "gradient_accumulation": (
-        "a plan times one pass over the batch; leave {} out, and plan for the batch of "
-        "one part"
+        "a plan chooses the microbatches of a pipeline, and elsewhere times one pass "
+        "over the batch; leave {} out, and plan for the batch of one part"
     ),
     "interleave": (
-        "a mesh of a plan has no stage, whose devices would have chunks of layers; "
-        "leave {} out"
+        "a plan chooses how many chunks of layers a device of stage has; leave {} out"
     ),
 }
 _OWN = (
@@ -445,13 +564,20 @@ def _nothing_divides(
 ) -> NotDivisible:
     """What to change where no mesh of so many devices divides anything."""
     model, chips, batch = planner.model, planner.chips, planner.batch
-    sizes = {"batch": batch} if {"data", "fsdp"} & {*axes} else {}
+    sizes = {"batch": batch} if {*AXES_OF_BATCH} & {*axes} else {}
     if "model" in axes:
-        sizes["d_ff"] = model.d_ff
+        if model.moe_layers < model.layers:
+            sizes["d_ff"] = model.d_ff
         if isinstance(model, Transformer):
             sizes["heads"] = model.heads
+            if model.moe_layers:
+                sizes["expert_d_ff"] = model.expert_d_ff or 0
     if "context" in axes:
         sizes["seq"] = planner.seq
+    if "expert" in axes and isinstance(model, Transformer):
+        sizes["experts"] = model.experts or 0
+    if "stage" in axes:
+        sizes["layers"] = model.layers
     words = join_words([f"{name}={size}" for name, size in sizes.items()])
     count, why = chips.devices, ""
     if planner.refused is not None:
@@ -480,13 +606,26 @@ def _unchecked(chips: Chips) -> str:
     return (
         f"No program was compiled or measured over more than {HOSTS} hosts, and these "
         f"are {hosts}: how far the formula is off was not checked, and the order may "
-        "be another. Before an exchange between hosts it counts the rounds of a ring, "
-        "whose latency grows with each host and is likely overstated."
+        "be another. Between so many hosts it counts as NCCL's own model does, by "
+        "rings and trees."
     )
 
 
-def _notes(rates: Rates, chips: Chips) -> list[str]:
+def _notes(rates: Rates, chips: Chips, planner: _Planner) -> list[str]:
     notes = []
+    if planner.far:
+        are = "mesh is" if planner.far == 1 else "meshes are"
+        notes.append(
+            f"{planner.far} more {are} left out: with any policy a step takes more "
+            f"than {FAR} times as long as the best."
+        )
+    if planner.too_large:
+        of = count_words(planner.too_large, "strategy", "strategies")
+        are = "is" if planner.too_large == 1 else "are"
+        notes.append(
+            f"{of} more {are} left out: parameters and the optimizer's state alone "
+            "are more than a chip gives."
+        )
     if rates.error is None:
         notes.append(
             f"No step was measured on chip {chips.chip.name}: its rates are fractions "

@@ -31,6 +31,10 @@ _STREAM_MLP, _HIDDEN_MLP, _STACKED_MLP = 4.0, 4.0, 4.0
 _CONVERTED, _GATHERED = 9.7, 0.7
 # The part of what the update reads and writes that it does by itself.
 _UPDATED = 0.8
+# Of experts, for each of their rows in one pass: how often one as wide as d_model is
+# read or written beside the products, as it is chosen, sent and added up, and one as
+# wide as expert_d_ff. Without a checkpoint both are copied into stacks too.
+_ROWS, _HIDDEN_ROWS, _ROWS_STACKED = 8.0, 8.0, 10.0
 # Of each exchange, the part that the compilers' schedules leave exposed if there is
 # work to hide it: gathers of the next weights run beside products, while a sum stands
 # between a product and what reads it.
@@ -68,6 +72,8 @@ class Seconds:
         recompute_s: of these, what runs a second time.
         memory_s: what only moves memory: norms, activations, softmax, the optimizer.
         exchanges: every exchange with its seconds.
+        bubble_s: of a pipeline, what a stage waits until the first microbatch reaches
+            it, and after its last.
     """
 
     total_s: float
@@ -75,6 +81,7 @@ class Seconds:
     recompute_s: float
     memory_s: float
     exchanges: tuple[Exchange, ...]
+    bubble_s: float = 0.0
 
     @property
     def exposed_s(self) -> float:
@@ -85,7 +92,7 @@ class Seconds:
 def seconds_of(
     step: Step,
     state_bytes: int,
-    products_s: tuple[float, float],
+    products_s: tuple[float, float, float],
     moved: Iterable[Exchange],
     priced: Callable[[Exchange], tuple[float, str]],
     rates: Rates,
@@ -95,52 +102,101 @@ def seconds_of(
     Args:
         step: the training step.
         state_bytes: what the update reads and writes on each device.
-        products_s: what `products` gives: of the products, and of those run again.
+        products_s: what `products` gives: of the layers' products, of those run again
+            and of the head's.
         moved: its exchanges, without seconds.
         priced: gives the seconds of an exchange, and its link.
         rates: what the chip keeps up.
     """
-    first, again = products_s
-    compute = first + again
-    memory = _memory_bytes(step, state_bytes) / rates.memory_bytes_per_s
+    layers, again, head = products_s
+    # The last stage has the head's products, and all others wait for it.
+    compute = layers + again + head * step.mesh["stage"]
+    speed = rates.memory_bytes_per_s
+    memory = _memory_bytes(step) / speed
+    update = _UPDATED * state_bytes / speed
     # Two thirds of the work are in the backward pass.
-    beside = {"forward": (compute + memory) / 3, "backward": (compute + memory) / 1.5}
-    chip = rates.chip
-    part = _EXPOSED.get(chip.generation) or _EXPOSED[chip.kind]
-    timed, waiting = [], 0.0
+    every = compute + memory + update
+    beside = {"forward": every / 3, "backward": every / 1.5}
+    part = _exposed(rates)
+    timed, waiting, passes = [], 0.0, compute + memory
     for one in moved:
         seconds, link = priced(one)
         exposed = max(part[one.kind] * seconds, seconds - beside.get(one.when, inf))
         # What is hidden slows the kernels beside it.
         exposed += rates.slowed * (seconds - exposed)
         waiting += exposed
+        passes += exposed if one.when in beside else 0.0
         timed.append(one.timed(seconds, exposed, link))
-    return Seconds(compute + memory + waiting, compute, again, memory, tuple(timed))
+    bubble = passes * (step.mesh["stage"] - 1) / (step.microbatches * step.chunks)
+    total = compute + memory + update + waiting + bubble
+    return Seconds(total, compute, again, memory + update, tuple(timed), bubble)
 
 
-def products(step: Step, rates: Rates) -> tuple[float, float]:
-    """Seconds of the products and of attention, and of what runs again."""
+def least_seconds(
+    step: Step,
+    products_s: tuple[float, float, float],
+    moved: Iterable[Exchange],
+    priced: Callable[[Exchange], tuple[float, str]],
+    rates: Rates,
+) -> float:
+    """What no strategy on the mesh of a step is faster than.
+
+    Its products, nothing run again, and what is exposed of the exchanges that every
+    policy and every stage of ZeRO has.
+    """
+    part = _exposed(rates)
+    layers, _, head = products_s
+    waiting = sum(part[one.kind] * priced(one)[0] for one in moved)
+    bubble = (step.mesh["stage"] - 1) / (step.microbatches * step.chunks)
+    return (layers + head * step.mesh["stage"] + waiting) * (1 + bubble)
+
+
+def _exposed(rates: Rates) -> dict[str, float]:
+    chip = rates.chip
+    return _EXPOSED.get(chip.generation) or _EXPOSED[chip.kind]
+
+
+def products(step: Step, rates: Rates) -> tuple[float, float, float]:
+    """Seconds of the layers' products and attention, of what runs again, of the head.
+
+    As if every device had its part of each.
+    """
     model = step.model
     rate = rates.flops_per_s["bf16" if step.each == 2 else "f32"]
     if isinstance(model, MLP):
         first = model.flops(step.batch)
         again = model.flops(step.batch, step.recompute) - first
-        return first / step.devices / rate, again / step.devices / rate
-    # The gradient of the logits is in float32, and so are the head's two products.
-    head = 4 * step.batch * step.seq * model.d_model * model.vocab
+        return first / step.devices / rate, again / step.devices / rate, 0.0
+    once = 2 * step.batch * step.seq * model.d_model * model.vocab
     first = model.flops(step.batch, step.seq)
     again = model.flops(step.batch, step.seq, step.recompute) - first
+    first -= 3 * once
+    # Rows that an expert has room for are multiplied, whether they are used or not.
+    unused = (step.capacity_factor - 1) * _expert_flops(step)
+    layers = first + 3 * unused
+    repeated = again + (unused if step.recomputes else 0.0)
+    # The gradient of the logits is in float32, and so are the head's two products.
+    head = once / rate + 2 * once / rates.flops_per_s["f32"]
     if step.attention != "flash":
-        seconds = (first - head) / rate + head / rates.flops_per_s["f32"]
-        return seconds / step.devices, again / rate / step.devices
-    # A kernel skips what a causal mask hides, and has rates of its own. Under a
-    # checkpoint it runs again.
-    scores = _score_flops(step)
-    forward = scores / 2 / rates.attention_per_s["forward"]
-    backward = scores / rates.attention_per_s["backward"]
-    seconds = (first - 3 * scores - head) / rate + head / rates.flops_per_s["f32"]
-    repeated = (again - scores) / rate + forward if step.recomputes else 0.0
-    return (seconds + forward + backward) / step.devices, repeated / step.devices
+        parts = layers / rate, repeated / rate, head
+    else:
+        # A kernel skips what a causal mask hides, and has rates of its own. Under a
+        # checkpoint it runs again.
+        scores = _score_flops(step)
+        forward = scores / 2 / rates.attention_per_s["forward"]
+        backward = scores / rates.attention_per_s["backward"]
+        seconds = (layers - 3 * scores) / rate + forward + backward
+        more = (repeated - scores) / rate + forward if step.recomputes else 0.0
+        parts = seconds, more, head
+    return tuple(part / step.devices for part in parts)  # type: ignore[return-value]
+
+
+def _expert_flops(step: Step) -> float:
+    """FLOPs of the experts' products in a forward pass, on all devices."""
+    model = step.model
+    assert not isinstance(model, MLP)
+    tokens = step.batch * step.seq * (model.experts_per_token or 0)
+    return 2 * tokens * model.moe_layers * model.expert_parameters
 
 
 def _score_flops(step: Step) -> int:
@@ -155,8 +211,8 @@ def _score_flops(step: Step) -> int:
     return 2 * step.batch * step.seq * reach * wide
 
 
-def _memory_bytes(step: Step, state_bytes: int) -> float:
-    """Bytes that kernels without products read and write, on one device."""
+def _memory_bytes(step: Step) -> float:
+    """Bytes that kernels without products read and write in a device's layers."""
     model, each = step.model, step.each
     passes = 4 if step.recomputes else 3
     stream, hidden, stacked = _STREAM, _HIDDEN, _STACKED
@@ -164,14 +220,32 @@ def _memory_bytes(step: Step, state_bytes: int) -> float:
         stream, hidden, stacked = _STREAM_MLP, _HIDDEN_MLP, _STACKED_MLP
     elif model.gated:
         hidden *= 1.5
-    wide = passes * (stream * model.d_model + hidden * model.d_ff / step.split)
+    wide = passes * stream * model.d_model
     if not step.recomputes:
         wide += stacked * model.d_model
-    total = model.layers * step.tokens * each * wide + _UPDATED * state_bytes
-    weights = model.layers * step.layer_numbers
-    total += _CONVERTED * 4 * weights / step.mesh["fsdp"] + _GATHERED * each * weights
+    widths = (step.layers - step.moe_layers) * model.d_ff
+    if not isinstance(model, MLP) and step.moe_layers:
+        widths += step.moe_layers * model.shared_experts * (model.expert_d_ff or 0)
+    inside = passes * hidden * widths / step.split
+    total = step.tokens * each * (step.layers * wide + inside)
+    total += each * step.moe_layers * _row_numbers(step)
+    numbers = step.numbers * step.microbatches
+    total += _CONVERTED * 4 * numbers / step.mesh["fsdp"] + _GATHERED * each * numbers
     if isinstance(model, MLP) or step.attention == "flash":
         return total
-    scores = model.layers * step.tokens * step.seq * model.heads / step.split
+    scores = step.layers * step.tokens * step.seq * model.heads / step.split
     every = 0.0 if step.recomputes else _SCORES_STACKED
     return total + scores * (passes * _SCORES + every)
+
+
+def _row_numbers(step: Step) -> float:
+    """Numbers that the rows of one layer's experts read and write."""
+    model = step.model
+    if isinstance(model, MLP) or model.expert_d_ff is None:
+        return 0.0
+    passes = 4 if step.recomputes else 3
+    wide, inside = passes * _ROWS, passes * _HIDDEN_ROWS
+    if not step.recomputes:
+        wide, inside = wide + _ROWS_STACKED, inside + _ROWS_STACKED
+    each = wide * model.d_model + inside * model.expert_d_ff / step.split
+    return step.expert_rows * each

@@ -8,7 +8,7 @@ from math import prod
 from .._shardings.sharding import itemsize
 from .._training.model import MLP, Transformer
 
-AXES_OF_BATCH = ("data", "fsdp")
+AXES_OF_BATCH = ("data", "fsdp", "expert")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,9 @@ class Step:
         seq: tokens of a sequence; of an MLP 1.
         param_dtype: of the parameters.
         compute_dtype: of the products.
+        microbatches: in how many parts the batch goes through the stages.
+        chunks: of layers that each device of `stage` has.
+        capacity_factor: how many rows an expert has room for, by an even share.
     """
 
     model: Transformer | MLP
@@ -36,6 +39,9 @@ class Step:
     seq: int
     param_dtype: str
     compute_dtype: str
+    microbatches: int = 1
+    chunks: int = 1
+    capacity_factor: float = 1.0
 
     @property
     def devices(self) -> int:
@@ -48,14 +54,32 @@ class Step:
         return self.mesh["model"]
 
     @cached_property
+    def layers(self) -> int:
+        """Layers of one device."""
+        return self.model.layers // self.mesh["stage"]
+
+    @cached_property
+    def moe_layers(self) -> int:
+        """Of these, the layers with experts."""
+        return self.model.moe_layers // self.mesh["stage"]
+
+    @cached_property
     def sequences(self) -> int:
-        """Sequences of one device."""
+        """Sequences of one device, in all microbatches."""
         return self.batch // prod(self.mesh[axis] for axis in AXES_OF_BATCH)
 
     @cached_property
     def tokens(self) -> int:
-        """Tokens of one device."""
+        """Tokens of one device, in all microbatches."""
         return self.sequences * self.seq // self.mesh["context"]
+
+    @cached_property
+    def expert_rows(self) -> float:
+        """Rows that the experts of one device have, in each layer with experts."""
+        if isinstance(self.model, MLP):
+            return 0.0
+        used = self.model.experts_per_token or 0
+        return self.capacity_factor * self.tokens * used
 
     @property
     def recomputes(self) -> bool:
@@ -80,16 +104,49 @@ class Step:
         return -(-self.model.vocab // self.split) * self.split
 
     @cached_property
-    def layer_numbers(self) -> int:
-        """Numbers of one layer's matrices that a device of `model` multiplies with."""
+    def attention_numbers(self) -> int:
+        """Numbers of one layer's matrices of attention, on a device of `model`."""
+        model, split = self.model, self.split
+        if isinstance(model, MLP):
+            return 0
+        keys = 2 * model.kv_heads * model.head_dim * model.d_model
+        queries = 2 * model.heads * model.head_dim * model.d_model
+        cut = keys if model.kv_heads % split else keys // split
+        return cut + queries // split
+
+    @cached_property
+    def mlp_numbers(self) -> int:
+        """Those of one layer's feed-forward part."""
         model, split = self.model, self.split
         if isinstance(model, MLP):
             return model.layer_parameters // split
-        keys = 2 * model.kv_heads * model.head_dim * model.d_model
-        queries = 2 * model.heads * model.head_dim * model.d_model
-        mlp = (3 if model.gated else 2) * model.d_model * model.d_ff
-        cut = keys if model.kv_heads % split else keys // split
-        return cut + (queries + mlp) // split
+        return (3 if model.gated else 2) * model.d_model * model.d_ff // split
+
+    @cached_property
+    def expert_numbers(self) -> int:
+        """Those of one layer's experts, without the shared ones."""
+        model = self.model
+        if isinstance(model, MLP) or model.experts is None:
+            return 0
+        wide = model.d_model * (model.expert_d_ff or 0)
+        cut = self.split * self.mesh["expert"]
+        return (3 if model.gated else 2) * wide * model.experts // cut
+
+    @cached_property
+    def shared_numbers(self) -> int:
+        """Those of one layer's shared experts."""
+        model = self.model
+        if isinstance(model, MLP) or model.experts is None:
+            return 0
+        wide = model.d_model * (model.expert_d_ff or 0)
+        return (3 if model.gated else 2) * wide * model.shared_experts // self.split
+
+    @cached_property
+    def numbers(self) -> int:
+        """Numbers of all matrices in a device's layers, as they are multiplied with."""
+        dense = self.layers - self.moe_layers
+        total = self.layers * self.attention_numbers + dense * self.mlp_numbers
+        return total + self.moe_layers * (self.expert_numbers + self.shared_numbers)
 
     @cached_property
     def head_numbers(self) -> int:

@@ -64,6 +64,8 @@ class Strategy:
             "recomputation": seconds.recompute_s,
             "memory traffic": seconds.memory_s,
         }
+        if seconds.bubble_s:
+            parts["pipeline bubble"] = seconds.bubble_s
         for one in seconds.exchanges:
             parts[one.name] = parts.get(one.name, 0.0) + one.exposed_s
         shares = [(name, part / seconds.total_s) for name, part in parts.items()]
@@ -71,9 +73,25 @@ class Strategy:
 
     @property
     def mesh_words(self) -> str:
-        """'data 2 × fsdp 4, ZeRO-1'."""
-        words = " × ".join(f"{axis} {size}" for axis, size in self.mesh.items())
-        return f"{words}, ZeRO-{self.zero}" if self.zero else words
+        """'data 2 × fsdp 4, ZeRO-1', 'stage 4 × data 2, 16 microbatches'."""
+        words = [" × ".join(f"{axis} {size}" for axis, size in self.mesh.items())]
+        if self.zero:
+            words.append(f"ZeRO-{self.zero}")
+        if "stage" in self.mesh:
+            words.append(f"{self.microbatches} microbatches")
+        if self.chunks > 1:
+            words.append(f"{self.chunks} chunks each")
+        return ", ".join(words)
+
+    @property
+    def microbatches(self) -> int:
+        """In how many parts the batch goes through the stages; 1 without a pipeline."""
+        return self.step.microbatches
+
+    @property
+    def chunks(self) -> int:
+        """Of layers that each device of `stage` has: 1F1B with 1, interleaved above."""
+        return self.step.chunks
 
     def __str__(self) -> str:
         return f"{self.mesh_words}, {self.recompute}"

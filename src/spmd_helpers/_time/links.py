@@ -8,6 +8,13 @@ gpus.md @1a55377, "Cross-node collectives"; XLA's own model divides by the same 
 (sol_gpu_cost_model.cc @3e1a45f, `RingLatency`). On a TPU's torus a group uses the links
 of every direction in which it extends, both ways where they close to a ring:
 scaling-book tpus.md @04d8de5.
+
+Before it sends, a collective over up to four hosts takes a round trip for each of them
+but one, as in XLA's model. From there on it grows as in the model by which NCCL itself
+chooses how to send (NVIDIA/nccl src/graph/tuning.cc @5067397): a ring passes every
+device of the group, a tree, which only an all-reduce can be, as many levels as the
+logarithm of the hosts. Short messages go with protocols that wait less and use less of
+the links. As there, the shortest of all these is taken.
 """
 
 from collections import Counter
@@ -17,6 +24,21 @@ from dataclasses import dataclass
 from .._hardware.positions import Positions
 from .._hlo.collectives import Collective
 from .rates import NEAR, Rates
+
+# NCCL's model of its algorithms and protocols (tuning.cc, hwLatencies): seconds of a
+# step within a host and between hosts, and the share of the links' speed.
+_RINGS = {
+    "LL": (0.6e-6, 2.7e-6, 0.5),
+    "LL128": (1.9e-6, 4.0e-6, 0.92),
+    "Simple": (3.4e-6, 14.0e-6, 1.0),
+}
+_TREES = {
+    "LL": (0.6e-6, 5.0e-6, 1 / 3.8),
+    "LL128": (1.25e-6, 8.5e-6, 0.92 * 120 / 128),
+    "Simple": (4.0e-6, 14.0e-6, 0.92),
+}
+_RINGS_OF = ("all-gather", "reduce-scatter", "all-reduce")
+_FEW_HOSTS = 4  # over so many each takes a round trip, as XLA's model has it
 
 
 @dataclass(frozen=True)
@@ -44,10 +66,59 @@ def price(collective: Collective, rates: Rates, positions: Positions) -> Price:
         rates: of the chip.
         positions: of the program's devices.
     """
-    each = _tpu if rates.chip.kind == "tpu" else _gpu
     groups = collective.groups or (tuple(range(len(positions.hosts))),)
-    prices = [each(collective, group, rates, positions) for group in _distinct(groups)]
+    prices = [
+        min(options(collective, group, rates, positions), key=lambda one: one.seconds)
+        for group in _distinct(groups)
+    ]
     return max(prices, key=lambda price: price.seconds)
+
+
+def options(
+    collective: Collective, group: tuple[int, ...], rates: Rates, positions: Positions
+) -> list[Price]:
+    """The ways to run a collective in a group, of which the shortest is taken.
+
+    Between hosts of GPUs there are several, which wait more or send faster.
+
+    Args:
+        collective: one of the program.
+        group: the devices that exchange.
+        rates: of the chip.
+        positions: of the program's devices.
+    """
+    if rates.chip.kind == "tpu":
+        return [_tpu(collective, group, rates, positions)]
+    first = _gpu(collective, group, rates, positions)
+    hosts = len({positions.hosts[device] for device in group})
+    kind = next((one for one in _RINGS_OF if collective.kind.endswith(one)), "")
+    if hosts <= _FEW_HOSTS or not kind:
+        return [first]
+    return [
+        Price(first.lane, first.start_s + more, first.sending_s / share)
+        for more, share in _between(kind, hosts, len(group))
+    ]
+
+
+def _between(kind: str, hosts: int, size: int) -> list[tuple[float, float]]:
+    """Each way: seconds more than over four hosts, and the share of the links' speed.
+
+    Args:
+        kind: one of _RINGS_OF.
+        hosts: how many the group has devices of.
+        size: devices of the group.
+    """
+    more = hosts - _FEW_HOSTS
+    inside = more * (size // hosts - 1)
+    rounds = 2 if kind == "all-reduce" else 1
+    ways = [
+        (rounds * (inside * near + more * far), share)
+        for near, far, share in _RINGS.values()
+    ]
+    if kind == "all-reduce":
+        levels = (hosts - 1).bit_length() - (_FEW_HOSTS - 1).bit_length()
+        ways += [(2 * levels * far, share) for _, far, share in _TREES.values()]
+    return ways
 
 
 def _distinct(groups: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -78,7 +149,8 @@ def _gpu(
         sent = collective.operand_bytes * (size - near) / size
     else:
         sent = _share(collective, size) * (hosts - 1) / hosts / near
-    rounds = hosts - 1 if kind not in ("collective-permute", "all-to-all") else 1
+    is_one = kind in ("collective-permute", "all-to-all")
+    rounds = 1 if is_one else min(hosts, _FEW_HOSTS) - 1
     start = rates.start_s["nvlink"] + rounds * rates.start_s["network"]
     return Price("network", start, max(within, sent / network))
 
