@@ -13,7 +13,9 @@ from docutils.parsers.rst import Directive
 
 STORED = Path(__file__).resolve().parent.parent / "widgets"
 STYLE = "spmd-widgets.css"
-PLACE = re.compile(r'<figure[^>]* id="spmd-([a-z-]+)"')
+# A widget, or the box on the page of errors: the name after 'spmd-', and the words.
+PLACE = re.compile(r'<figure[^>]* id="spmd-([a-z-]+)"|id="spmd-(paste-text)"')
+WORDS = {"paste-text": "box for an error"}
 FIRST_LINK = re.compile(r'<div id="pst-skip-link".*?</div>')
 SKIP = (
     '<div class="skip-link d-print-none">'
@@ -76,9 +78,10 @@ def skip_to_widgets(app, exception):
         return
     for path in Path(app.outdir).rglob("*.html"):
         text = path.read_text("utf8")
-        if names := PLACE.findall(text):
+        if names := [widget or box for widget, box in PLACE.findall(text)]:
             links = "".join(
-                SKIP.format(name=n, words=n.replace("-", " ")) for n in names
+                SKIP.format(name=n, words=WORDS.get(n, n.replace("-", " ")))
+                for n in names
             )
             path.write_text(FIRST_LINK.sub(rf"\g<0>\n{links}", text, count=1), "utf8")
 

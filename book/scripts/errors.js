@@ -5,6 +5,7 @@ const area = form.querySelector("textarea");
 const status = form.querySelector("[role=status]");
 const ISSUES = "https://github.com/jax-ml/jax/issues?q=";
 const LONGEST_VALUE = 160;
+const LONGEST_IN_A_SENTENCE = 60;
 
 function element(name, attributes, ...children) {
   const made = document.createElement(name);
@@ -32,18 +33,42 @@ function unfold() {
   details.parentElement.scrollIntoView();
 }
 
+const changed = []; // texts of the entry, and what they were
+
 function forget() {
+  for (const [node, text] of changed.splice(0)) node.data = text;
   document.querySelector(".spmd-read")?.remove();
   document.querySelector(".spmd-hit")?.classList.remove("spmd-hit");
   status.replaceChildren();
 }
 
 /** What the text has in place of the words in capitals. */
-function readValues(groups, section) {
+function valuesOf(groups, section) {
   const said = section.textContent;
-  const pairs = Object.entries(groups)
+  return Object.entries(groups)
     .map(([name, text]) => [name.toUpperCase().replaceAll("_", " "), text])
     .filter(([name, text]) => text && new RegExp(`\\b${name}\\b`).test(said));
+}
+
+/** Writes short values into the entry itself, below its message. */
+function fillIn(pairs, details) {
+  const short = new Map(pairs.filter(([, text]) => text.length <= LONGEST_IN_A_SENTENCE));
+  if (!short.size) return;
+  const names = [...short.keys()].sort((a, b) => b.length - a.length);
+  const any = new RegExp(`\\b(?:${names.join("|")})\\b`, "g");
+  for (const part of details.querySelectorAll(":scope > :not(summary)")) {
+    const walker = document.createTreeWalker(part, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const node = walker.currentNode;
+      const filled = node.data.replace(any, (name) => short.get(name));
+      if (filled === node.data) continue;
+      changed.push([node, node.data]);
+      node.data = filled;
+    }
+  }
+}
+
+function listed(pairs) {
   if (!pairs.length) return null;
   const list = element("ul", {});
   for (const [name, text] of pairs) {
@@ -58,7 +83,9 @@ function showKnown(found) {
   const section = sectionOf(found.code);
   const heading = section.querySelector("h3");
   const details = section.querySelector("details");
-  const values = readValues(found.groups, section);
+  const pairs = valuesOf(found.groups, section);
+  const values = listed(pairs);
+  fillIn(pairs, details);
   if (values) details.querySelector("summary").after(values);
   section.classList.add("spmd-hit");
   details.open = true;

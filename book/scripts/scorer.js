@@ -5,9 +5,10 @@ const LEADS = { "book/glossary": 40, "book/errors": 20 };
 const A_PAGE = 8;
 const IN_TITLE = 14;
 
+// The P of P.UNCONSTRAINED, or of "Forgot P", says nothing.
 function stems(text) {
   const stemmer = new Stemmer();
-  const words = text.toLowerCase().match(/[\p{L}_]+/gu) ?? [];
+  const words = text.toLowerCase().match(/[\p{L}_]{2,}/gu) ?? [];
   return words.map((word) => stemmer.stemWord(word));
 }
 
@@ -38,7 +39,7 @@ var Scorer = {
   objPrio: {},
   objPrioDefault: 0,
   title: 15,
-  partialTitle: 7,
+  partialTitle: 4,
   term: 5,
   partialTerm: 2,
 };

@@ -521,6 +521,25 @@ def test_a_chart_is_stored_as_svg_with_words(tmp_path):
     assert "<dc:date>" not in output.data["text/html"]
 
 
+def test_a_chart_has_the_colors_of_the_page_and_is_small(tmp_path):
+    chart = (
+        "import matplotlib.pyplot as plt\n"
+        "plt.bar(['a', 'b'], [2, 3], color='#2468DB', hatch='..', edgecolor='white')\n"
+        "plt.title('Training')\nplt.show()"
+    )
+    text = MASTER.partition("## Exercise 1")[0].replace("print(rows)\nrows", chart)
+    make(*page_of(tmp_path, text))
+    notebook = nbformat.read(tmp_path / "notebooks" / "walk.ipynb", 4)
+    drawn = notebook.cells[2].outputs[0].data["text/html"]
+    _, style, svg = re.split("<style>|</style>", drawn)
+    assert set(re.findall(r"#[0-9a-f]{6}\b", svg)) == {"#2468db"}  # a light page's
+    assert "fill: var(--c2468db, #2468db)" in svg
+    assert "stroke: currentColor" in svg
+    assert "--c2468db: #3cabff" in style
+    assert svg.count(" a 0.60 0.60 0 1 0 0 -1.20 a 0.60 0.60 0 1 0 0 1.20 z") > 200
+    assert len(drawn) < 40_000
+
+
 HERE = ["-q", "-n0"]  # two notebooks are run sooner than two processes start
 
 

@@ -463,6 +463,10 @@ def test_equal_cells_have_one_color():
     (panel,) = few._picture.panels
     assert panel.shards == ((0, 1, None), (1, 0, 2))
     assert panel.cells == ((("1",), ("2",), ("–",)), (("2",), ("1",), ("3",)))
+    again = draw_cells({"a": [3, 1]}, title="t", values=[1, 2, 3])
+    assert again._picture.panels[0].shards == ((2, 0),)
+    more = draw_cells({"a": range(8)}, title="t", values=[28])
+    assert more._picture.panels[0].shards == ((None,) * 8,)
     many = draw_cells(
         {"own": range(9), "sum": [28] * 9, "mean": [3.5] * 9}, title="t", notes="n."
     )

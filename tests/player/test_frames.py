@@ -194,6 +194,23 @@ def test_what_is_no_frame(frames, words):
     assert len(raised.traceback) == 2
 
 
+@pytest.mark.parametrize(
+    ("sliders", "words"),
+    [
+        ({}, "sliders={} is no dict of values; give one such as"),
+        ([1, 2], "sliders=[1, 2] is no dict of values"),
+        ({"x": 3}, "sliders['x']=3 is not a list; give a list of values."),
+        ({"x": (3,)}, "sliders['x'] has 1 values; give two or more."),
+        ({"x": (3, 4, 5)}, "sliders has 3 combinations of values for 2 frames"),
+        ({"": (3, 4)}, "a slider's name='' is no text"),
+    ],
+)
+def test_what_is_no_slider(sliders, words):
+    with pytest.raises(spmd.NotUnderstood, match=re.escape(words)) as raised:
+        spmd.FramePlayer(squares(0, 1), title="Squares", sliders=sliders)
+    assert len(raised.traceback) == 2
+
+
 def test_what_is_no_title_or_note():
     with pytest.raises(spmd.NotUnderstood, match="title=None is no text"):
         spmd.FramePlayer(squares(0, 1), title=None)

@@ -1,10 +1,14 @@
 """The player on a page: it plays when it is asked to, by mouse and by keyboard."""
 
 import contextlib
+import io
 import re
 
 import pytest
+from PIL import Image
 
+from spmd_helpers import MLP, MemoryTimeline, draw_mesh, training_memory
+from spmd_helpers._core.palette import DARK, LIGHT
 from spmd_helpers._player.frames import FramePlayer
 from spmd_helpers._player.player import CollectivePlayer
 from tests.widgets.widget_harness import axe_faults, too_small
@@ -303,3 +307,101 @@ def test_other_figures_on_paper_on_a_phone_and_without_motion(squares):
     assert page.locator("button:visible").count() == 0
     still = squares(java_script_enabled=False)
     assert still.locator(".spmd-play-frame:visible").count() == 3
+
+
+# A player that is set by sliders, and one whose frames are chosen by their names.
+
+
+@pytest.fixture
+def turned(opened):
+    """Opens a page whose frames are those of two sliders."""
+    given = [
+        (SQUARE.format(x, x), f"x = {x}, {word}", f"The square is at {x}, {word}.")
+        for x in (0, 60, 120)
+        for word in ("early", "late")
+    ]
+    sliders = {"x": (0, 60, 120), "time": ("early", "late")}
+    shown = FramePlayer(given, title="A square", sliders=sliders)
+
+    def open_it(**options):
+        page = opened(**options)
+        page.set_content(PAGE.format(shown._repr_mimebundle_()["text/html"]))
+        return page
+
+    return open_it
+
+
+def test_sliders_set_the_frame(turned):
+    page = turned()
+    assert page.locator("button").count() == 0
+    assert now(page).startswith("x = 0, early.")
+    x, time = page.get_by_role("slider", name="x"), page.get_by_role("slider").nth(1)
+    x.focus()
+    page.keyboard.press("ArrowRight")
+    assert now(page).startswith("x = 60, early.")
+    assert x.get_attribute("aria-valuetext") == "60"
+    time.focus()
+    page.keyboard.press("End")
+    assert now(page).startswith("x = 60, late.")
+    assert page.get_by_role("status").inner_text() == now(page)
+    x.fill("2")
+    assert now(page).startswith("x = 120, late.")
+    assert page.locator(".spmd-play-bar b").all_inner_texts() == ["120", "late"]
+    assert axe_faults(page) == page.errors == []
+
+
+def test_sliders_on_a_phone_on_paper_and_without_motion(turned):
+    page = turned(width=360, reduced_motion="reduce")
+    assert now(page).startswith("x = 120, late.")
+    assert page.locator("details li").count() == 6
+    assert page.locator(".spmd-play-bar b").all_inner_texts() == ["120", "late"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert too_small(page, 360) == axe_faults(page) == []
+    page.emulate_media(media="print")
+    assert page.locator(".spmd-play-frame:visible").count() == 6
+    assert page.locator("input:visible").count() == 0
+    still = turned(java_script_enabled=False)
+    assert still.locator(".spmd-play-frame:visible").count() == 6
+
+
+def test_a_frame_is_chosen_by_its_name(opened):
+    page = opened()
+    memory = {
+        f"ZeRO-{zero}": training_memory(
+            MLP(layers=3, d_model=64, d_ff=160),
+            mesh={"data": 4},
+            batch=8,
+            zero=zero,
+            compute_dtype="float32",
+        )
+        for zero in (0, 2, 3)
+    }
+    page.set_content(
+        PAGE.format(MemoryTimeline(memory)._repr_mimebundle_()["text/html"])
+    )
+    buttons = page.locator(".spmd-play-bar button")
+    assert buttons.all_inner_texts() == ["ZeRO-0", "ZeRO-2", "ZeRO-3"]
+    press(page, "ZeRO-3")
+    assert now(page).startswith("ZeRO-3.")
+    page.keyboard.press("ArrowLeft")
+    assert now(page).startswith("ZeRO-2.")
+    assert page.evaluate("document.activeElement.textContent") == "ZeRO-2"
+    pressed = [one.get_attribute("aria-pressed") for one in buttons.all()]
+    assert pressed == ["false", "true", "false"]
+    assert page.get_by_role("status").inner_text() == now(page)
+    assert axe_faults(page) == page.errors == []
+
+
+def test_what_frames_share_is_dark_on_a_dark_page(opened):
+    """A part that a player defines has the colors of the axes of its page."""
+    drawn = draw_mesh({"data": 4})
+    frames = [(drawn, f"Step {k}", f"It is drawn {k + 1} times.") for k in range(2)]
+    text = FramePlayer(frames, title="A mesh")._repr_mimebundle_()["text/html"]
+    assert text.count("<use ") == 2
+    page = opened()
+    page.set_content(PAGE.format(text).replace("<html", '<html data-theme="dark"'))
+    picture = page.locator("[data-now] svg").screenshot()
+    colors = {color for _, color in Image.open(io.BytesIO(picture)).getcolors(10**6)}
+    hexes = {f"#{r:02X}{g:02X}{b:02X}" for r, g, b, *_ in colors}
+    assert DARK[0] in hexes
+    assert LIGHT[0] not in hexes

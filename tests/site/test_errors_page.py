@@ -19,6 +19,12 @@ from .site_reading import (
 )
 
 PAGE = "book/errors.html"
+DIVIDED = (
+    "ValueError: One of device_put args was given the sharding of NamedSharding("
+    "mesh=Mesh('data': 8, axis_types=(Auto,)), spec=P('data',), memory_kind=device), "
+    "which implies that the global size of its dimension 0 should be divisible by 8, "
+    "but it is equal to 10 (full shape: (10, 4))"
+)
 TRACEBACK = """
 2026-01-02 03:04:05 worker 3 begins
 \x1b[31mTraceback (most recent call last):\x1b[0m
@@ -77,6 +83,21 @@ def test_a_pasted_traceback_opens_its_entry(reader):
     assert "AXIS: modle" in values
     assert "AXES: ('data', 'model')" in values
     assert page.locator("[role=status] a").get_attribute("href") == "#unknown-axis"
+
+
+def test_its_sentences_have_the_values_until_it_is_cleared(reader):
+    page = reader.go(PAGE)
+    section = page.locator("#not-divisible")
+    paste(page, DIVIDED)
+    said = section.locator(".spmd-error > p").inner_text()
+    assert said.startswith(
+        "P('data',) splits dimension 0 of the shape (10, 4) into 8 equal shards, and "
+        "10 is not divisible by 8."
+    )
+    assert "SIZE" in section.locator("summary").inner_text()
+    page.click("text=Clear")
+    said = section.locator(".spmd-error > p").inner_text()
+    assert said.startswith("SPEC splits dimension DIM of the shape SHAPE into PARTS")
 
 
 def test_by_keyboard_one_error_after_another(reader):

@@ -1,6 +1,7 @@
 """Every player of the site: by keyboard, without motion, in words and on paper."""
 
 import contextlib
+import math
 
 import pytest
 
@@ -47,7 +48,8 @@ STATES = """() => [...document.querySelectorAll('.spmd-play')].map(player => {
     listed: [...player.querySelectorAll('details > ol > li')].map(e => e.textContent),
     open: player.querySelector('details')?.open,
     status: player.querySelector('[role=status]')?.textContent,
-    buttons: [...player.querySelectorAll('button')].filter(e => e.offsetParent).length,
+    buttons: [...player.querySelectorAll('button, input')]
+      .filter(e => e.offsetParent).length,
   };
 })"""
 UNFOLD = """document.querySelectorAll('details:has(> .spmd-play, .spmd-play)')
@@ -103,9 +105,12 @@ def test_every_frame_has_words(browser, name):
 @EVERY
 def test_by_keyboard_alone(browser, name):
     with opened(browser, name, reduced_motion="reduce") as page:
-        players = page.locator(".spmd-play:has(button)")
+        players = page.locator(".spmd-play:has(button, input)")
         assert players.count() == len(moving(page.evaluate(STATES))) > 0
         for number, player in enumerate(players.all()):
+            if player.locator("input").count():
+                by_sliders(page, player, number)
+                continue
             player.locator("button").first.focus()
             ring = page.evaluate(
                 "getComputedStyle(document.activeElement).outlineWidth"
@@ -123,6 +128,27 @@ def test_by_keyboard_alone(browser, name):
                 assert frame in now["seen"], key
                 assert now["status"] == now["said"][frame], key
             assert float(ring.removesuffix("px")) >= 2
+
+
+def by_sliders(page, player, number):
+    """Each slider goes through its values; together they reach every frame."""
+    counts = [
+        int(one.get_attribute("max")) + 1 for one in player.locator("input").all()
+    ]
+    size = moving(page.evaluate(STATES))[number]["count"]
+    assert math.prod(counts) == size
+    for one, count in zip(player.locator("input").all(), counts, strict=True):
+        one.focus()
+        page.keyboard.press("Home")
+        size //= count
+        for step in range(1, count):
+            before = moving(page.evaluate(STATES))[number]["seen"]
+            page.keyboard.press("ArrowRight")
+            now = moving(page.evaluate(STATES))[number]
+            assert now["seen"] == [before[0] + size]
+            assert now["status"] == now["said"][now["seen"][0]]
+            assert one.get_attribute("aria-valuetext")
+            assert one.input_value() == str(step)
 
 
 @EVERY

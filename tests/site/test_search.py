@@ -30,6 +30,7 @@ def hits(reader, query: str) -> list[list[str]]:
         ("zero-3", "book/glossary.html#term-fsdp-zero-3"),
         ("unknown axis", "book/errors.html#unknown-axis"),
         ("donated twice", "book/errors.html#donated-twice"),
+        ("P.UNCONSTRAINED", "book/errors.html#unconstrained-not-here"),
     ],
 )
 def test_what_is_asked_for_by_its_name_leads(reader, query, first):
@@ -150,3 +151,12 @@ def test_a_widget_is_few_stops_away(reader, name):
     page.keyboard.press("Tab")
     root = f"#spmd-{name.replace('_', '-')}"
     assert page.evaluate(f"document.querySelector('{root}').contains({ACTIVE})")
+
+
+def test_the_box_for_an_error_is_few_stops_away(reader):
+    page = reader.go("book/errors.html")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    assert page.locator(":focus").inner_text() == "Skip to the box for an error"
+    page.keyboard.press("Enter")
+    page.wait_for_function(f"{ACTIVE}.id === 'spmd-paste-text'")

@@ -32,6 +32,71 @@ def figure_words(figure):
     return " ".join(said) or "An empty figure."
 
 
+def _colors():
+    """Each color of a chart on a light page → what it is on a dark one."""
+    from spmd_helpers._core.palette import DARK, LIGHT
+
+    return {
+        light.lower(): dark.lower() for light, dark in zip(LIGHT, DARK, strict=True)
+    }
+
+
+def _style():
+    """Ink and paper are the page's; so are the colors, light or dark."""
+    from spmd_helpers._core.palette import DARK_PAGES
+
+    dark = "; ".join(f"--c{light[1:]}: {color}" for light, color in _colors().items())
+    paper = "var(--pst-color-background, var(--jp-layout-color0, Canvas))"
+    pages = ", ".join(f"{page} .spmd-chart" for page in DARK_PAGES)
+    return (
+        f"<style>\n.spmd-chart {{ --paper: {paper}; }}\n"
+        ".spmd-chart > svg { fill: currentColor; "
+        "stroke-linejoin: round; stroke-linecap: butt; }\n"
+        f"@media screen {{ {pages} {{ {dark}; }} }}\n</style>"
+    )
+
+
+def _with_page_colors(svg):
+    """White is the page's paper and black its ink; the ground is not drawn."""
+    import re
+
+    colors = _colors()
+
+    def color(found):
+        name = found[0].lower()
+        if name in colors:
+            return f"var(--c{name[1:]}, {name})"
+        return {"#ffffff": "var(--paper)", "#000000": "currentColor"}.get(name, name)
+
+    def styled(found):
+        return re.sub(r"#[0-9a-f]{6}\b", color, found[0], flags=re.I)
+
+    svg = re.sub(r'(fill)="(#[0-9a-f]{6})"', r'style="\1: \2"', svg)  # of a hatch
+    return re.sub(r'style="[^"]*"', styled, svg)
+
+
+def _shorter(svg):
+    """Two decimal places; a dot of a hatch, drawn as eight curves, is a circle."""
+    import re
+
+    dot = re.compile(r"M (\S+) (\S+) \n(?:C (?:\S+ ){6}\n){8}z")
+
+    def circle(found):
+        x, y = float(found[1]), float(found[2])
+        last = re.findall(r"C (?:\S+ ){5}(\S+) ", found[0])
+        across = min(map(float, last)) - y
+        half = f"{-across / 2:g} {-across / 2:g} 0 1 0 0"
+        return f"M {x:g} {y:g} a {half} {across:g} a {half} {-across:g} z"
+
+    def path(found):
+        return re.sub(r"-?\d+\.\d+", lambda n: f"{float(n[0]):.2f}", dots(found[0]))
+
+    def dots(text):
+        return dot.sub(circle, text)
+
+    return re.sub(r' d="[^"]*"', path, svg)
+
+
 def figure_html(figure):
     """The figure as inline SVG that a screen reader can name."""
     import html
@@ -42,18 +107,26 @@ def figure_html(figure):
 
     out = io.StringIO()
     with rc_context({"svg.hashsalt": "spmd", "svg.fonttype": "none"}):
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+        figure.savefig(
+            out,
+            format="svg",
+            bbox_inches="tight",
+            transparent=True,
+            metadata={"Date": None},
+        )
     svg = out.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r"<style[^>]*>.*?</style>", "", svg, flags=re.S)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # would repeat in one page
+    svg = _with_page_colors(_shorter(svg))
     name = html.escape(figure_words(figure), quote=True)
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{name}"', 1)
     svg = re.sub(
         r' width="[\d.]+pt"', ' style="max-width: 100%; height: auto"', svg, count=1
     )
     svg = re.sub(r' height="[\d.]+pt"', "", svg, count=1)
-    return f'<div class="spmd-chart">{svg.strip()}</div>'
+    return f'<div class="spmd-chart">{_style()}{svg.strip()}</div>'
 
 
 def _install():

@@ -179,6 +179,7 @@ def draw_cells(
     *,
     title: str,
     notes: str | Sequence[str] = (),
+    values: Sequence[object] = (),
 ) -> Drawing:
     """Draw a table of values in which equal cells have the same color.
 
@@ -200,6 +201,8 @@ def draw_cells(
         columns: the names of the columns, or nothing.
         title: the heading.
         notes: what stands below.
+        values: those that have the first colors, in this order. Drawings with the same
+            list, such as the frames of a player, give each of them the same color.
 
     Returns:
         A Drawing. Of up to eight different values each has a color of its own, in the
@@ -213,7 +216,9 @@ def draw_cells(
     try:
         listed, names, below = _checked(rows, columns, title, notes)
         words = say_cells(title, listed, names, below)
-        return Drawing(cells_picture(listed, names or [""] * _width(listed), words))
+        columns = names or [""] * _width(listed)
+        colored = [str(value) for value in values]
+        return Drawing(cells_picture(listed, columns, words, colored))
     except NotUnderstood as error:
         raise error.with_traceback(None) from None
 

@@ -172,15 +172,21 @@ def work_picture(mesh: MeshFacts, pieces: Sequence[int], words: Words) -> Pictur
 
 
 def cells_picture(
-    rows: Mapping[str, Sequence[str | None]], columns: Sequence[str], words: Words
+    rows: Mapping[str, Sequence[str | None]],
+    columns: Sequence[str],
+    words: Words,
+    values: Sequence[str] = (),
 ) -> Picture:
     """The picture of a table, in which equal texts have one color.
 
-    Of more texts than colors, those that stand in one cell only have none.
+    Those in `values` have the first colors. Of more other texts than colors are left,
+    those that stand in one cell only have none.
     """
     texts = Counter(text for row in rows.values() for text in row if text)
-    few = len(texts) <= len(SHARDS)
+    first = dict.fromkeys(values)
+    few = len(first | texts) <= len(SHARDS)
     named = [text for text, count in texts.items() if few or count > 1]
+    named = [*dict.fromkeys([*first, *named])]
     hues = {text: k for k, text in enumerate(named[: len(SHARDS)])}
     cells = tuple(tuple((text or "–",) for text in row) for row in rows.values())
     shards = tuple(tuple(hues.get(text or "") for text in row) for row in rows.values())

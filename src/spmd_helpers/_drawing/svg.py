@@ -70,7 +70,7 @@ def svg(picture: Described, scene: Scene) -> str:
     """A drawing as a file of its own: it follows the reader's light or dark."""
     root = (
         f".spmd-drawing {{ color: {INK[0]}; --paper: {PAPER[0]}; }}",
-        "@media (prefers-color-scheme: dark) { .spmd-drawing "
+        "@media (prefers-color-scheme: dark) { svg.spmd-drawing "
         f"{{ color: {INK[1]}; --paper: {PAPER[1]}; {axis_variables(DARK)} }} }}",
         ".spmd-drawing .paper { fill: var(--paper); }",
     )
@@ -99,7 +99,8 @@ def _least(width: float) -> float:
 
 def _style() -> list[str]:
     rules = [
-        f".spmd-drawing {{ {axis_variables(LIGHT)} }}",
+        # Not of a part that a player defines: a dark page's rule is not applied there.
+        f"svg.spmd-drawing {{ {axis_variables(LIGHT)} }}",
         f".spmd-drawing text {{ fill: currentColor; font-family: {_WORDS}; }}",
         ".spmd-drawing rect { stroke: currentColor; stroke-width: 1; fill: none; }",
         ".spmd-drawing .paper { stroke: none; }",

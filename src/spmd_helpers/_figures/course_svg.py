@@ -162,8 +162,9 @@ class Chart:
             tuple(self._frame(one, name) for one in self.courses),
             View(-1, -1, _WIDTH + 2, height + 2),
             rules=_RULES,
-            group="Play the steps",
+            group="Choose a step",
             pace="read",
+            chooses=True,
         )
 
     def _y(self, size: float) -> float:

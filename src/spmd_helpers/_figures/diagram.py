@@ -111,7 +111,7 @@ class Diagram(InNotebook):
         """The diagram as the text of an SVG file."""
         root = (
             f".spmd-diagram {{ color: {INK[0]}; --ground: {PAPER[0]}; }}",
-            "@media (prefers-color-scheme: dark) { .spmd-diagram "
+            "@media (prefers-color-scheme: dark) { svg.spmd-diagram "
             f"{{ color: {INK[1]}; --ground: {PAPER[1]}; {axis_variables(DARK)} }} }}",
         )
         return self._element([*_RULES, *root], _MARGIN)
@@ -161,7 +161,7 @@ def _right(text: Text) -> float:
 _SIZES = {"label": "strip", "small": "copies", "tiny": "copies"}
 _WORDS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 _RULES = (
-    f".spmd-diagram {{ {axis_variables(LIGHT)} }}",
+    f"svg.spmd-diagram {{ {axis_variables(LIGHT)} }}",  # of no part of a player
     f".spmd-diagram text {{ fill: currentColor; font-family: {_WORDS}; }}",
     ".spmd-diagram .title { font-size: 13px; font-weight: 600; }",
     ".spmd-diagram .label { font-size: 12px; }",

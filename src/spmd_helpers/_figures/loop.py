@@ -201,7 +201,7 @@ def _span(span: Span, y: float) -> Box:
         "write": ("bar", f"writes the state after {span.step}", None),
     }[span.kind]
     wide = (span.stop - span.start) * _UNIT
-    text = next((t for t in _shorter(span, text) if 6.0 * len(t) <= wide), "")
+    text = next((t for t in _shorter(span, text) if 6.0 * len(t) + 4 <= wide), "")
     place = _LEFT + span.start * _UNIT, y, wide - 1, _ROW
     return Box(*place, kind, text, hue)
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .._core.palette import SHARDS
 from .._core.words import count_words, join_words, table
-from .._player.page import FramePage, Page, View
+from .._player.page import FramePage, Page, Slider, View
 from .._player.page import number as _n
 from .._shardings.sharding import ShardingInfo, mesh_words, spec_words
 from .elements import rect, text
@@ -113,9 +113,15 @@ class ReshapePicture:
             tuple(self._frame(one, name) for one in self.reshapes),
             View(-1, -1, _WIDTH + 3, height + 2),
             rules=_RULES,
-            group="Play the numbers of heads",
+            group="Set the number of heads",
             pace="read",
+            sliders=self._sliders,
         )
+
+    @property
+    def _sliders(self) -> tuple[Slider, ...]:
+        counts = tuple(str(one.heads) for one in self.reshapes)
+        return (Slider("heads", counts),) if len(counts) > 1 else ()
 
     def _base(self, name: str) -> str:
         lines = [f'<g id="{name}-base">']

@@ -149,8 +149,9 @@ class TreePicture:
             tuple(self._frame(stage, name) for stage in stages),
             View(-1, -1, _WIDTH + 2, self._height + 2),
             rules=_RULES,
-            group="Play the stages",
+            group="Choose a stage",
             pace="read",
+            chooses=True,
         )
 
     def _base(self, name: str) -> str:

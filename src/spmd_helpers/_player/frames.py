@@ -1,7 +1,8 @@
 """A player of any figures: in a notebook as HTML, under `print` as text."""
 
+import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from .._core.notebook import InNotebook
@@ -10,7 +11,8 @@ from . import figures, page
 
 COLUMNS = 80  # of the text
 _SIZES = (3, 4)  # of a frame
-_LEAST = 2  # frames
+_LEAST = 2  # frames, or values of a slider
+_KINDS = {"notes": "texts.", "frames": "tuples (figure, heading, sentence)."}
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,15 @@ class FramePlayer(InNotebook):
             `data-leaves=""` too is not left behind.
         title: the heading of the player.
         notes: what stands below the frames.
+        sliders: in place of buttons that play the frames: a dict from what a reader
+            sets to its values, such as {"stages": (2, 4), "microbatches": (1, 6, 16)}.
+            There is a frame for each combination, in the order of
+            `itertools.product`: the last slider changes first.
 
     Raises:
         NotUnderstood: an argument is of another kind; or a figure is no SVG, or has no
-            words.
+            words; or the sliders have more or fewer combinations than there are
+            frames.
 
     Used from chapter 01 on.
     """
@@ -70,6 +77,7 @@ class FramePlayer(InNotebook):
         *,
         title: str,
         notes: str | Iterable[str] = (),
+        sliders: Mapping[str, Iterable[object]] | None = None,
     ) -> None:
         try:
             self.title = _words("title", title)
@@ -82,6 +90,7 @@ class FramePlayer(InNotebook):
                     "(figure, heading, sentence)."
                 )
             self._frames = tuple(_frame(k, one) for k, one in enumerate(given))
+            self._sliders = _sliders(sliders, len(given))
         except NotUnderstood as error:
             raise error.with_traceback(None) from None
 
@@ -112,14 +121,41 @@ class FramePlayer(InNotebook):
             rules="\n".join(dict.fromkeys(one.rules for one in shown if one.rules)),
             kind=figures.kind(shown),
             pace="read",
+            sliders=self._sliders,
         )
+
+
+def _sliders(given: object, frames: int) -> tuple[page.Slider, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not given:
+        raise NotUnderstood(
+            f"sliders={given!r} is no dict of values; give one such as "
+            '{"stages": (2, 4)}.'
+        )
+    sliders = []
+    for name, values in given.items():
+        listed = _listed(f"sliders[{name!r}]", values)
+        made = tuple(map(str, listed))
+        if len(made) < _LEAST:
+            raise NotUnderstood(
+                f"sliders[{name!r}] has {len(made)} values; give two or more."
+            )
+        sliders.append(page.Slider(_words("a slider's name", name), made))
+    count = math.prod(len(slider.values) for slider in sliders)
+    if count != frames:
+        raise NotUnderstood(
+            f"sliders has {count} combinations of values for {frames} frames; give a "
+            "frame for each combination, in the order of itertools.product."
+        )
+    return tuple(sliders)
 
 
 def _listed(name: str, value: object) -> Iterable[object]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise NotUnderstood(
             f"{name}={value!r} is not a list; give a list of "
-            + ("texts." if name == "notes" else "tuples (figure, heading, sentence).")
+            + _KINDS.get(name, "values.")
         )
     return value
 

@@ -5,6 +5,7 @@ shows one frame at a time, and moves what is marked with `data-to`.
 """
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -47,6 +48,14 @@ class FramePage:
 
 
 @dataclass(frozen=True)
+class Slider:
+    """What a reader sets: a name, and the values in their order."""
+
+    name: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Page:
     """A complete player.
 
@@ -60,6 +69,10 @@ class Page:
         first: the number of the first frame.
         pace: how long a frame stays while it plays: 'read', as long as its sentence
             takes to read, or 'hop', shortly.
+        sliders: they set which frame is shown, in place of the buttons. The values of
+            the last one change from each frame to the next.
+        chooses: whether each frame has a button with its heading, in place of the
+            buttons that play them in their order.
     """
 
     title: str
@@ -73,6 +86,8 @@ class Page:
     group: str = "Play the frames"
     first: int = 1
     pace: str = "hop"
+    sliders: tuple[Slider, ...] = ()
+    chooses: bool = False
 
 
 def html(made: Callable[[str], Page]) -> str:
@@ -115,7 +130,7 @@ def _lines(page: Page, name: str) -> list[str]:
     size = _size(page.view)
     return [
         f'<figure class="spmd-play" id="{name}" data-group="{escape(page.group)}" '
-        f'data-first="{page.first}" data-pace="{page.pace}"{size}>',
+        f'data-first="{page.first}" data-pace="{page.pace}"{_controls(page)}{size}>',
         f"<style>\n{style()}{page.rules}</style>",
         f'<p class="spmd-play-title"><strong>{escape(page.title)}</strong>{facts}</p>',
         '<svg class="spmd-play-defs" width="0" height="0" aria-hidden="true" '
@@ -130,6 +145,17 @@ def _lines(page: Page, name: str) -> list[str]:
         "</figure>",
         "",
     ]
+
+
+def _controls(page: Page) -> str:
+    """What the script makes in place of the buttons Play, Back and Step."""
+    if page.sliders:
+        listed = [[slider.name, slider.values] for slider in page.sliders]
+        return f' data-sliders="{escape(json.dumps(listed, ensure_ascii=False))}"'
+    if page.chooses:
+        names = [frame.heading for frame in page.frames]
+        return f' data-choices="{escape(json.dumps(names, ensure_ascii=False))}"'
+    return ""
 
 
 def _size(view: View) -> str:

@@ -12,6 +12,12 @@
     return made;
   }
 
+  function element(tag, properties, ...children) {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(...children);
+    return made;
+  }
+
   const words = (frame) => frame.querySelector(":scope > p");
 
   function wake(root) {
@@ -24,30 +30,44 @@
     let run = 0; // what runs has this number; another number ends it
     let plays = false;
 
-    const bar = document.createElement("div");
-    bar.className = "spmd-play-bar";
+    const bar = element("div", { className: "spmd-play-bar" });
     bar.setAttribute("role", "group");
     bar.setAttribute("aria-label", root.dataset.group);
     const play = button("▶ Play", () => (plays ? stop() : start()));
     const back = button("Back", () => show(now - 1));
     const step = button("Step", forward);
-    const place = document.createElement("span");
-    const status = document.createElement("p");
-    status.className = "spmd-play-status";
+    const place = element("span");
+    const status = element("p", { className: "spmd-play-status" });
     status.setAttribute("role", "status");
-    bar.append(play, back, step, place, status);
+    const choices = JSON.parse(root.dataset.choices ?? "[]").map((name, i) => button(name, () => show(i)));
+    const sliders = JSON.parse(root.dataset.sliders ?? "[]").map(slider);
+    if (sliders.length) bar.append(...sliders.map((one) => one.label), status);
+    else if (choices.length) bar.append(...choices, status);
+    else bar.append(play, back, step, place, status);
 
-    const all = document.createElement("details");
-    const summary = document.createElement("summary");
-    summary.textContent = "All steps in words";
-    const list = document.createElement("ol");
-    for (const frame of frames) {
-      const item = document.createElement("li");
-      item.textContent = words(frame).textContent;
-      list.append(item);
-    }
-    all.append(summary, list);
+    const item = (frame) => element("li", { textContent: words(frame).textContent });
+    const all = element("details", {}, element("summary", { textContent: "All steps in words" }), element("ol", {}, ...frames.map(item)));
     root.querySelector(".spmd-play-frames").after(bar, all);
+
+    // The last slider changes from each frame to the next.
+    function slider([name, values]) {
+      const input = element("input", { type: "range", min: 0, max: values.length - 1, step: 1 });
+      const output = element("b"); // the input says it, too
+      output.setAttribute("aria-hidden", true);
+      input.addEventListener("input", () => show(sliders.reduce((number, one) => number * one.values.length + Number(one.input.value), 0)));
+      return { values, input, output, label: element("label", {}, element("span", { textContent: name }), input, output) };
+    }
+
+    function set() {
+      let rest = now;
+      for (const { values, input, output } of [...sliders].reverse()) {
+        input.value = rest % values.length;
+        rest = Math.floor(rest / values.length);
+        output.textContent = values[input.value];
+        input.setAttribute("aria-valuetext", values[input.value]);
+      }
+      choices.forEach((choice, i) => choice.setAttribute("aria-pressed", i === now));
+    }
 
     function put(number) {
       now = Math.max(0, Math.min(last, number));
@@ -55,6 +75,7 @@
       back.disabled = now === 0;
       step.disabled = now === last;
       place.textContent = `${now + first} of ${last + first}`;
+      set();
     }
 
     function label() {
@@ -141,11 +162,12 @@
     }
 
     bar.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const go = { ArrowLeft: () => show(now - 1), ArrowRight: () => now < last && forward(), Home: () => show(0), End: () => show(last) }[event.key];
+      if (event.ctrlKey || event.metaKey || event.altKey || event.target.type === "range") return;
+      const go = { ArrowLeft: () => show(now - 1), ArrowRight: () => now < last && (choices.length ? show(now + 1) : forward()), Home: () => show(0), End: () => show(last) }[event.key];
       if (!go) return;
       event.preventDefault();
       go();
+      choices[now]?.focus();
     });
 
     root.classList.add("spmd-play-on");
