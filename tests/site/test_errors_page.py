@@ -96,7 +96,7 @@ def test_its_sentences_have_the_values_until_it_is_cleared(reader):
     )
     assert "SIZE" in section.locator("summary").inner_text()
     page.click("text=Clear")
-    said = section.locator(".spmd-error > p").inner_text()
+    said = section.locator(".spmd-error > p").text_content()
     assert said.startswith("SPEC splits dimension DIM of the shape SHAPE into PARTS")
 
 
