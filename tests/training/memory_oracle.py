@@ -11,10 +11,13 @@ import typing
 from spmd_helpers._core.words import bytes_words
 from spmd_helpers._errors import NotUnderstood, SpecError
 from spmd_helpers._hardware.chips import HARDWARE, chip
+from spmd_helpers._shardings.sharding import mesh_words
+from spmd_helpers._training.dtypes import FLOATS
 from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.recompute import RECOMPUTE
 from spmd_helpers._training.report import when
+from spmd_helpers._training.setup import ATTENTION, COUNTING, OPTIMIZERS
 from spmd_helpers._training.state import PHASES
 from spmd_helpers._training.training_memory import training_memory
 from spmd_helpers._widgets import data as widgets_data
@@ -48,6 +51,8 @@ def read(state):
             raise Refused(f"{key} has more than 200 characters; give fewer.")
         return state[key]
 
+    check_choices(text)
+
     def whole(key):
         typed = text(key).strip()
         if not re.fullmatch(r"[+-]?[0-9]+", typed):
@@ -63,17 +68,27 @@ def read(state):
         return kind(key) if text(key).strip() else None
 
     def yes(key):
-        return {"yes": True, "no": False}.get(text(key), text(key))
+        return text(key) == "yes"
+
+    def names(key):
+        typed = text(key)
+        return tuple(map(str.strip, typed.split(","))) if typed.strip() else ()
 
     model = read_model(text, whole, or_none, yes)
     grads = or_none(text, "grad_dtype")
     if grads is not None and "," in grads:
-        grads = tuple(name.strip() for name in grads.split(","))
+        grads = names("grad_dtype")
+    more = {key: whole(key) for key in ("fsdp", "expert", "context", "stage")}
     mesh = {"data": whole("data"), "model": whole("model_axis")}
+    mesh |= {key: size for key, size in more.items() if size != 1}
     own = state["model"] in ("custom", "mlp")
     how = {
-        "zero": whole("zero"),
+        "zero": int(text("zero")),
         "batch": whole("batch"),
+        "gradient_accumulation": whole("gradient_accumulation"),
+        "interleave": whole("interleave"),
+        "capacity_factor": or_none(lambda key: number(text(key)), "capacity_factor"),
+        **{key: names(key) for key in NAMES},
         "seq": None if own else or_none(whole, "seq"),
         **{key: text(key) for key in ("param_dtype", "compute_dtype", "optimizer")},
         "grad_dtype": grads,
@@ -90,13 +105,48 @@ def read(state):
     return model, {"mesh": mesh, **how}
 
 
-def gpu(typed):
+NAMES = ("names_which_can_be_saved", "names_which_can_be_offloaded")
+# What a control of words can have. The page refuses another text in its own words.
+CHOICES = {
+    "model": (*MODELS, "custom", "mlp"),
+    "chip": tuple(HARDWARE),
+    "zero": ("0", "1", "2", "3"),
+    "recompute": tuple(RECOMPUTE),
+    "attention": ATTENTION,
+    **dict.fromkeys(("param_dtype", "compute_dtype"), FLOATS),
+    "grad_dtype": ("", *FLOATS),
+    **dict.fromkeys(("moment_dtype", "mu_dtype"), ("", *FLOATS, "int8")),
+    "optimizer": tuple(OPTIMIZERS),
+    "counting": COUNTING,
+    "positions": ("learned", "rotary", "none"),
+    "norm": ("layer", "rms"),
+    **dict.fromkeys((*SWITCHES, "sequence_parallel", "master_weights"), ("yes", "no")),
+}
+
+
+def check_choices(text):
+    for key, choices in CHOICES.items():
+        typed = text(key)
+        several = typed.split(",") if key == "grad_dtype" and "," in typed else [typed]
+        for one in several:
+            name = one.strip() if len(several) > 1 else one
+            if name not in choices:
+                raise Refused(f"{key}={name!r} is none of the choices of this page.")
+
+
+def gpu(name):
     """The name of the chip, if it is a GPU: its compiler lays out the step."""
-    try:
-        one = chip(typed)
-    except NotUnderstood:
-        return None
-    return one.name if one.kind == "gpu" else None
+    return name if HARDWARE[name].kind == "gpu" else None
+
+
+def number(typed):
+    """A number as typed: a whole one, one with a point, or else the text."""
+    typed = typed.strip()
+    if re.fullmatch(r"[0-9]{1,9}", typed):
+        return int(typed)
+    if re.fullmatch(r"[0-9]{1,9}\.[0-9]{0,17}|\.[0-9]{1,17}", typed):
+        return float(typed)
+    return typed
 
 
 def read_model(text, whole, or_none, yes):
@@ -128,44 +178,20 @@ def facts(model, seq):
 
 
 def read_margin(state):
-    typed = state["margin"].strip()
-    if re.fullmatch(r"[0-9]{1,9}", typed):
-        return int(typed)
-    if re.fullmatch(r"[0-9]{1,9}\.[0-9]{0,9}|\.[0-9]{1,9}", typed):
-        return float(typed)
-    return typed
-
-
-# What the page has no formulas for, though training_memory counts most of it.
-NOT_ON_THE_PAGE = ("experts", "kv_lora_rank", "patch_size", "sinks")
-
-
-def check_page_counts(model):
-    """Refuse a model that the page does not count."""
-    key = next((one for one in NOT_ON_THE_PAGE if getattr(model, one, None)), None)
-    if key is None:
-        return
-    active, parameters = model.active_parameters, model.parameters
-    used = "" if active == parameters else f", of which a token uses {active:,}"
-    raise Refused(
-        f"{model.name or 'a model'} with {key}={getattr(model, key)!r}: this page does "
-        f"not count what that takes. The model has {parameters:,} parameters{used}."
-    )
+    return number(state["margin"])
 
 
 def counted(state):
     """The model, what is counted, and what is left of the chip."""
     model, how = read(state)
-    check_page_counts(model)
     found = training_memory(model, **how)
     if found.total_bytes >= 2**70:
         raise Refused(
             f"{found.what}: {found.total_bytes} bytes on each device are more than "
             "this page counts with; make it smaller."
         )
-    for key in ("margin", "chip"):
-        if len(state[key]) > 200:
-            raise Refused(f"{key} has more than 200 characters; give fewer.")
+    if len(state["margin"]) > 200:
+        raise Refused("margin has more than 200 characters; give fewer.")
     return model, how, found, found.left_bytes(state["chip"], read_margin(state))
 
 
@@ -260,6 +286,8 @@ def bars(found, scale):
     def part(line, number):
         if number < 3:
             return ("parameters", "gradients", "optimizer")[number]
+        if line.name == "gradients of one part":
+            return "gradients"
         if line.name == "batch":
             return "batch"
         return "work" if "buffers at the peak" in line.source else "kept"
@@ -333,7 +361,10 @@ def changes(state, model, how, found):
                 return [(change, again)]
         return []
 
-    data, split = how["mesh"]["data"], how["mesh"]["model"]
+    mesh = how["mesh"]
+    data, split = mesh["data"], mesh["model"]
+    each = data * mesh.get("fsdp", 1) * mesh.get("expert", 1)
+    each *= how["gradient_accumulation"]
     plain = not isinstance(model, MLP)
     recomputes = tuple(RECOMPUTE)
     later = recomputes[recomputes.index(how["recompute"]) + 1 :]
@@ -341,11 +372,12 @@ def changes(state, model, how, found):
     devices = data * split
     few = devices <= 2**16
     cuts = [n for n in range(1, devices + 1) if devices % n == 0] if few else []
-    more = [2**n for n in range(1, 11) if 2**n * devices <= 2**16]
+    every = math.prod(mesh.values())
+    more = [2**n for n in range(1, 11) if 2**n * every <= 2**16]
     usable = {name: one.program_bytes for name, one in HARDWARE.items()}
     larger = [n for n in usable if usable[n] > chip(state["chip"]).program_bytes]
     chips = [{"chip": name} for name in sorted(larger, key=usable.get)]
-    wider = [{"data": str(data * n), **more_rows(how, data * n)} for n in more]
+    wider = [{"data": str(data * n), **more_rows(how, each * n)} for n in more]
     deeper = [{"model_axis": str(split * n)} for n in more]
     here = [
         *first({"zero": str(n)} for n in range(how["zero"] + 1, 4)),
@@ -357,7 +389,7 @@ def changes(state, model, how, found):
             for n in cuts
             if n != split
         ),
-        *largest_batch(after, how["batch"], data),
+        *largest_batch(after, how["batch"], each),
     ]
     steps = [
         *([{"zero": "3"}] if how["zero"] < 3 else []),
@@ -373,24 +405,24 @@ def changes(state, model, how, found):
     return [said(state, change, found, again) for change, again in made]
 
 
-def more_rows(how, data):
+def more_rows(how, each):
     """The next batch that divides, where this one does not."""
     batch = how["batch"]
-    return {"batch": str((batch // data + 1) * data)} if batch % data else {}
+    return {"batch": str((batch // each + 1) * each)} if batch % each else {}
 
 
-def largest_batch(after, batch, data):
+def largest_batch(after, batch, each):
     """By halving, and held against the next one."""
-    low, high = 0, batch // data
+    low, high = 0, batch // each
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (
-            (middle, high) if after({"batch": str(middle * data)}) else (low, middle)
+            (middle, high) if after({"batch": str(middle * each)}) else (low, middle)
         )
     if not low:
         return []
-    assert not after({"batch": str((low + 1) * data)})
-    change = {"batch": str(low * data)}
+    assert not after({"batch": str((low + 1) * each)})
+    change = {"batch": str(low * each)}
     return [(change, after(change))]
 
 
@@ -419,10 +451,9 @@ def said(state, change, found, again):
         if key not in ("data", "model_axis")
     ]
     after = state | change
+    old, now = (math.prod(read(one)[1]["mesh"].values()) for one in (state, after))
     if "data" in change or "model_axis" in change:
-        mesh = f"data={int(after['data'])} × model={int(after['model_axis'])}"
-        names.insert(0, mesh)
-    old, now = (int(one["data"]) * int(one["model_axis"]) for one in (state, after))
+        names.insert(0, mesh_words(read(after)[1]["mesh"]))
     name = ", ".join(names) + ("" if old == now else f" ({now} devices, not {old})")
     words = []
     if set(change) != {"chip"}:

@@ -4,13 +4,15 @@ import functools
 import math
 import random
 
+from spmd_helpers._errors import NotUnderstood
 from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._training.model import check_counted
 from spmd_helpers._training.models import MODELS
 from spmd_helpers._training.recompute import RECOMPUTE, WITH_NAMES
 from spmd_helpers._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from spmd_helpers._widgets.data import measured
 
-from .memory_oracle import DEFAULTS, Refused, check_page_counts, expected, read
+from .memory_oracle import DEFAULTS, expected, read
 
 CHANGED = 4  # of the states that don't fit, each fourth has its changes compared
 
@@ -23,15 +25,15 @@ BAD = (
     "h10", "TPU v5", "V5P", "tpu-v5e", "float", "float33", "int4", "bool", "key<fry>",
     "float8_e4m3fn", "f32", "bfloat16, float32, int8", "rotery", "yes", "maybe", "0.9",
     "1", "1.", ".5", "2", "0.00001", "0.0", "00.90", "ring", "int8",
-    *WITH_NAMES, "constructor", "__proto__",
+    *WITH_NAMES, "constructor", "__proto__", "up", "query, up", "out, out", "1.25", "16",
 )  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")
 
 
 def _is_counted(model):
     try:
-        check_page_counts(model)
-    except Refused:
+        check_counted(model)
+    except NotUnderstood:
         return False
     return True
 
@@ -54,10 +56,13 @@ def random_state(rng):
             state |= random_extras(random.Random(f"{kind}"))
     zero = rng.randint(0, 3)
     data, split = random_mesh(rng, model, zero)
+    more = random_axes(random.Random(f"axes {kind}"), model, data)
+    each = data * int(more.get("fsdp", 1)) * int(more.get("expert", 1))
+    each *= int(more.get("gradient_accumulation", 1))
     state |= {
         "data": str(data),
         "model_axis": str(split),
-        "batch": str(data * rng.choice([1, 1, 2, 3, 8, 50, 1000])),
+        "batch": str(each * rng.choice([1, 1, 2, 3, 8, 50, 1000])),
         "zero": str(zero),
         "recompute": rng.choice([one for one in RECOMPUTE if one not in WITH_NAMES]),
         "attention": rng.choice(["plain", "flash"]),
@@ -79,6 +84,11 @@ def random_state(rng):
     if not getattr(model, "gated", True) and rng.random() < 0.3:
         state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
         state["recompute"] = rng.choice([*list(RECOMPUTE)[:2], *list(RECOMPUTE)[-1:]])
+    state |= {k: v for k, v in more.items() if v}
+    if getattr(model, "experts", None) and rng.random() < 0.9:
+        few = ("everything_saveable", "selective", "nothing_saveable")
+        state["recompute"] = more.get("recompute") or rng.choice(few)
+        state["optimizer"] = rng.choice(["adam", "lion", "adafactor", "adamw"])
     if rng.random() < 0.2:
         for _ in range(rng.randint(1, 2)):
             state[rng.choice(list(state))] = rng.choice(BAD)
@@ -103,6 +113,42 @@ def random_mesh(rng, model, zero):
     heads = getattr(model, "kv_heads", model.d_ff)
     split = math.gcd(split * rng.choice([1, 1, 3]), model.d_ff, heads)
     return (math.gcd(data, model.d_model // split) if zero else data), split
+
+
+def random_axes(rng, model, data):
+    """Further axes in half of the states, and what goes with them."""
+    state = {}
+    if rng.random() < 0.4:
+        wide = model.d_model // math.gcd(data, model.d_model)
+        state["fsdp"] = str(math.gcd(2 ** rng.randint(0, 5), wide))
+    if rng.random() < 0.3:
+        state["gradient_accumulation"] = rng.choice(["2", "4", "8", "16"])
+    experts = getattr(model, "experts", None)
+    if experts and rng.random() < 0.7 or rng.random() < 0.02:
+        state["expert"] = str(math.gcd(2 ** rng.randint(0, 5), experts or 8))
+    if experts and rng.random() < 0.6 or rng.random() < 0.02:
+        state["capacity_factor"] = rng.choice(["1", "1.25", "0.5", "2", "1.0", "4"])
+    kind = rng.random()
+    if kind < 0.2:
+        state["context"] = rng.choice(["2", "4", "8"])
+        if rng.random() < 0.5:
+            state["attention"] = "ring"
+    elif kind < 0.35:
+        layers = [n for n in (1, 2, 4, 7, 8) if model.layers % n == 0]
+        state["stage"] = str(rng.choice(layers))
+        if rng.random() < 0.9:
+            state["recompute"] = "nothing_saveable"
+        if rng.random() < 0.4:
+            state["interleave"] = rng.choice(["1", "2", "3"])
+            state["gradient_accumulation"] = rng.choice([state["stage"], "16"])
+    elif kind < 0.5:
+        state["recompute"] = rng.choice(WITH_NAMES)
+        results = [*model.results] + ["out"] * (rng.random() < 0.03)
+        names = rng.sample(results, min(len(results), rng.randint(0, 4)))
+        some = rng.randint(0, len(names))
+        state["names_which_can_be_saved"] = ", ".join(names[:some])
+        state["names_which_can_be_offloaded"] = ",".join(names[some:])
+    return state
 
 
 def random_shapes(rng, model):

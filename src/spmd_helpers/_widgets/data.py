@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import math
 import typing
 from typing import Any
 
@@ -15,15 +16,14 @@ from .._errors import NotUnderstood
 from .._hardware.chips import HARDWARE, Chip
 from .._hardware.chips import chip as _chip
 from .._hardware.measured import load_measured
-from .._shardings.sharding import OTHER_TYPES, itemsize
+from .._shardings.sharding import itemsize
 from .._training import setup
 from .._training.axes import mesh_sizes
-from .._training.dtypes import FLOATS, USUAL, type_name
+from .._training.dtypes import FLOATS, type_name
 from .._training.model import MLP, Transformer
 from .._training.models import FAMILIES, MODELS
 from .._training.recompute import (
     CHECKPOINTED,
-    OTHER_WORDS,
     RECOMPUTE,
     RESULTS,
     WITH_NAMES,
@@ -32,7 +32,9 @@ from .._training.recompute import (
 from .._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from .._training.training_memory import training_memory
 
-_CONTROLS = ("data", "model")  # axes of the calculator's mesh
+# The axes of the calculator's mesh, and the controls that they have.
+_OF_BATCH = ("data", "fsdp", "expert")
+AXES = {axis: "model_axis" if axis == "model" else axis for axis in setup.AXES}
 _EXACT = 2**53  # integers of JavaScript are exact below
 # What the page compares with: stored programs, by kind and name.
 _COMPARED = (
@@ -56,7 +58,6 @@ def data_script() -> str:
             "optimizer": OPTIMIZERS,
             "muDtype": WITH_MU_DTYPE,
             "recompute": RECOMPUTE,
-            "recomputeMeant": OTHER_WORDS,
             "transformerSizes": _fields(int, int | None),
             "transformerSwitches": _fields(bool, bool | None),
             "checkpointed": CHECKPOINTED,
@@ -64,8 +65,6 @@ def data_script() -> str:
             "withWeights": WITH_WEIGHTS,
             "results": RESULTS,
             "floats": {name: itemsize(name) for name in FLOATS},
-            "usualTypes": USUAL,
-            "otherTypes": OTHER_TYPES,
         },
         "spmdModels": models(),
         "spmdFamilies": FAMILIES,
@@ -85,9 +84,16 @@ def _fields(kind: object, or_none: object) -> list[str]:
 
 
 def models() -> dict[str, dict[str, object]]:
-    """Name → shapes and source of each of MODELS."""
+    """Name → shapes and source of each of MODELS, without what a model does not have.
+
+    The script takes a switch that is missing for False, and a size for none.
+    """
     return {
-        name: {key: _exact(value) for key, value in dataclasses.asdict(model).items()}
+        name: {
+            key: _exact(value)
+            for key, value in dataclasses.asdict(model).items()
+            if key != "name" and value is not None and value is not False
+        }
         for name, model in MODELS.items()
     }
 
@@ -195,7 +201,7 @@ def memory_state(
             `margin`.
 
     Raises:
-        NotUnderstood: the calculator has no control for an argument or an axis.
+        NotUnderstood: the calculator has no control for an argument.
     """
     arguments = inspect.signature(training_memory).parameters.values()
     usual = {one.name: one.default for one in arguments}
@@ -203,12 +209,13 @@ def memory_state(
     mesh, seq = mesh_sizes(how.pop("mesh")), how.pop("seq")
     meant = setup.usual(model, mesh, how["counting"])
     how |= {key: value for key, value in meant.items() if how[key] is None}
-    _check_offered(mesh, how)
+    _check_offered(how)
     how["chip"] = _chip(chip).name
     if how["batch"] is None:
-        how["batch"] = mesh.get("data", 1)
+        parts = how["gradient_accumulation"]
+        how["batch"] = parts * math.prod(mesh.get(axis, 1) for axis in _OF_BATCH)
     state = _shapes(model, seq)
-    state |= {"data": mesh.get("data", 1), "model_axis": mesh.get("model", 1), **how}
+    state |= {key: mesh.get(axis, 1) for axis, key in AXES.items()} | how
     types = [key for key in state if key.endswith("_dtype")]
     state |= {key: _type(state[key]) for key in types}
     return {key: _typed(value) for key, value in state.items()}
@@ -221,24 +228,13 @@ def _type(given: Any) -> Any:
     return None if given is None else type_name(given)
 
 
-# What training_memory takes and the calculator has no control for.
-_NOT_OFFERED = {
-    "names_which_can_be_saved": (),
-    "names_which_can_be_offloaded": (),
-    "gradient_accumulation": 1,
-    "capacity_factor": None,
-    "interleave": 1,
-}
+# What training_memory takes and the calculator has no control for, with what it is
+# where it is not given.
+_NOT_OFFERED: dict[str, Any] = {}
 
 
-def _check_offered(mesh: dict[str, int], how: dict[str, Any]) -> None:
+def _check_offered(how: dict[str, Any]) -> None:
     """Refuse what the calculator has no control for, and leave it out of `how`."""
-    more = {axis: n for axis, n in mesh.items() if n > 1 and axis not in _CONTROLS}
-    if more:
-        raise NotUnderstood(
-            f"mesh={mesh}: the memory calculator has controls for data and model "
-            "alone; give training_memory the other axes."
-        )
     for key, plain in _NOT_OFFERED.items():
         given = how.pop(key)
         if given != plain:

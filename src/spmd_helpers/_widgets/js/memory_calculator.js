@@ -1,17 +1,14 @@
 import { changesThatFit } from "./memory_changes.js";
-import { countMemory, memoryCode, memoryDefaults } from "./memory_state.js";
+import { countMemory, memoryChoices, memoryCode, memoryDefaults } from "./memory_state.js";
 import { memoryView } from "./memory_view.js";
-import {
-  activeParameters, cacheBytes, forwardFlops, parameterCount, recomputeChoices, withCommas,
-} from "./transformer.js";
-import { optimizerChoices } from "./training_setup.js";
+import { activeParameters, cacheBytes, forwardFlops, parameterCount, withCommas } from "./transformer.js";
 import { stepPhases } from "./training_state.js";
 import { attempt, bytesWords } from "./words.js";
 
 // Model, mesh and options → what a training step takes on each device, and does it fit.
 
 const MEMORY_PARTS = ["parameters", "optimizer", "gradients", "kept", "work", "batch"];
-const MEMORY_OWN = "Change it yourself";
+const MEMORY_MORE = "More";
 const MEMORY_SHAPE = "Experts, windows, latent attention, images";
 const MEMORY_DTYPES = ["float32", "bfloat16", "float16"];
 
@@ -91,6 +88,34 @@ function memoryFacts({ model, how }) {
   );
 }
 
+/** What a model on a mesh can take: choices of words, and the controls that mean nothing. */
+function memoryTakes(state) {
+  const isMlp = state.model === "mlp";
+  const hasExperts = state.model === "custom" ? state.experts !== "" : Boolean(spmdModels[state.model]?.experts);
+  const isStaged = state.stage !== "1";
+  const withNames = spmdChoices.withNames.indexOf(state.recompute);
+  const isCounted = (recompute) => {
+    if (recompute === "nothing_saveable") return true;
+    if (isStaged || (isMlp && recompute === "selective")) return false;
+    return !hasExperts || !spmdChoices.checkpointed.includes(recompute);
+  };
+  return {
+    recompute: memoryChoices.recompute.filter(isCounted),
+    attention: ["plain", "flash", ...(state.context === "1" ? [] : ["ring"])],
+    optimizer: memoryChoices.optimizer.filter((name) => !(hasExperts && name === "muon")),
+    never: isMlp ? ["seq", "attention", "sequence_parallel"] : [],
+    without: [
+      ...(isMlp ? ["context", "stage", "counting"] : []),
+      ...(hasExperts ? ["stage"] : ["expert", "capacity_factor"]),
+      ...(isStaged ? ["context"] : ["interleave"]),
+      ...(withNames < 0 ? ["names_which_can_be_saved"] : []),
+      ...(withNames < 1 ? ["names_which_can_be_offloaded"] : []),
+      ...(spmdChoices.muDtype.includes(state.optimizer) ? [] : ["mu_dtype"]),
+      ...(["adafactor", "sgd"].includes(state.optimizer) ? ["moment_dtype"] : []),
+    ],
+  };
+}
+
 export const memoryCalculator = {
   id: "memory-calculator",
   prefix: "mc",
@@ -166,21 +191,50 @@ export const memoryCalculator = {
         number("patch_size", "Side of a patch (patch_size)", "of images; empty: text", MEMORY_SHAPE),
       );
     }
-    const attention = [
-      select("attention", "Attention", same(["plain", "flash"]), MEMORY_OWN, "plain writes the scores"),
-      check("sequence_parallel", "model shards the sequence between the layers (sequence_parallel)", MEMORY_OWN),
-    ];
     const own = [["custom", "your own", "Your own"], ["mlp", "your own MLP", "Your own"]];
     const models = Object.entries(spmdFamilies).flatMap(([family, names]) => names.map((name) => [name, name, family]));
     const chips = Object.keys(spmdHardware).map((name) => [name, `${name}, ${spmdHardware[name].kind.toUpperCase()}`]);
+    // What the model and the mesh can take; and what was chosen before, which the error names.
+    const takes = memoryTakes(state);
+    const offered = (key, names) => same(memoryChoices[key].filter((name) => names.includes(name) || name === state[key]));
+    const types = (key, empty) => [["", empty], ...offered(key, MEMORY_DTYPES).filter(([name]) => name)];
+    const more = [
+      number("expert", "Mesh axis expert", "shards the batch and the experts", MEMORY_MORE),
+      number("capacity_factor", "Room of an expert (capacity_factor)", "by an even share; empty: 1.0", MEMORY_MORE),
+      number("context", "Mesh axis context", "shards the tokens of a sequence", MEMORY_MORE),
+      number("stage", "Mesh axis stage", "pipeline: shards the layers", MEMORY_MORE),
+      number("interleave", "Chunks of layers of a device (interleave)", "1: 1F1B", MEMORY_MORE),
+      number("gradient_accumulation", "Parts of the batch (gradient_accumulation)", "one after another; microbatches of a pipeline", MEMORY_MORE),
+      select("attention", "Attention", offered("attention", takes.attention), MEMORY_MORE, "plain writes the scores"),
+      check("sequence_parallel", "model shards the sequence between the layers (sequence_parallel)", MEMORY_MORE),
+      select("optimizer", "Optimizer", offered("optimizer", takes.optimizer), MEMORY_MORE),
+      select("param_dtype", "Type of the parameters (param_dtype)", offered("param_dtype", MEMORY_DTYPES), MEMORY_MORE),
+      select("compute_dtype", "Type of the computation (compute_dtype)", offered("compute_dtype", MEMORY_DTYPES), MEMORY_MORE),
+      select(
+        "grad_dtype",
+        "Type of the gradients (grad_dtype)",
+        [...types("grad_dtype", "as parameters"), ["bfloat16, float32", "both of these"]],
+        MEMORY_MORE,
+        "both: bfloat16 and float32",
+      ),
+      select("moment_dtype", "Type of its numbers (moment_dtype)", types("moment_dtype", "as optax"), MEMORY_MORE, "int8: with scales"),
+      select("mu_dtype", "Type of its first moment (mu_dtype)", types("mu_dtype", "as the others"), MEMORY_MORE),
+      check("master_weights", "Keeps float32 master weights (master_weights)", MEMORY_MORE),
+      select("counting", "Counting as", [["jax", "JAX"], ["megatron", "Megatron-LM"]], MEMORY_MORE),
+      { key: "margin", label: "Part of the memory that may be filled (margin)", kind: "text", group: MEMORY_MORE },
+    ];
+    const names = (key, label) => ({ key, label, kind: "text", hint: "such as query, up" });
+    const isShown = ({ key }) =>
+      !takes.never.includes(key) && (!takes.without.includes(key) || state[key] !== memoryDefaults[key]);
     return [
       select("model", "Model", [...models, ...own]),
       select("chip", "Chip", chips),
       ...(isMlp || state.model === "custom" ? shapes : []),
       number("data", "Mesh axis data", "shards the batch"),
+      number("fsdp", "Mesh axis fsdp", "shards batch and state"),
       number("model_axis", "Mesh axis model", "shards heads, d_ff, vocabulary"),
       number("batch", isMlp ? "Rows a step (batch)" : "Sequences a step (batch)", "over all devices"),
-      ...(isMlp ? [] : [number("seq", "Tokens of a sequence (seq)", "empty: the model's own")]),
+      number("seq", "Tokens of a sequence (seq)", "empty: the model's own"),
       select(
         "zero",
         "data also shards (zero)",
@@ -188,30 +242,11 @@ export const memoryCalculator = {
         undefined,
         "ZeRO's stage; 3 is FSDP",
       ),
-      select("recompute", "Recompute", same(Object.keys(recomputeChoices).filter((name) => !spmdChoices.withNames.includes(name))), undefined, "what runs again; selective: the scores of attention"),
-      ...(isMlp ? [] : attention),
-      select("param_dtype", "Type of the parameters (param_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
-      select("compute_dtype", "Type of the computation (compute_dtype)", same(MEMORY_DTYPES), MEMORY_OWN),
-      select(
-        "grad_dtype",
-        "Type of the gradients (grad_dtype)",
-        [["", "as parameters"], ...same(MEMORY_DTYPES), ["bfloat16, float32", "both of these"]],
-        MEMORY_OWN,
-        "both: bfloat16 and float32",
-      ),
-      select("optimizer", "Optimizer", same(Object.keys(optimizerChoices)), MEMORY_OWN),
-      select("moment_dtype", "Type of its numbers (moment_dtype)", [["", "as optax"], ...same(MEMORY_DTYPES)], MEMORY_OWN),
-      select(
-        "mu_dtype",
-        "Type of its first moment (mu_dtype)",
-        [["", "as the others"], ...same(MEMORY_DTYPES)],
-        MEMORY_OWN,
-        "for adam, adamw and lion",
-      ),
-      check("master_weights", "Keeps float32 master weights (master_weights)", MEMORY_OWN),
-      select("counting", "Counting as", [["jax", "JAX"], ["megatron", "Megatron-LM"]], MEMORY_OWN),
-      { key: "margin", label: "Part of the memory that may be filled (margin)", kind: "text", group: MEMORY_OWN },
-    ];
+      select("recompute", "Recompute", offered("recompute", takes.recompute), undefined, "what runs again; selective: the scores of attention"),
+      names("names_which_can_be_saved", "Results that it saves (names_which_can_be_saved)"),
+      names("names_which_can_be_offloaded", "Results that it offloads (names_which_can_be_offloaded)"),
+      ...more,
+    ].filter(isShown);
   },
 
   answer(state) {

@@ -1,6 +1,5 @@
-import { countMemory } from "./memory_state.js";
+import { countMemory, memoryChoices } from "./memory_state.js";
 import { divisors } from "./python_words.js";
-import { recomputeChoices } from "./transformer.js";
 import { attempt, bytesWords, meshWords } from "./words.js";
 
 // Which small changes make a step fit: each is tried by the same arithmetic.
@@ -45,12 +44,21 @@ function changedZero({ how }) {
 }
 
 function changedRecompute({ how }) {
-  const choices = Object.keys(recomputeChoices);
+  const choices = memoryChoices.recompute;
   return choices.slice(choices.indexOf(how.recompute) + 1).map((recompute) => ({ recompute }));
 }
 
 function changedSequence({ model, how }) {
   return model.kind === "MLP" || how.sequence_parallel ? [] : [{ sequence_parallel: "yes" }];
+}
+
+function changedProduct(sizes) {
+  return sizes.reduce((a, b) => a * b, 1n);
+}
+
+/** How many sequences of a batch are counted together: one for each device, and part. */
+function changedEach({ mesh, how }) {
+  return mesh.data * (mesh.fsdp ?? 1n) * (mesh.expert ?? 1n) * how.gradient_accumulation;
 }
 
 /** The same devices as another mesh, as little tensor parallelism as possible first. */
@@ -63,9 +71,10 @@ function changedMesh({ mesh }) {
 }
 
 /** The largest smaller batch that fits. */
-function changedBatch({ mesh, how }, fits) {
-  const of = (each) => fits({ batch: `${each * mesh.data}` });
-  let [low, high] = [0n, how.batch / mesh.data]; // low fits, high does not
+function changedBatch(counted, fits) {
+  const each = changedEach(counted);
+  const of = (times) => fits({ batch: `${times * each}` });
+  let [low, high] = [0n, counted.how.batch / each]; // low fits, high does not
   let found = null;
   while (high - low > 1n) {
     const middle = (low + high) / 2n;
@@ -77,14 +86,17 @@ function changedBatch({ mesh, how }, fits) {
 }
 
 /** Twice as many devices, four times, ...: along data, and along model. */
-function changedDevices({ mesh, how }) {
-  const times = [...Array(10).keys()].map((n) => 2n ** BigInt(n + 1));
-  const few = times.filter((n) => n * mesh.data * mesh.model <= CHANGED_DEVICES);
-  const wide = (data) => {
-    const batch = (how.batch / data + 1n) * data; // the next that divides
-    return how.batch % data ? { data: `${data}`, batch: `${batch}` } : { data: `${data}` };
+function changedDevices(counted) {
+  const { mesh, how } = counted;
+  const devices = changedProduct(Object.values(mesh));
+  const few = [...Array(10).keys()].map((n) => 2n ** BigInt(n + 1)).filter((n) => n * devices <= CHANGED_DEVICES);
+  const wide = (times) => {
+    const each = changedEach(counted) * times;
+    const data = `${mesh.data * times}`;
+    const batch = (how.batch / each + 1n) * each; // the next that divides
+    return how.batch % each ? { data, batch: `${batch}` } : { data };
   };
-  return [few.map((n) => wide(mesh.data * n)), few.map((n) => ({ model_axis: `${mesh.model * n}` }))];
+  return [few.map(wide), few.map((n) => ({ model_axis: `${mesh.model * n}` }))];
 }
 
 function changedChip({ chip }) {
@@ -132,6 +144,6 @@ function changedName({ data, model_axis, ...rest }, mesh, after) {
   const name = ([key, value]) => `${key}=${key === "sequence_parallel" ? "True" : value}`;
   const names = Object.entries(rest).map(name);
   if (data || model_axis) names.unshift(meshWords(Object.entries(after)));
-  const [old, now] = [mesh, after].map((one) => one.data * one.model);
+  const [old, now] = [mesh, after].map((one) => changedProduct(Object.values(one)));
   return `${names.join(", ")}${now === old ? "" : ` (${now} devices, not ${old})`}`;
 }

@@ -3,7 +3,7 @@ import {
   makeMlp, makeTransformer, transformerMayLack, transformerSizes, transformerSwitches,
 } from "./transformer.js";
 import { pyRepr } from "./python_words.js";
-import { closeName, joinWords, refuse } from "./words.js";
+import { refuse } from "./words.js";
 
 // The calculator's state, a dict of texts, as the arguments of training_memory.
 
@@ -47,10 +47,19 @@ export const memoryDefaults = {
   patch_size: "",
   chip: "h100",
   data: "8",
+  fsdp: "1",
   model_axis: "1",
+  expert: "1",
+  context: "1",
+  stage: "1",
+  interleave: "1",
   batch: "8",
+  gradient_accumulation: "1",
+  capacity_factor: "",
   zero: "0",
   recompute: "nothing_saveable",
+  names_which_can_be_saved: "",
+  names_which_can_be_offloaded: "",
   attention: "flash",
   sequence_parallel: "no",
   param_dtype: "float32",
@@ -72,9 +81,47 @@ function memoryText(state, key) {
   return typed;
 }
 
+const memoryFloats = Object.keys(spmdChoices.floats);
+
+/** What a control of words can have: a text that is none of these is refused. */
+export const memoryChoices = {
+  model: [...Object.keys(spmdModels), "custom", "mlp"],
+  chip: Object.keys(spmdHardware),
+  zero: ["0", "1", "2", "3"],
+  recompute: Object.keys(spmdChoices.recompute),
+  attention: ["plain", "flash", "ring"],
+  param_dtype: memoryFloats,
+  compute_dtype: memoryFloats,
+  grad_dtype: ["", ...memoryFloats],
+  moment_dtype: ["", ...memoryFloats, "int8"],
+  mu_dtype: ["", ...memoryFloats, "int8"],
+  optimizer: Object.keys(spmdChoices.optimizer),
+  counting: ["jax", "megatron"],
+  positions: ["learned", "rotary", "none"],
+  norm: ["layer", "rms"],
+};
+for (const key of [...transformerSwitches, "sequence_parallel", "master_weights"]) memoryChoices[key] = ["yes", "no"];
+
+/** Several names between commas. */
+function memoryNames(typed) {
+  return typed.trim() ? typed.split(",").map((name) => name.trim()) : [];
+}
+
+/** A number as typed: a whole one as BigInt, one with a point as a number, else the text. */
+function memoryNumber(typed) {
+  if (/^[0-9]{1,9}$/.test(typed)) return BigInt(typed);
+  return /^(?:[0-9]{1,9}\.[0-9]{0,17}|\.[0-9]{1,17})$/.test(typed) ? Number(typed) : typed;
+}
+
 /** {model, mesh, how} of a state, with whole numbers as BigInt. */
 export function readMemoryState(state) {
   const text = (key) => memoryText(state, key);
+  for (const [key, choices] of Object.entries(memoryChoices)) {
+    const typed = text(key);
+    const several = key === "grad_dtype" && typed.includes(",") ? memoryNames(typed) : [typed];
+    const wrong = several.find((one) => !choices.includes(one));
+    if (wrong !== undefined) refuse(`${key}=${pyRepr(wrong)} is none of the choices of this page.`);
+  }
   const whole = (key) => {
     const typed = text(key).trim();
     if (!/^[+-]?[0-9]+$/.test(typed)) return typed;
@@ -85,45 +132,42 @@ export function readMemoryState(state) {
     return number;
   };
   const orNone = (read, key) => (text(key).trim() ? read(key) : null);
-  const yes = (key) => (text(key) === "yes" ? true : text(key) === "no" ? false : text(key));
+  const yes = (key) => text(key) === "yes";
   const model = memoryModel(text, whole, orNone, yes);
+  const isMlp = model.kind === "MLP";
   const isOwn = ["custom", "mlp"].includes(text("model"));
   const grads = orNone(text, "grad_dtype");
+  const more = ["fsdp", "expert", "context", "stage"].map((key) => [key, whole(key)]);
   return {
     model,
-    mesh: { data: whole("data"), model: whole("model_axis") },
+    mesh: {
+      data: whole("data"),
+      model: whole("model_axis"),
+      ...Object.fromEntries(more.filter(([, size]) => size !== 1n)),
+    },
     how: {
-      zero: whole("zero"),
+      zero: BigInt(text("zero")),
       batch: whole("batch"),
       seq: isOwn ? null : orNone(whole, "seq"),
+      gradient_accumulation: whole("gradient_accumulation"),
+      capacity_factor: orNone((key) => memoryNumber(text(key).trim()), "capacity_factor"),
+      interleave: whole("interleave"),
       param_dtype: text("param_dtype"),
       compute_dtype: text("compute_dtype"),
-      grad_dtype: grads?.includes(",") ? grads.split(",").map((name) => name.trim()) : grads,
+      grad_dtype: grads?.includes(",") ? memoryNames(grads) : grads,
       optimizer: text("optimizer"),
       moment_dtype: orNone(text, "moment_dtype"),
       mu_dtype: orNone(text, "mu_dtype"),
       master_weights: yes("master_weights"),
       recompute: text("recompute"),
-      attention: model.kind === "MLP" ? "plain" : text("attention"),
-      sequence_parallel: model.kind === "MLP" ? false : yes("sequence_parallel"),
+      names_which_can_be_saved: memoryNames(text("names_which_can_be_saved")),
+      names_which_can_be_offloaded: memoryNames(text("names_which_can_be_offloaded")),
+      attention: isMlp ? "plain" : text("attention"),
+      sequence_parallel: !isMlp && yes("sequence_parallel"),
       counting: text("counting"),
-      chip: memoryGpu(state),
+      chip: spmdHardware[text("chip")].kind === "gpu" ? text("chip") : null,
     },
   };
-}
-
-/** The name of the chip that was typed, if there is one. */
-function memoryChipName(wanted) {
-  const plain = (name) => name.toLowerCase().replace(/^tpu|[\s_-]/g, "");
-  return Object.keys(spmdHardware).find(
-    (one) => plain(wanted) === plain(one) || wanted === spmdHardware[one].device_kind,
-  );
-}
-
-/** The chip whose compiler lays out the step, where it is a GPU. */
-function memoryGpu(state) {
-  const name = memoryChipName(`${state.chip ?? ""}`);
-  return name && spmdHardware[name].kind === "gpu" ? name : null;
 }
 
 function memoryModel(text, whole, orNone, yes) {
@@ -141,39 +185,22 @@ function memoryModel(text, whole, orNone, yes) {
     for (const key of transformerSwitches) fields[key] = yes(key);
     return makeTransformer({ ...fields, positions: text("positions"), norm: text("norm") });
   }
-  if (!Object.hasOwn(spmdModels, name)) refuse(memoryUnknown("model", name, Object.keys(spmdModels)));
   const fields = { ...spmdModels[name] };
-  for (const key of transformerSizes) if (fields[key] !== null) fields[key] = BigInt(fields[key]);
-  return makeTransformer(fields);
-}
-
-/** The sentence of _core/registry.py about a name that a table lacks. */
-function memoryUnknown(kind, name, names) {
-  const wanted = name.toLowerCase();
-  let close = names.filter((one) => one.startsWith(wanted)).slice(0, 3);
-  if (!close.length) close = [closeName(wanted, names)].filter(Boolean);
-  const guess = close.length ? ` Did you mean ${close.map(pyRepr).join(" or ")}?` : "";
-  return `${kind}=${pyRepr(name)} is not known.${guess} There are ${joinWords(names)}.`;
+  for (const key of transformerSizes) if (key in fields) fields[key] = BigInt(fields[key]);
+  return makeTransformer({ ...fields, name });
 }
 
 /** The chip of a state: its name, what a program can use of it, and may fill. */
 export function readMemoryChip(state) {
-  const typed = memoryText(state, "margin").trim();
-  const wanted = memoryText(state, "chip");
-  const name = memoryChipName(wanted);
-  if (!name) refuse(memoryUnknown("chip", wanted, Object.keys(spmdHardware)));
-  let margin = typed;
-  if (/^[0-9]{1,9}$/.test(typed)) margin = BigInt(typed);
-  else if (/^(?:[0-9]{1,9}\.[0-9]{0,9}|\.[0-9]{1,9})$/.test(typed)) margin = Number(typed);
+  const margin = memoryNumber(memoryText(state, "margin").trim());
   if (typeof margin === "string" || !(margin > 0 && margin <= 1)) {
     refuse(
       `margin=${pyRepr(margin)} is not a part of the memory; give a number above 0 and at most 1, ` +
         "such as 0.9.",
     );
   }
-  const chip = spmdHardware[name];
-  const usable = Number(chip.program_bytes);
-  return { name, margin, usable: BigInt(usable), allowed: BigInt(Math.floor(Number(margin) * usable)) };
+  const usable = Number(spmdHardware[state.chip].program_bytes);
+  return { name: state.chip, margin, usable: BigInt(usable), allowed: BigInt(Math.floor(Number(margin) * usable)) };
 }
 
 /** A state counted: {model, mesh, how, found, chip, left}, or refused. */
@@ -192,14 +219,22 @@ export function countMemory(state) {
 
 /** The Python lines that count the same. */
 export function memoryCode(state, { model, mesh, how, chip }) {
-  const written = (value) => {
-    if (Array.isArray(value)) return `(${value.map(written).join(", ")})`;
-    return typeof value === "string" ? JSON.stringify(value) : pyRepr(value);
+  const written = (value) => (typeof value === "string" ? JSON.stringify(value) : pyRepr(value));
+  // On one line, or where that is too long with a line for each item.
+  const several = (begin, items, end) => {
+    const one = begin + items.join(", ") + end;
+    if (one.length <= 72) return [one];
+    const indent = /^ */.exec(begin)[0];
+    return [begin, ...items.map((item) => `${indent}    ${item},`), indent + end];
+  };
+  const argument = ([key, value]) => {
+    if (!Array.isArray(value)) return [`    ${key}=${written(value)},`];
+    return several(`    ${key}=(`, value.map(written), value.length === 1 ? ",)," : "),");
   };
   const named = (fields, usual) =>
     Object.entries(fields)
-      .filter(([key, value]) => value !== null && value !== usual[key])
-      .map(([key, value]) => `    ${key}=${written(value)},`);
+      .filter(([key, value]) => value !== null && value !== usual[key] && value.length !== 0)
+      .flatMap(argument);
   const own = () => {
     const { kind, name, ...fields } = model;
     const usual = {
@@ -212,8 +247,8 @@ export function memoryCode(state, { model, mesh, how, chip }) {
   const [first, ...rest] = model.name ? [`spmd.MODELS[${written(model.name)}]`] : own();
   const isMlp = model.kind === "MLP";
   const usual = {
-    zero: 3n, param_dtype: "float32", compute_dtype: "bfloat16", optimizer: "adam", master_weights: false,
-    sequence_parallel: false, counting: "jax", chip: null,
+    zero: mesh.fsdp ? 0n : 3n, param_dtype: "float32", compute_dtype: "bfloat16", optimizer: "adam",
+    master_weights: false, sequence_parallel: false, counting: "jax", chip: null, gradient_accumulation: 1n, interleave: 1n,
     ...(isMlp ? { recompute: "everything_saveable", attention: "plain" } : {}),
   };
   return [
@@ -221,9 +256,10 @@ export function memoryCode(state, { model, mesh, how, chip }) {
     "",
     `model = ${first}`,
     ...rest,
+    ...several("mesh = {", Object.entries(mesh).map(([axis, size]) => `"${axis}": ${size}`), "}"),
     "found = spmd.training_memory(",
     "    model,",
-    `    mesh={"data": ${mesh.data}, "model": ${mesh.model}},`,
+    "    mesh=mesh,",
     ...named(how, usual),
     ")",
     "print(found)",

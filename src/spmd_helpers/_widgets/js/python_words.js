@@ -1,6 +1,4 @@
-import { closeName, refuse } from "./words.js";
-
-// How Python writes a value, and refuses one: _core/validate.py.
+// How Python writes a value: _core/validate.py.
 
 /** repr() of a BigInt, a number, a boolean, a text or null. */
 export function pyRepr(value) {
@@ -33,19 +31,6 @@ function pyFloat(value) {
 /** "'a', 'b' or 'c'". */
 export function orWords(words) {
   return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} or ${words.at(-1)}`;
-}
-
-/** " Did you mean 'a'?" of a name, or nothing. */
-export function didYouMean(close) {
-  return close ? ` Did you mean ${pyRepr(close)}?` : "";
-}
-
-/** Refuses a value that is none of the choices. */
-export function oneOf(key, value, choices) {
-  if (choices.includes(value)) return;
-  const texts = choices.filter((one) => typeof one === "string");
-  const close = closeName(`${value}`.toLowerCase(), texts);
-  refuse(`${key}=${pyRepr(value)} is not known.${didYouMean(close)} Give ${orWords(choices.map(pyRepr))}.`);
 }
 
 /** The divisors of a BigInt, in order. */

@@ -1,5 +1,6 @@
+import { closeName } from "./close_name.js";
 import {
-  bytesWords, closeName, countWords, joinWords, meshWords, refuse, specWords, tupleWords,
+  bytesWords, countWords, joinWords, meshWords, refuse, specWords, tupleWords,
 } from "./words.js";
 
 // Where an array's shards are: the arithmetic of _shardings/sharding.py and _drawing/words.py, which the

@@ -1,8 +1,11 @@
-import { kept, published } from "./activations.js";
-import { trainingSetup } from "./training_setup.js";
+import { chunksKept, kept, published } from "./activations.js";
+import { formulaBytes } from "./formula.js";
+import { pyRepr } from "./python_words.js";
+import { setupAxes, trainingSetup } from "./training_setup.js";
 import { stateLines, stepPhases } from "./training_state.js";
 import { workLines } from "./training_work.js";
 import { gpuLines } from "./training_work_gpu.js";
+import { moeLayers } from "./transformer.js";
 import { meshWords } from "./words.js";
 
 // The memory of one training step on each device: mirrors _training/training_memory.py.
@@ -39,36 +42,44 @@ export function trainingMemory(model, mesh, how) {
 }
 
 function trainingBatch(made) {
-  const { model, tokens } = made;
-  const rows = { part: "batch", name: "batch", when: stepPhases, source: "the step's arguments" };
-  if (made.isMlp) {
-    const formula = `2 × 4 B × ${tokens} rows × ${model.d_model}`;
-    return { ...rows, bytes: 8n * tokens * model.d_model, formula };
-  }
-  const formula = `4 B × ${made.batch} × (${made.seq} + 1) tokens`;
-  return { ...rows, bytes: 4n * made.batch * (made.seq + 1n), formula };
+  const { model, parts } = made;
+  const formula = made.isMlp
+    ? `2 × 4 B × ${parts * made.tokens} rows × ${model.d_model}`
+    : `4 B × ${parts * made.batch} × (${made.seq} + 1) tokens`;
+  const bytes = formulaBytes(formula);
+  return { part: "batch", name: "batch", formula, bytes, when: stepPhases, source: "the step's arguments" };
 }
 
 function trainingWhat(made) {
   const { model } = made;
-  const name = model.name || `${model.kind} of ${model.layers} layers, d_model ${model.d_model}`;
-  const axes = [["data", made.data], ["model", made.split]].filter(([, size]) => size > 1n);
-  return `${name} on ${meshWords(axes) || "one device"}`;
+  const layers = made.stage * model.layers; // of all stages
+  const name = model.name || `${model.kind} of ${layers} layers, d_model ${model.d_model}`;
+  const axes = setupAxes.map((axis) => [axis, axis === "model" ? made.split : made[axis]]);
+  return `${name} on ${meshWords(axes.filter(([, size]) => size > 1n)) || "one device"}`;
 }
 
 function trainingNotes(made) {
-  if (made.counting === "megatron") {
-    return [
-      "Counted by published formulas: neither the logits nor what a layer needs while it runs.",
-    ];
-  }
+  const { model } = made;
   const notes = [];
-  if (!made.isMlp && made.rows !== made.model.vocab) {
+  const isJax = made.counting === "jax";
+  if (isJax && !made.isMlp && made.rows !== model.vocab) {
     notes.push(
-      `The vocabulary of ${made.model.vocab} is rounded up to ${made.rows}, which divides over the ` +
+      `The vocabulary of ${model.vocab} is rounded up to ${made.rows}, which divides over the ` +
         `${made.split} devices of model.`,
     );
   }
-  if (made.gpu) notes.push(`Counted as the GPU compiler lays out the step for ${made.chip}.`);
-  return notes;
+  if (isJax && made.gpu) notes.push(`Counted as the GPU compiler lays out the step for ${made.chip}.`);
+  if (made.stage > 1n) {
+    const what = made.interleave === 1n ? "microbatches" : "chunks of microbatches";
+    notes.push(
+      `The first stage keeps activations of ${chunksKept(made)} ${what} at once, of ${made.parts} microbatches.`,
+    );
+  }
+  if (moeLayers(model)) {
+    notes.push(
+      `Each expert has room for ${made.room} rows of one device's tokens (capacity_factor=${pyRepr(made.factor)}).`,
+    );
+  }
+  if (isJax) return notes;
+  return [...notes, "Counted by published formulas: neither the logits nor what a layer needs while it runs."];
 }

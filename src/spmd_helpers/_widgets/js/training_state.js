@@ -1,5 +1,6 @@
-import { optimizerChoices, over } from "./training_setup.js";
-import { parameterCount, parameterParts } from "./transformer.js";
+import { formulaBytes, over } from "./formula.js";
+import { overShards, shards } from "./training_setup.js";
+import { expertWeights, moeLayers, parameterCount, parameterParts, transformerWeights } from "./transformer.js";
 
 // Parameters, gradients and optimizer state of one device: mirrors _training/state.py.
 
@@ -10,37 +11,25 @@ export function stateLines(made) {
   const kinds = [made.optimizer];
   if (made.muDtype !== null) kinds.push(`mu in ${made.muDtype}`);
   if (made.masterWeights) kinds.push("master copy");
+  const adds = made.parts > 1n || made.stage > 1n;
+  const gradients = stateSharded(made, made.gradBytes, 2);
+  const line = (part, name, formula, when, source = stateZero) => ({
+    part, name, formula, bytes: formulaBytes(formula, true), when, source,
+  });
+  const later = ["backward", "update"];
   return [
-    {
-      part: "parameters",
-      name: "parameters",
-      ...stateHeld(made, made.paramBytes, made.zero >= 3),
-      when: stepPhases,
-      source: stateZero,
-    },
-    {
-      part: "gradients",
-      name: "gradients",
-      ...stateHeld(made, made.gradBytes, made.zero >= 2),
-      when: ["backward", "update"],
-      source: stateZero,
-    },
-    {
-      part: "optimizer",
-      name: `optimizer (${kinds.join(", ")})`,
-      ...stateOptimizer(made),
-      when: stepPhases,
-      source: `${stateZero}; optax's state`,
-    },
+    line("parameters", "parameters", stateSharded(made, made.paramBytes, 3), stepPhases),
+    line("gradients", "gradients", gradients, adds ? stepPhases : later),
+    line("optimizer", `optimizer (${kinds.join(", ")})`, stateOptimizer(made), stepPhases, `${stateZero}; optax's state`),
+    ...(adds && made.counting === "jax" ? [line("gradients", "gradients of one part", gradients, ["backward"])] : []),
   ];
 }
 
-// All that the optimizer keeps.
+// The formula of all that the optimizer keeps.
 function stateOptimizer(made) {
-  const [numbers, more] = optimizerChoices[made.optimizer];
-  const master = made.masterWeights ? 4n : 0n;
+  const [numbers, more] = spmdChoices.optimizer[made.optimizer];
   const parts = [];
-  let each = master;
+  let each = made.masterWeights ? 4n : 0n;
   if (made.optimizer === "adafactor") {
     parts.push(stateFactored(made));
   } else if (made.optimizer === "muon") {
@@ -51,53 +40,97 @@ function stateOptimizer(made) {
     const scales = made.scaled.slice(0, numbers).filter(Boolean).length;
     if (scales) parts.push(stateScales(made, BigInt(scales)));
   }
-  if (each || !parts.length) parts.unshift(stateHeld(made, each, made.zero >= 1));
-  if (more && made.counting === "jax") parts.push({ formula: `${more} B`, bytes: BigInt(more) });
-  return {
-    formula: parts.map((part) => part.formula).join(" + "),
-    bytes: parts.reduce((sum, part) => sum + part.bytes, 0n),
-  };
+  if (each || !parts.length) parts.unshift(stateSharded(made, each, 1));
+  if (more && made.counting === "jax") parts.push(`${more} B`);
+  return parts.join(" + ");
 }
 
-// The parameters as arrays: {shape, cuts, count, isMatrix}, as _training/state.py has them.
+// An array, or several of one shape: over how many devices each dimension is sharded.
+function stateArray(shape, cuts, count = 1n, isMatrix = false) {
+  return { shape, cuts, count, isMatrix };
+}
+
+// The parameters as arrays, with the shards of the optimizer's state.
 function stateArrays(made) {
-  const { model, split, keysSplit } = made;
-  const shards = made.zero >= 1 ? made.data : 1n;
+  const { model, split } = made;
+  const cut = shards(made, 1);
   const { layers, d_model: wide, d_ff: inside } = model;
-  const array = (shape, cuts, count = 1n) => ({ shape, cuts, count, isMatrix: false });
-  const matrix = (rows, columns, cuts, count = 1n) => ({
-    shape: [layers, rows, columns], cuts: [1n, ...cuts], count, isMatrix: true,
-  });
-  if (made.isMlp) return [matrix(wide, inside, [shards, split]), matrix(inside, wide, [split, shards])];
-  const [heads, keys] = [model.heads * model.head_dim, model.kv_heads * model.head_dim];
-  const ups = model.gated ? 2n : 1n;
-  const norm = model.norm === "layer" ? 2n : 1n;
+  if (made.isMlp) {
+    return [[wide, inside, cut, split], [inside, wide, split, cut]].map(([rows, columns, ...cuts]) =>
+      stateArray([layers, rows, columns], [1n, ...cuts], 1n, true),
+    );
+  }
   const found = [
-    array([made.rows, wide], [split, shards]),
-    matrix(wide, heads, [shards, split]),
-    matrix(wide, keys, [shards, keysSplit], 2n),
-    matrix(heads, wide, [split, shards]),
-    matrix(wide, inside, [shards, split], ups),
-    matrix(inside, wide, [split, shards]),
-    array([layers, wide], [1n, shards], (model.post_norms ? 4n : 2n) * norm),
-    array([wide], [shards], norm),
+    stateArray([made.rows, wide], [split, cut]),
+    stateArray([wide], [cut], model.norm === "layer" ? 2n : 1n),
   ];
-  if (model.positions === "learned") found.push(array([model.seq, wide], [1n, shards]));
-  if (!model.tied) found.push(array([wide, made.rows], [shards, split]));
-  if (model.qk_norm) found.push(array([layers, model.head_dim], [1n, shards], 2n * norm));
-  if (model.biases || model.qkv_biases) {
-    found.push(
-      array([layers, heads], [1n, split * shards]),
-      array([layers, keys], [1n, keysSplit * shards], 2n),
-    );
-  }
-  if (model.biases) {
-    found.push(
-      array([layers, inside], [1n, split * shards], ups),
-      array([layers, wide], [1n, shards], 2n),
-    );
-  }
+  if (model.positions === "learned") found.push(stateArray([model.seq, wide], [1n, cut]));
+  if (!model.tied) found.push(stateArray([wide, made.rows], [cut, split]));
+  const moe = moeLayers(model);
+  const dense = layers - moe;
+  if (dense) found.push(...stateLayer(made, dense), ...stateMlp(made, dense, inside));
+  if (moe) found.push(...stateLayer(made, moe), ...stateExperts(made, moe));
   return found;
+}
+
+// Attention and the norms of so many layers.
+function stateLayer(made, layers) {
+  const { model, split, keysSplit } = made;
+  const cut = shards(made, 1);
+  const wide = model.d_model;
+  const norm = model.norm === "layer" ? 2n : 1n;
+  const matrix = (rows, columns, a, b, count) => stateArray([layers, rows, columns], [1n, a, b], count, true);
+  const vector = (size, by, count) => stateArray([layers, size], [1n, by], count);
+  const heads = model.heads * model.head_dim;
+  const found = [vector(wide, cut, (model.post_norms ? 4n : 2n) * norm)];
+  const rank = model.kv_lora_rank;
+  if (rank !== null) {
+    const values = model.heads * model.v_head_dim;
+    const narrow = model.q_lora_rank;
+    found.push(vector(rank, cut, norm));
+    if (narrow) found.push(vector(narrow, cut, norm), matrix(wide, narrow, cut, 1n));
+    return [
+      ...found,
+      matrix(narrow ?? wide, heads, cut, split),
+      matrix(wide, rank + model.qk_rope_head_dim, cut, 1n),
+      matrix(rank, model.heads * model.qk_nope_head_dim, cut, split),
+      matrix(rank, values, cut, split),
+      matrix(values, wide, split, cut),
+    ];
+  }
+  const keys = model.kv_heads * model.head_dim;
+  found.push(matrix(wide, heads, cut, split), matrix(wide, keys, cut, keysSplit, 2n), matrix(heads, wide, split, cut));
+  if (model.qk_norm) found.push(vector(model.head_dim, cut, 2n * norm));
+  if (model.biases || model.qkv_biases) found.push(vector(heads, split * cut), vector(keys, keysSplit * cut, 2n));
+  if (model.biases) found.push(vector(wide, cut));
+  if (model.sinks) found.push(vector(model.heads, split));
+  return found;
+}
+
+// A feed-forward part of that width in so many layers.
+function stateMlp(made, layers, inside) {
+  const { model, split } = made;
+  const cut = shards(made, 1);
+  const wide = model.d_model;
+  const ups = model.gated ? 2n : 1n;
+  const found = [
+    stateArray([layers, wide, inside], [1n, cut, split], ups, true),
+    stateArray([layers, inside, wide], [1n, split, cut], 1n, true),
+  ];
+  if (!model.biases) return found;
+  return [...found, stateArray([layers, inside], [1n, split * cut], ups), stateArray([layers, wide], [1n, cut])];
+}
+
+// Routers, experts, and the shared ones as one part.
+function stateExperts(made, layers) {
+  const { model } = made;
+  const { experts, expert_d_ff: wide, shared_experts: shared } = model;
+  const found = [stateArray([layers, model.d_model, experts], [1n, shards(made, 1), 1n], 1n, true)];
+  if (model.biases || model.router_biases) found.push(stateArray([layers, experts], [1n, 1n]));
+  for (const { shape, cuts, count } of stateMlp(made, layers, wide)) {
+    found.push(stateArray([layers, experts, ...shape.slice(1)], [1n, made.expert, ...cuts.slice(1)], count));
+  }
+  return shared ? [...found, ...stateMlp(made, layers, shared * wide)] : found;
 }
 
 // Numbers on each device, of an array's shape or of it without a dimension.
@@ -119,13 +152,13 @@ function stateFactored(made) {
       total += stateNumbersOf(one) + 2n * one.count;
     }
   }
-  return { formula: `${each} B × ${total} row and column means`, bytes: each * total };
+  return `${each} B × ${total} row and column means`;
 }
 
 function stateSecondMoments(made) {
   const others = stateArrays(made).filter((one) => !one.isMatrix);
   const total = others.reduce((sum, one) => sum + stateNumbersOf(one), 0n);
-  return { formula: `${made.momentBytes} B × ${total} of other arrays`, bytes: made.momentBytes * total };
+  return `${made.momentBytes} B × ${total} of other arrays`;
 }
 
 // A scale in float32 for each 256 numbers along an array's last dimension.
@@ -137,54 +170,86 @@ function stateScales(made, moments) {
     const shape = [...one.shape.slice(0, -1), blocks];
     total += stateNumbersOf({ ...one, shape, cuts: [...one.cuts.slice(0, -1), cut] });
   }
-  return { formula: `${4n * moments} B × ${total} scales`, bytes: 4n * moments * total };
+  return `${4n * moments} B × ${total} scales`;
 }
 
-// `each` bytes for every parameter.
-function stateHeld(made, each, cut) {
-  const [split, whole] = stateNumbers(made);
-  const data = cut ? made.data : 1n;
-  const devices = made.split * data;
-  const bytes = (each * (split + whole * made.split) + devices - 1n) / devices;
-  let inside = `${split}${over("model", made.split)}`;
-  if (whole) inside += ` + ${whole}`;
-  if (whole && (data > 1n || each !== 1n)) inside = `(${inside})`;
-  return { formula: `${each} B × ${inside}${over("data", data)}`, bytes };
+// The formula of `each` bytes for every parameter, sharded from a stage of ZeRO on.
+function stateSharded(made, each, stage) {
+  const { model, split } = made;
+  const [cut, replicated] = stateNumbers(made);
+  const by = overShards(made, stage);
+  if (!made.isMlp && (moeLayers(model) || model.sinks)) return stateWithExperts(made, each, by, cut, replicated);
+  let inside = `${cut}${over("model", split)}`;
+  if (replicated) inside += ` + ${replicated}`;
+  if (replicated && (by || each !== 1n)) inside = `(${inside})`;
+  return `${each} B × ${inside}${by}`;
 }
 
-// How many parameters the axis model cuts, and how many it leaves whole.
+// The same, where expert shards some of them, and others are not sharded.
+function stateWithExperts(made, each, by, cut, replicated) {
+  const { model, split, expert } = made;
+  const moe = moeLayers(model);
+  const inside = [`${cut}${over("model", split)}`, replicated ? `${replicated}` : ""];
+  if (moe) {
+    const count = moe * model.experts;
+    const biases = model.biases ? count * (model.gated ? 2n : 1n) * model.expert_d_ff : 0n;
+    let words = `${expertWeights(model) + biases}${over("model", split)}`;
+    if (model.biases) words += ` + ${count * model.d_model}`;
+    inside.push(`${model.biases && expert > 1n ? `(${words})` : words}${over("expert", expert)}`);
+  }
+  const more = [];
+  if (moe && (model.biases || model.router_biases)) more.push(`${moe * model.experts}`);
+  if (model.sinks) more.push(`${model.layers * model.heads}${over("model", split)}`);
+  const formula = `${each} B × (${inside.filter(Boolean).join(" + ")})${by}`;
+  return more.length ? `${formula} + ${each} B × (${more.join(" + ")})` : formula;
+}
+
+// How many parameters the axis model shards, and how many it replicates, experts apart.
 function stateNumbers(made) {
   const { model } = made;
   if (made.counting === "megatron" || made.isMlp) return [parameterCount(model), 0n];
-  const matrices = (model.tied ? 1n : 2n) * made.rows * model.d_model;
   const parts = parameterParts(model);
-  let layer = layerWeights(model);
-  let whole = parts.positions + parts.norms;
-  if (model.biases || model.qkv_biases) layer += (model.heads + 2n * model.kv_heads) * model.head_dim;
+  let [cut, replicated] = deviceWeights(made);
+  cut += (model.tied ? 1n : 2n) * made.rows * model.d_model;
+  replicated += parts.positions + parts.norms;
+  if (model.biases || model.qkv_biases) {
+    cut += model.layers * model.heads * model.head_dim;
+    const keys = 2n * model.layers * model.kv_heads * model.head_dim;
+    if (made.keysSplit < made.split) replicated += keys;
+    else cut += keys;
+  }
   if (model.biases) {
-    layer += (model.gated ? 2n : 1n) * model.d_ff;
-    whole += model.layers * 2n * model.d_model;
+    const dense = model.layers - moeLayers(model);
+    replicated += (model.layers + dense) * model.d_model;
+    cut += dense * (model.gated ? 2n : 1n) * model.d_ff;
   }
-  if (made.keysSplit < made.split) {
-    const keys = 2n * model.kv_heads * model.head_dim * (model.d_model + (model.biases || model.qkv_biases ? 1n : 0n));
-    layer -= keys;
-    whole += model.layers * keys;
-  }
-  return [matrices + model.layers * layer, whole];
+  return [cut, replicated];
 }
 
-// Numbers in the matrices of one layer: q, k, v and o, and those of its mlp.
-export function layerWeights(model) {
-  const mlp = (model.gated ? 3n : 2n) * model.d_model * model.d_ff;
-  if (model.kind === "MLP") return mlp;
-  return mlp + 2n * (model.heads + model.kv_heads) * model.head_dim * model.d_model;
+/** The largest matrix of a layer: how many layers have it, and its numbers as a formula. */
+export function largestMatrix({ model, expert }) {
+  const moe = moeLayers(model);
+  const { layers, d_model: wide, d_ff: inside } = model;
+  const here = moe ? model.experts / expert : 0n;
+  const dense = moe < layers && wide * inside > here * wide * (model.expert_d_ff ?? 0n);
+  if (!moe || dense) return [layers - moe, `${wide} × ${inside}`];
+  return [moe, `${here} × ${wide} × ${model.expert_d_ff}`];
 }
 
-// Numbers in a layer's matrices: those that model cuts, and those that it replicates.
+// Numbers in the matrices of all layers: those that model shards, those it replicates.
 export function deviceWeights(made) {
-  const { model } = made;
-  const weights = layerWeights(model);
-  if (made.isMlp || made.keysSplit === made.split) return [weights, 0n];
-  const keys = 2n * model.kv_heads * model.head_dim * model.d_model;
-  return [weights - keys, keys];
+  const { model, isMlp } = made;
+  const { layers, d_model: wide } = model;
+  const each = (isMlp || !model.gated ? 2n : 3n) * wide;
+  if (isMlp) return [layers * each * model.d_ff, 0n];
+  const moe = moeLayers(model);
+  let replicated = 0n;
+  if (made.keysSplit < made.split) replicated = 2n * model.kv_heads * model.head_dim * wide;
+  if (model.kv_lora_rank !== null) {
+    replicated = wide * ((model.q_lora_rank ?? 0n) + model.kv_lora_rank + model.qk_rope_head_dim);
+  }
+  const cut = layers * (transformerWeights(model) - replicated) + (layers - moe) * each * model.d_ff;
+  if (!moe) return [cut, layers * replicated];
+  const shared = moe * each * model.shared_experts * model.expert_d_ff;
+  return [cut + shared, layers * replicated + moe * wide * model.experts];
 }

@@ -1,6 +1,8 @@
 import { convertedWeights, keptPhases } from "./activations.js";
-import { over } from "./training_setup.js";
-import { deviceWeights } from "./training_state.js";
+import { formulaBytes, over } from "./formula.js";
+import { overShards, shards } from "./training_setup.js";
+import { deviceWeights, largestMatrix } from "./training_state.js";
+import { moeLayers } from "./transformer.js";
 
 // What a step needs for a while on a TPU, and what both compilers need: _training/transients.py.
 
@@ -8,130 +10,151 @@ import { deviceWeights } from "./training_state.js";
 // pass, in a backward pass, in one that recomputes, in one that recomputes but has the hidden results.
 const workInsideMlp = [[1n, 2n], [1n, 2n], [2n, 2n], [2n, 2n]];
 const workInsideLayer = [[1n, 2n], [1n, 4n], [3n, 8n], [1n, 8n]];
+// With experts: their rows as wide as inside of one, and as wide as d_model, and tokens.
+const workInsideExperts = [[1n, 2n, 2n], [1n, 2n, 4n], [3n, 2n, 8n], [3n, 2n, 8n]];
+const workBuffers = "compiler's buffers at the peak, data/measured";
+
+export function workLine(made, name, formula, ...when) {
+  const source = `${made.gpu ? "GPU" : "TPU"} ${workBuffers}`;
+  return { part: "work", name, formula, bytes: formulaBytes(formula), when, source };
+}
 
 export function workLines(made) {
   const lines = workConversion(made);
   if (!made.isMlp) lines.push(...workLoss(made));
-  lines.push(...workForward(made), ...workBackward(made));
-  return [...lines, ...workCopied(made), ...workOrthogonalized(made)];
-}
-
-// The layers' inputs, copied between the loops where other results are offloaded.
-function workCopied(made) {
-  if (made.recompute !== "offload_dot_with_no_batch_dims") return [];
-  const { model, tokens, computeBytes: c, stream } = made;
-  const bytes = (model.layers * tokens * c * model.d_model) / stream;
-  const formula =
-    `${model.layers} layers × ${tokens} tokens × ${c} B × ${model.d_model}` + over("model", stream);
-  return [workLine(made, "inputs of layers, copied", bytes, formula, "loss")];
-}
-
-// What muon multiplies: the layers' matrices in float32, and two thirds more.
-export function workOrthogonalized(made) {
-  if (made.optimizer !== "muon") return [];
-  const { model, split, gradBytes } = made;
-  const [weights, whole] = deviceWeights(made);
-  const data = made.zero >= 2 ? made.data : 1n;
-  const each = model.layers * (weights + whole * split);
-  const bytes = (each * 20n) / (3n * split) - (each * gradBytes) / (split * data);
-  const cut = `${weights}${over("model", split)}`;
-  const formula =
-    `${model.layers} layers × (20 B / 3 - ${gradBytes} B${over("data", data)}) × ` +
-    `${whole ? `(${cut} + ${whole})` : cut}`;
-  return bytes > 0n ? [workLine(made, "muon's products", bytes, formula, "update")] : [];
-}
-
-const workTpu = "TPU compiler's buffers at the peak, data/measured";
-const workGpu = "GPU compiler's buffers at the peak, data/measured";
-
-export function workLine(made, name, bytes, formula, ...when) {
-  return { part: "work", name, formula, bytes, when, source: made.gpu ? workGpu : workTpu };
-}
-
-function workConversion(made) {
-  if (made.paramBytes === made.computeBytes) return [];
-  const [each, bytes] = convertedWeights(made);
-  const formula = `${made.model.layers} layers × ${each}`;
-  const when = made.checkpointed ? keptPhases : ["forward"];
-  return [workLine(made, "weights converted before the loop", bytes, formula, ...when)];
-}
-
-function workLoss(made) {
-  const { tokens, rows, split, computeBytes: c, model } = made;
-  const cut = over("model", split);
-  const logits = (tokens * rows) / split;
-  const head = (c * rows * model.d_model) / split;
-  const lines = [
-    workLine(made, "logits", 4n * logits, `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
-    workLine(made, "head as computed with", head, `${c} B × ${rows}${cut} × ${model.d_model}`, "loss"),
-  ];
-  if (made.zero >= 2 && made.data > 1n) {
-    const formula = `${tokens} tokens × ${c} B × ${rows}${cut}`;
-    lines.push(workLine(made, "gradient of the logits", c * logits, formula, "loss", "backward"));
-  }
-  return lines;
-}
-
-function workForward(made) {
-  if (made.scores) return [workScores(made, "forward", 4n, 4n)];
-  return [workInside(made, "forward", 0), ...workWhole(made, "forward", 1n), ...workGathered(made, "forward", 2n)];
-}
-
-function workBackward(made) {
-  const lines = [];
-  const c = made.computeBytes;
   if (made.scores) {
-    lines.push(workScores(made, "backward", ...(made.recompute === "everything_saveable" ? [c] : [4n, c])));
+    const each = made.recompute === "everything_saveable" ? [made.computeBytes] : [4n, made.computeBytes];
+    lines.push(workScores(made, "forward", 4n, 4n), workScores(made, "backward", ...each), workInside(made, "backward"));
+  } else {
+    lines.push(...workPass(made, "forward"), workInside(made, "backward"));
   }
-  lines.push(workInside(made, "backward", workBackwardKind(made)), ...workWhole(made, "backward", 2n));
-  return [...lines, ...workGathered(made, "backward", made.checkpointed ? 3n : 2n)];
-}
-
-// Which of the sizes inside a layer a backward pass has.
-export function workBackwardKind(made) {
-  if (!made.checkpointed) return 1;
-  return made.keeps.includes("up") && (made.keepsOut || made.isMlp) ? 3 : 2;
+  lines.push(...workGathers(made, "backward"), ...workRing(made));
+  return [...lines, ...workCopied(made), ...workOrthogonalized(made)];
 }
 
 function workScores(made, when, ...each) {
   return workLayerScores(made, `scores of one layer, ${when}`, [when], each);
 }
 
-export function workLayerScores(made, name, when, each) {
-  const { tokens, seq, split } = made;
-  const { heads } = made.model;
-  const bytes = (tokens * each.reduce((a, b) => a + b) * heads * seq) / split;
+/** What one layer has inside of it in a pass, and what is all-gathered for it. */
+export function workPass(made, when) {
+  return [workInside(made, when), ...workGathers(made, when)];
+}
+
+function workGathers(made, when) {
+  const back = when === "backward";
+  return [
+    ...workSequences(made, when, back ? 2 : 1),
+    ...workMatrices(made, when, back && made.checkpointed ? 3 : 2),
+  ];
+}
+
+// The layers' inputs, copied between the loops where other results are offloaded.
+function workCopied(made) {
+  if (!made.offloaded.length) return [];
+  const { model, tokens, computeBytes: c, stream } = made;
+  const formula = `${model.layers} layers × ${tokens} tokens × ${c} B × ${model.d_model}${over("model", stream)}`;
+  return [workLine(made, "inputs of layers, copied", formula, "loss")];
+}
+
+// What muon multiplies: the layers' matrices in float32, and two thirds more.
+export function workOrthogonalized(made) {
+  if (made.optimizer !== "muon") return [];
+  const { model, split, gradBytes } = made;
+  const [each, replicated] = deviceWeights(made).map((n) => n / model.layers);
+  const cut = `${each}${over("model", split)}`;
+  const formula =
+    `${model.layers} layers × (20 B / 3 - ${gradBytes} B${overShards(made, 2)}) × ` +
+    `${replicated ? `(${cut} + ${replicated})` : cut}`;
+  const line = workLine(made, "muon's products", formula, "update");
+  return line.bytes > 0n ? [line] : [];
+}
+
+function workConversion(made) {
+  if (made.paramBytes === made.computeBytes) return [];
+  const when = made.checkpointed ? keptPhases : ["forward"];
+  return [workLine(made, "weights converted before the loop", convertedWeights(made), ...when)];
+}
+
+function workLoss(made) {
+  const { tokens, rows, split, computeBytes: c, model } = made;
+  const cut = over("model", split);
+  const lines = [
+    workLine(made, "logits", `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
+    workLine(made, "head as computed with", `${c} B × ${rows}${cut} × ${model.d_model}`, "loss"),
+  ];
+  if (shards(made, 2) > 1n && made.context === 1n) {
+    const when = made.stage > 1n ? ["loss"] : ["loss", "backward"];
+    lines.push(workLine(made, "gradient of the logits", `${tokens} tokens × ${c} B × ${rows}${cut}`, ...when));
+  }
+  return lines;
+}
+
+export function workLayerScores(made, name, when, each, wide = made.seq) {
   const sizes = each.map((n) => `${n} B`).join(" + ");
   const factor = each.length > 1 ? `(${sizes})` : sizes;
-  const formula = `${tokens} tokens × ${factor} × ${heads}${over("model", split)} × ${seq}`;
-  return workLine(made, name, bytes, formula, ...when);
+  const heads = `${made.model.heads}${over("model", made.split)}`;
+  return workLine(made, name, `${made.tokens} tokens × ${factor} × ${heads} × ${wide}`, ...when);
 }
 
-export function workInside(made, when, which) {
+/** The scores of one block of keys in ring attention. */
+export function workRing(made) {
+  if (made.attention !== "ring") return [];
+  const c = made.computeBytes;
+  const block = made.seq / made.context;
+  return [["forward", [4n, 4n, c]], ["backward", [4n, 4n, 4n, c]]].map(([when, each]) =>
+    workLayerScores(made, `scores of one block, ${when}`, [when], each, block),
+  );
+}
+
+// Which of the sizes inside a layer a backward pass has.
+function workBackwardKind(made) {
+  if (!made.checkpointed) return 1;
+  return made.keeps.includes("up") && (made.keepsOut || made.isMlp) ? 3 : 2;
+}
+
+// Of the layers with experts and those without, those that need more.
+function workInside(made, when) {
+  const which = when === "forward" ? 0 : workBackwardKind(made);
   const [hidden, stream] = (made.isMlp ? workInsideMlp : workInsideLayer)[which];
   const { model, tokens, computeBytes: c } = made;
-  const bytes =
-    (tokens * c * hidden * model.d_ff) / made.split +
-    (tokens * c * stream * model.d_model) / made.stream;
-  const formula =
+  const name = `inside of one layer, ${when}`;
+  const dense = workLine(
+    made,
+    name,
     `${tokens} × ${c} B × (${hidden} × ${model.d_ff}${over("model", made.split)} + ` +
-    `${stream} × ${model.d_model}${over("model", made.stream)})`;
-  return workLine(made, `inside of one layer, ${when}`, bytes, formula, when);
+      `${stream} × ${model.d_model}${over("model", made.stream)})`,
+    when,
+  );
+  const moe = moeLayers(model);
+  if (!moe) return dense;
+  const routed = workLine(made, name, workRouted(made, which), when);
+  return moe < model.layers && dense.bytes > routed.bytes ? dense : routed;
 }
 
-export function workWhole(made, when, count) {
+// The same of a layer with experts, which have rows in place of tokens.
+function workRouted(made, which) {
+  const [hidden, wide, stream] = workInsideExperts[which];
+  const { model, tokens, expertRows: rows } = made;
+  const { shared_experts: shared, d_model } = model;
+  const inside = shared ? `(${rows} + ${shared} × ${tokens})` : `${rows}`;
+  const streams = which > 1 && made.scores ? 0n : stream; // attention needs most, and has these no more
+  return (
+    `${made.computeBytes} B × (${inside} × ${hidden} × ${model.expert_d_ff}${over("model", made.split)}` +
+    ` + ${rows} × ${wide} × ${d_model} + ${tokens} × ${streams} × ${d_model}${over("model", made.stream)})`
+  );
+}
+
+// Sequences that are sharded over model are all-gathered before the products.
+function workSequences(made, when, count) {
   if (made.stream === 1n) return [];
-  const { tokens, computeBytes: c } = made;
-  const wide = made.model.d_model;
-  const formula = `${count} × ${tokens} tokens × ${c} B × ${wide}`;
-  return [workLine(made, `gathered sequences, ${when}`, count * tokens * c * wide, formula, when)];
+  const formula = `${count} × ${made.tokens} tokens × ${made.computeBytes} B × ${made.model.d_model}`;
+  return [workLine(made, `gathered sequences, ${when}`, formula, when)];
 }
 
-export function workGathered(made, when, count) {
+// A layer's largest matrices, all-gathered if parameters are sharded.
+function workMatrices(made, when, count) {
   if (!made.gathers) return [];
-  const { computeBytes: c, split } = made;
-  const { d_model: wide, d_ff: inside } = made.model;
-  const formula = `${count} × ${c} B × ${wide} × ${inside}${over("model", split)}`;
-  const bytes = (count * c * wide * inside) / split;
-  return [workLine(made, `gathered weights, ${when}`, bytes, formula, when)];
+  const formula = `${count} × ${made.computeBytes} B × ${largestMatrix(made)[1]}${over("model", made.split)}`;
+  return [workLine(made, `gathered weights, ${when}`, formula, when)];
 }

@@ -1,18 +1,15 @@
-import { didYouMean, divisors, oneOf, orWords, pyRepr } from "./python_words.js";
-import { closeName, joinWords, refuse } from "./words.js";
+import { divisors, pyRepr } from "./python_words.js";
+import { joinWords, refuse } from "./words.js";
 
 // The shapes of a model and how many parameters follow: mirrors _training/model.py.
 
-// What a step may recompute. Two are policies of jax.checkpoint, for each layer.
-export const recomputeChoices = spmdChoices.recompute;
-
-export function checkRecompute(value) {
-  if (Object.hasOwn(recomputeChoices, value)) return;
-  const word = value.toLowerCase();
-  const meant = new Map(Object.entries(spmdChoices.recomputeMeant));
-  const close = meant.get(word) ?? closeName(word, Object.keys(recomputeChoices), 0.8);
-  const words = Object.entries(recomputeChoices).map(([name, what]) => `${pyRepr(name)} (${what})`);
-  refuse(`recompute=${pyRepr(value)} is not counted here.${didYouMean(close)} Give ${orWords(words)}.`);
+/** Refuses a policy that has to know how a layer's experts are multiplied. */
+export function checkProducts(recompute, experts) {
+  if (experts === null || recompute === "nothing_saveable" || !spmdChoices.checkpointed.includes(recompute)) return;
+  refuse(
+    `recompute=${pyRepr(recompute)} is not counted for a model with experts=${experts}; give ` +
+      "'everything_saveable', 'selective' or 'nothing_saveable'.",
+  );
 }
 
 /** A whole number in a range, as _core/validate.py has it. */
@@ -41,9 +38,6 @@ export function makeTransformer(given) {
   for (const key of transformerSizes) model[key] ??= TRANSFORMER_USUAL[key] ?? null;
   for (const key of transformerSwitches) model[key] ??= false;
   for (const key of ["layers", "d_model", "heads", "vocab", "seq"]) wholeSize(key, model[key]);
-  for (const key of transformerSwitches) oneOf(key, model[key], [true, false]);
-  oneOf("positions", model.positions, ["learned", "rotary", "none"]);
-  oneOf("norm", model.norm, ["layer", "rms"]);
   model.kv_heads ??= model.heads;
   model.d_ff ??= 4n * model.d_model;
   transformerLatent(model);
@@ -178,7 +172,7 @@ export function makeMlp(given) {
 
 /** How many layers have experts; 0n in a dense model. */
 export function moeLayers(model) {
-  if (model.experts === null) return 0n;
+  if (model.kind === "MLP" || model.experts === null) return 0n;
   const after = model.layers - model.dense_layers;
   return after < 0n ? 0n : after / model.moe_every;
 }
@@ -226,6 +220,12 @@ export function expertParameters(model) {
   return model.experts === null ? 0n : transformerMlp(model, model.expert_d_ff);
 }
 
+/** Numbers in the matrices of all experts; 0n in a dense model. */
+export function expertWeights(model) {
+  const moe = moeLayers(model);
+  return moe && moe * model.experts * (model.gated ? 3n : 2n) * model.d_model * model.expert_d_ff;
+}
+
 /** Bytes of the keys and values of one sequence of `seq` tokens. */
 export function cacheBytes(model, seq, bytes) {
   const rank = model.kv_lora_rank;
@@ -257,7 +257,7 @@ function transformerReaches(model, seq) {
 }
 
 /** The weights of one layer's attention. */
-function transformerWeights(model) {
+export function transformerWeights(model) {
   const rank = model.kv_lora_rank;
   if (rank === null) return model.d_model * (2n * model.heads + 2n * model.kv_heads) * model.head_dim;
   const queries = model.heads * model.head_dim;
@@ -320,19 +320,23 @@ function transformerHead(wide, heads) {
   return wide / heads;
 }
 
-// What changes the memory of a step in a way that this page has no formulas for.
-const TRANSFORMER_NOT_COUNTED = ["experts", "kv_lora_rank", "patch_size", "sinks"];
-
-/** Refuses a model whose step takes memory that this page does not count. */
+/** Refuses a model whose step takes memory that is not counted. */
 export function checkCounted(model) {
-  const key = TRANSFORMER_NOT_COUNTED.find((one) => model[one]);
-  if (!key) return;
+  const reason = model.kind === "MLP" ? "" : transformerNotCounted(model);
+  if (!reason) return;
   const [active, parameters] = [activeParameters(model), parameterCount(model)];
   const used = active === parameters ? "" : `, of which a token uses ${withCommas(active)}`;
   refuse(
-    `${model.name || "a model"} with ${key}=${pyRepr(model[key])}: this page does not count ` +
-      `what that takes. The model has ${withCommas(parameters)} parameters${used}.`,
+    `${model.name || "a model"} with ${reason}: training_memory does not count what that takes. ` +
+      `The model has ${withCommas(parameters)} parameters${used}.`,
   );
+}
+
+function transformerNotCounted(model) {
+  if (model.patch_size !== null) return `patch_size=${model.patch_size}`;
+  if (model.moe_every > 1n) return `moe_every=${model.moe_every}`;
+  if (model.biases && model.shared_experts) return `biases=True and shared_experts=${model.shared_experts}`;
+  return "";
 }
 
 /** A whole number in groups of three digits, as Python's {:,} writes it. */
