@@ -79,7 +79,7 @@ def random_state(rng):
     }
     if state["optimizer"] in ("adafactor", "muon") and rng.random() < 0.9:
         state["moment_dtype"] = ""
-    if state["optimizer"] not in WITH_MU_DTYPE and rng.random() < 0.7:
+    if state["optimizer"] not in WITH_MU_DTYPE and rng.random() < 0.85:
         state["mu_dtype"] = ""
     if not getattr(model, "gated", True) and rng.random() < 0.3:
         state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
@@ -88,6 +88,7 @@ def random_state(rng):
     if getattr(model, "experts", None) and rng.random() < 0.9:
         few = ("everything_saveable", "selective", "nothing_saveable")
         state["recompute"] = more.get("recompute") or rng.choice(few)
+        state["counting"] = "jax"
         state["optimizer"] = rng.choice(["adam", "lion", "adafactor", "adamw"])
     if rng.random() < 0.2:
         for _ in range(rng.randint(1, 2)):
@@ -111,43 +112,51 @@ def random_mesh(rng, model, zero):
     if rng.random() < 0.1:
         return rng.randint(1, 40), rng.randint(1, 12)
     heads = getattr(model, "kv_heads", model.d_ff)
-    split = math.gcd(split * rng.choice([1, 1, 3]), model.d_ff, heads)
+    inside = getattr(model, "expert_d_ff", None) or model.d_ff
+    split = math.gcd(split * rng.choice([1, 1, 3]), model.d_ff, heads, inside)
     return (math.gcd(data, model.d_model // split) if zero else data), split
 
 
 def random_axes(rng, model, data):
-    """Further axes in half of the states, and what goes with them."""
-    state = {}
+    """Further axes in half of the states, and what goes with them: some of it not."""
+    state, mlp = {}, not hasattr(model, "heads")
     if rng.random() < 0.4:
         wide = model.d_model // math.gcd(data, model.d_model)
         state["fsdp"] = str(math.gcd(2 ** rng.randint(0, 5), wide))
     if rng.random() < 0.3:
         state["gradient_accumulation"] = rng.choice(["2", "4", "8", "16"])
     experts = getattr(model, "experts", None)
-    if experts and rng.random() < 0.7 or rng.random() < 0.02:
+    if experts and rng.random() < 0.7 or rng.random() < 0.01:
         state["expert"] = str(math.gcd(2 ** rng.randint(0, 5), experts or 8))
-    if experts and rng.random() < 0.6 or rng.random() < 0.02:
+    if experts and rng.random() < 0.6 or rng.random() < 0.01:
         state["capacity_factor"] = rng.choice(["1", "1.25", "0.5", "2", "1.0", "4"])
     kind = rng.random()
-    if kind < 0.2:
+    if kind < 0.2 and not (mlp and rng.random() < 0.8):
         state["context"] = rng.choice(["2", "4", "8"])
         if rng.random() < 0.5:
             state["attention"] = "ring"
-    elif kind < 0.35:
-        layers = [n for n in (1, 2, 4, 7, 8) if model.layers % n == 0]
-        state["stage"] = str(rng.choice(layers))
-        if rng.random() < 0.9:
-            state["recompute"] = "nothing_saveable"
-        if rng.random() < 0.4:
-            state["interleave"] = rng.choice(["1", "2", "3"])
-            state["gradient_accumulation"] = rng.choice([state["stage"], "16"])
-    elif kind < 0.5:
+    elif 0.2 < kind < 0.35 and not ((mlp or experts) and rng.random() < 0.9):
+        state |= random_stages(rng, model)
+    elif 0.35 < kind < 0.5 and not (experts and rng.random() < 0.9):
         state["recompute"] = rng.choice(WITH_NAMES)
-        results = [*model.results] + ["out"] * (rng.random() < 0.03)
-        names = rng.sample(results, min(len(results), rng.randint(0, 4)))
-        some = rng.randint(0, len(names))
+        results = [*model.results] + ["scores"] * (rng.random() < 0.03)
+        names = rng.sample(results, min(len(results), rng.choice([0, 1, 1, 2, 3, 4])))
+        some = len(names)
+        if state["recompute"] == WITH_NAMES[1] or rng.random() < 0.1:
+            some = rng.randint(0, len(names))
         state["names_which_can_be_saved"] = ", ".join(names[:some])
         state["names_which_can_be_offloaded"] = ",".join(names[some:])
+    return state
+
+
+def random_stages(rng, model):
+    layers = [n for n in (2, 4, 7, 8, 3) if model.layers % n == 0]
+    state = {"stage": str(rng.choice(layers or [2])), "counting": "jax"}
+    if rng.random() < 0.95:
+        state["recompute"] = "nothing_saveable"
+    if rng.random() < 0.4:
+        state["interleave"] = rng.choice(["1", "2", "2", "3"])
+        state["gradient_accumulation"] = rng.choice([state["stage"], "16"])
     return state
 
 

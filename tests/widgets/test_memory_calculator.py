@@ -21,7 +21,7 @@ from spmd_helpers._training.recompute import RECOMPUTE
 from spmd_helpers._training.setup import OPTIMIZERS
 from spmd_helpers._widgets import data
 from spmd_helpers._widgets import source as widgets_source
-from tests.training.memory_oracle import DEFAULTS, counted, expected
+from tests.training.memory_oracle import DEFAULTS, SIZES, counted, expected
 from tests.training.memory_states import BAD, cases
 
 from .widget_harness import answers, changed, is_clean
@@ -61,26 +61,22 @@ def test_it_says_what_the_package_says(browser):
 
 
 MUTANTS = {
-    "not rounded up": ("stateHeld", "+ $devices - 1n) / $devices", ") / $devices"),
-    "gradients cut by ZeRO-1": ("stateLines", "$made.zero >= 2", "$made.zero >= 1"),
+    "not rounded up": ("formulaBytes", "up ? $bottom - 1n : 0n", "0n"),
+    "gradients cut by ZeRO-1": ("stateLines", "$made.gradBytes, 2", "$made.gradBytes, 1"),
     "a norm keeps one more": ("keptNorm", "3n", "4n"),
-    "no grouped queries": ("layerWeights", "$model.kv_heads", "$model.heads"),
+    "no grouped queries": ("transformerWeights", "$model.kv_heads", "$model.heads"),
     "the last of equal phases": (
         "trainingMemory",
         "> $phases[$peak]",
         ">= $phases[$peak]",
     ),
-    "a step of 8 bytes": (
-        "stateOptimizer",
-        "bytes: BigInt(more)",
-        "bytes: BigInt(2 * more)",
-    ),
-    "any batch divides": ("setupBatch", "if ($batch % $mesh.data)", "if (false)"),
+    "a step of 8 bytes": ("stateOptimizer", "`${more} B`", "`${2 * more} B`"),
+    "any batch divides": ("setupBatch", "if ($batch % $each)", "if (false)"),
     "no learned positions": ("setupBatch", "> $model.seq", ">= $model.seq"),
     "converted for longer": ("workConversion", '["forward"]', "keptPhases"),
     "the vocabulary is not padded": (
         "trainingSetup",
-        "($model.vocab + $mesh.model - 1n)",
+        "($model.vocab + $made.split - 1n)",
         "$model.vocab",
     ),
     "the whole chip": (
@@ -100,6 +96,29 @@ MUTANTS = {
     ),
     "no stage of ZeRO tried": ("changedZero", "$stage > $how.zero", "$stage > 9n"),
     "a gate has no matrix": ("transformerMlp", "3n", "2n"),
+    "fsdp shards no state": ("shards", "$fsdp * (", "1n * ("),
+    "each device has all tokens": (
+        "trainingSetup",
+        "($batch * $seq) / $axes.context",
+        "$batch * $seq",
+    ),
+    "a pipeline keeps one microbatch": ("chunksKept", "($stage - 1n)", "0n"),
+    "an expert has less room": ("trainingSetup", "Math.ceil", "Math.floor"),
+    "expert shards no experts": (
+        "stateWithExperts",
+        'over("expert", $expert)',
+        "''",
+    ),
+    "a name is not saved": (
+        "setupResults",
+        "[those($how.names_which_can_be_saved)",
+        "[[]",
+    ),
+    "a ring has all keys": ("trainingSetup", '=== "ring" ? 1n', '=== "ring" ? 2n'),
+    "one part of the batch": ("trainingBatch", "$parts * $made.batch", "$made.batch"),
+    "any number of chunks": ("setupStages", "$parts % $stage", "false"),
+    "no sinks in the state": ("stateWithExperts", "$model.sinks", "false"),
+    "the narrow norms are free": ("keptLatent", "2 * $ranks.length", "0"),
 }
 
 
@@ -188,14 +207,21 @@ def test_an_mlp_begins_with_an_answer(browser):
     assert "d_ff=16384" in answer["code"]
 
 
+# States that together have every control.
+SHOWING = [
+    *({"model": model} for model in ("custom", "mlp", "gpt3-xl", "mixtral-8x7b")),
+    {"stage": "2"}, {"recompute": "save_and_offload_only_these_names"},
+]  # fmt: skip
+
+
 def test_every_argument_is_named_where_it_is_set(browser):
     """An error names an argument of Python: so does the label of its control."""
     page = browser.new_page()
     script = widgets_source.joined(NAME)
     labels = page.evaluate(
         f"""() => {{ {script};
-        return ["custom", "mlp", "gpt3-xl"].flatMap((model) =>
-          memoryCalculator.controls({{...memoryDefaults, model}}).map(
+        return {json.dumps(SHOWING)}.flatMap((state) =>
+          memoryCalculator.controls({{...memoryDefaults, ...state}}).map(
             ({{key, label}}) => [key, label])); }}"""
     )
     page.close()
@@ -281,7 +307,8 @@ def random_model(rng):
         fields["tied"] = rng.random() < 0.2
     if rng.random() < 0.15:
         values = (0, -1, 1, 2, 3, 70, 10**12, "7", "learnd", True, False)
-        fields[rng.choice(sorted(fields))] = rng.choice(values)
+        sizes = [key for key in sorted(fields) if key in SIZES]
+        fields[rng.choice(sizes)] = rng.choice(values)
     return {key: value for key, value in fields.items() if value is not None}
 
 
@@ -384,7 +411,11 @@ def test_models_and_chips_come_from_python():
     for line in lines:
         name, value = re.fullmatch(r"const (\w+) = (.*);", line).groups()
         values[name] = json.loads(value)
-    made = {name: Transformer(**each) for name, each in values["spmdModels"].items()}
+    switches = dict.fromkeys(values["spmdChoices"]["transformerSwitches"], False)
+    made = {
+        name: Transformer(**switches | each, name=name)
+        for name, each in values["spmdModels"].items()
+    }
     assert made == dict(MODELS)
     assert [one.source for one in made.values()] == [m.source for m in MODELS.values()]
     for name, each in values["spmdHardware"].items():

@@ -72,9 +72,13 @@ def data_script() -> str:
         "spmdMeasured": measured(),
     }
     return "".join(
-        f"const {name} = {json.dumps(value, ensure_ascii=False)};\n"
+        f"const {name} = {_compact(value)};\n"
         for name, value in values.items()
     )
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _fields(kind: object, or_none: object) -> list[str]:

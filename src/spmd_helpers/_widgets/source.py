@@ -54,6 +54,15 @@ def joined(*names: str) -> str:
     return "".join(_EXPORT.sub("", _COMMENT.sub("", text)) for text in texts)
 
 
+def compact(script: str) -> str:
+    """The same script without comments at the ends of lines, and most of these ends.
+
+    No template of js/ goes over lines, and each statement ends with its semicolon.
+    """
+    text = re.sub(r"(?: // [^\n]*)?\n\s*", "\n", script)
+    return re.sub(r"(?<=[{(\[,;:?])\n|\n(?=[})\].?:])", "", text)
+
+
 @cache
 def module(name: str) -> str:
     """A widget as one ES module, as anywidget takes it.
@@ -76,7 +85,7 @@ function render({{ model, el }}) {{
 }}
 export default {{ render }};
 """
-    return joined("page", name) + render
+    return compact(joined("page", name) + render)
 
 
 def page_script(name: str) -> str:
@@ -89,7 +98,8 @@ def page_script(name: str) -> str:
 const root = document.getElementById("spmd-{name.replace("_", "-")}");
 if (root) mount(root, {WIDGETS[name]}, {{ linkable: true }});
 """
-    return f'"use strict";\n(() => {{\n{joined("page", name)}{wake}}})();\n'
+    script = compact(f"(() => {{\n{joined('page', name)}{wake}}})();\n")
+    return f'"use strict";\n{script}'
 
 
 def palette_css() -> str:

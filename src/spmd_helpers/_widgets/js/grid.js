@@ -1,5 +1,3 @@
-import { drawnLines } from "./page.js";
-
 // A picture of cells as a real table: strips name the mesh axes, cells what is there.
 // `answer.mesh` is [[axis, size], ...] in all of it.
 
@@ -152,4 +150,12 @@ export function deviceGrid(answer, ui, key, caption, look) {
   const box = ui.scrolling("The mesh of devices", gridPanels(edges, panel));
   box.removeAttribute("tabindex"); // its buttons can be reached
   return box;
+}
+
+/** Which lines to draw of so many; null stands for those left out of the middle. */
+function drawnLines(count, limit) {
+  if (count <= limit) return [...Array(count).keys()];
+  const half = Math.max(1, Math.floor(limit / 2));
+  const from = (start) => [...Array(half).keys()].map((i) => start + i);
+  return [...from(0), null, ...from(count - half)];
 }

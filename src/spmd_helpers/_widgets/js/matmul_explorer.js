@@ -7,7 +7,8 @@ import {
 } from "./matmul_words.js";
 import { parseMesh, parseSpec } from "./typed.js";
 import { matmulAllSteps, matmulMoves } from "./matmul_moves.js";
-import { attempt, bytesWords, countWords, deviceList, joinWords, refuse, specWords, tupleWords } from "./words.js";
+import { countWords, deviceList, specWords, tupleWords } from "./sharding_words.js";
+import { attempt, bytesWords, joinWords, refuse } from "./words.js";
 
 // Two specs → what moves, how the result is sharded, what is repeated. Matrices only.
 

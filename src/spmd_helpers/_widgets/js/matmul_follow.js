@@ -1,5 +1,6 @@
 import { coordinates } from "./sharding.js";
-import { deviceList, joinWords } from "./words.js";
+import { deviceList } from "./sharding_words.js";
+import { joinWords } from "./words.js";
 
 // One device through a product of two sharded matrices, as _matmul/follow.py has it.
 

@@ -1,5 +1,5 @@
 import { deviceGrid } from "./grid.js";
-import { roving } from "./page.js";
+import { roving } from "./roving.js";
 
 // The stages of a product, played: one device is followed, shards fly to it on the mesh.
 

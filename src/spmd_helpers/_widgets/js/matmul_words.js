@@ -1,4 +1,5 @@
-import { bytesWords, fixedWords, joinWords, meshWords, specWords } from "./words.js";
+import { specWords } from "./sharding_words.js";
+import { bytesWords, fixedWords, joinWords, meshWords } from "./words.js";
 
 // What is said of a product of two cut matrices, as _matmul/words.py and _matmul/matmul.py do.
 

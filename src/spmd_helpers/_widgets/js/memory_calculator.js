@@ -204,7 +204,10 @@ export const memoryCalculator = {
       number("context", "Mesh axis context", "shards the tokens of a sequence", MEMORY_MORE),
       number("stage", "Mesh axis stage", "pipeline: shards the layers", MEMORY_MORE),
       number("interleave", "Chunks of layers of a device (interleave)", "1: 1F1B", MEMORY_MORE),
-      number("gradient_accumulation", "Parts of the batch (gradient_accumulation)", "one after another; microbatches of a pipeline", MEMORY_MORE),
+      {
+        ...number("gradient_accumulation", "Parts of the batch (gradient_accumulation)", "one after another; in a pipeline its microbatches", MEMORY_MORE),
+        wide: true,
+      },
       select("attention", "Attention", offered("attention", takes.attention), MEMORY_MORE, "plain writes the scores"),
       check("sequence_parallel", "model shards the sequence between the layers (sequence_parallel)", MEMORY_MORE),
       select("optimizer", "Optimizer", offered("optimizer", takes.optimizer), MEMORY_MORE),

@@ -123,9 +123,10 @@ function memorySwatch(h, part) {
 
 /** A formula whose mesh axes are underlined in their hues. */
 function memoryFormula(h, formula) {
-  return formula.split(/\b((?:data|model) \d+)/).map((piece, i) => {
+  const axes = ["data", "model", "fsdp", "expert"];
+  return formula.split(/\b((?:data|model|fsdp|expert) \d+)/).map((piece, i) => {
     if (i % 2 === 0) return piece;
-    const hue = piece.startsWith("data") ? 0 : 1;
+    const hue = axes.indexOf(piece.split(" ")[0]);
     return h("span", { class: "spmd-mc-axis", style: `--hue: var(--axis-${hue})` }, piece);
   });
 }

@@ -204,7 +204,7 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
     }
     input.dataset.key = control.key;
     const hint = control.hint && h("span", { class: "spmd-w-hint", id: `${name}-hint` }, control.hint);
-    const isWide = control.kind === "text" || (control.kind === "check" && control.label.length > 24);
+    const isWide = control.wide || control.kind === "text" || (control.kind === "check" && control.label.length > 24);
     const wide = isWide ? "spmd-w-field spmd-w-wide" : "spmd-w-field";
     const label = h("label", { for: name }, control.label);
     if (control.kind === "check") return h("div", { class: `${wide} spmd-w-check` }, input, label, hint);
@@ -348,34 +348,4 @@ async function copyText(text) {
     area.remove();
     return done;
   }
-}
-
-/** Which lines to draw of so many; null stands for those left out of the middle. */
-export function drawnLines(count, limit) {
-  if (count <= limit) return [...Array(count).keys()];
-  const half = Math.max(1, Math.floor(limit / 2));
-  const from = (start) => [...Array(half).keys()].map((i) => start + i);
-  return [...from(0), null, ...from(count - half)];
-}
-
-/** The arrow keys inside a table of buttons: one of them can be reached by Tab. */
-export function roving(box, chosen) {
-  const buttons = [...box.querySelectorAll("button[data-row]")];
-  const at = (b) => [Number(b.dataset.row), Number(b.dataset.column)];
-  const stop = buttons.find((b) => b === chosen) || buttons[0];
-  for (const b of buttons) b.tabIndex = b === stop ? 0 : -1;
-  box.addEventListener("keydown", (event) => {
-    const here = event.target.closest("button[data-row]");
-    const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-    if (!here || !(step || event.key === "Home" || event.key === "End")) return;
-    event.preventDefault();
-    const [row, column] = at(here);
-    const line = buttons.filter((b) => at(b)[0] === row);
-    let next = event.key === "Home" ? line[0] : line.at(-1);
-    if (step) next = buttons.find((b) => at(b)[0] === row + step[0] && at(b)[1] === column + step[1]);
-    if (!next) return;
-    for (const b of buttons) b.tabIndex = b === next ? 0 : -1;
-    next.focus();
-  });
-  return box;
 }

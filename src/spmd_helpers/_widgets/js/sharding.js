@@ -1,7 +1,6 @@
 import { closeName } from "./close_name.js";
-import {
-  bytesWords, countWords, joinWords, meshWords, refuse, specWords, tupleWords,
-} from "./words.js";
+import { countWords, specWords, tupleWords } from "./sharding_words.js";
+import { bytesWords, joinWords, meshWords, refuse } from "./words.js";
 
 // Where an array's shards are: the arithmetic of _shardings/sharding.py and _drawing/words.py, which the
 // tests hold this against.

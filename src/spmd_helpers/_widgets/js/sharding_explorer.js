@@ -1,8 +1,9 @@
 import { deviceGrid, gridPanels, gridTable } from "./grid.js";
 import { ITEM_BYTES, blockOf, blocksOf, coordinates, holdersOf, ownersOf, saySharding, shardingOf, sliceWords } from "./sharding.js";
-import { roving } from "./page.js";
+import { roving } from "./roving.js";
 import { parseMesh, parseShape, parseSpec } from "./typed.js";
-import { attempt, bytesWords, countWords, deviceList, meshDict, refuse, sentences, specWords, tupleWords } from "./words.js";
+import { countWords, deviceList, meshDict, sentences, specWords, tupleWords } from "./sharding_words.js";
+import { attempt, bytesWords, refuse } from "./words.js";
 
 // Mesh, shape and spec → who holds what.
 

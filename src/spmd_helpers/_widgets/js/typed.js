@@ -1,4 +1,5 @@
-import { countWords, meshDict, refuse, tupleWords } from "./words.js";
+import { countWords, meshDict, tupleWords } from "./sharding_words.js";
+import { refuse } from "./words.js";
 
 // What a person types. Each refuses with a sentence.
 
