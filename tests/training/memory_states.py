@@ -81,7 +81,8 @@ def random_state(rng):
         state["moment_dtype"] = ""
     if state["optimizer"] not in WITH_MU_DTYPE and rng.random() < 0.85:
         state["mu_dtype"] = ""
-    if not getattr(model, "gated", True) and rng.random() < 0.3:
+    plain = not getattr(model, "gated", True) and model.kv_heads == model.heads
+    if plain and rng.random() < 0.3:
         state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
         state["recompute"] = rng.choice([*list(RECOMPUTE)[:2], *list(RECOMPUTE)[-1:]])
     state |= {k: v for k, v in more.items() if v}
@@ -140,7 +141,8 @@ def random_axes(rng, model, data):
     elif 0.35 < kind < 0.5 and not (experts and rng.random() < 0.9):
         state["recompute"] = rng.choice(WITH_NAMES)
         results = [*model.results] + ["scores"] * (rng.random() < 0.03)
-        names = rng.sample(results, min(len(results), rng.choice([0, 1, 1, 2, 3, 4])))
+        count = rng.choice([0, *[1, 1, 2, 3, 4] * 3])
+        names = rng.sample(results, min(len(results), count))
         some = len(names)
         if state["recompute"] == WITH_NAMES[1] or rng.random() < 0.1:
             some = rng.randint(0, len(names))
@@ -155,7 +157,8 @@ def random_stages(rng, model):
     if rng.random() < 0.95:
         state["recompute"] = "nothing_saveable"
     if rng.random() < 0.4:
-        state["interleave"] = rng.choice(["1", "2", "2", "3"])
+        chunks = [n for n in (1, 2, 2, 3) if model.layers % (n * int(state["stage"])) == 0]
+        state["interleave"] = str(rng.choice(chunks or [2]))
         state["gradient_accumulation"] = rng.choice([state["stage"], "16"])
     return state
 

@@ -6,6 +6,7 @@ this machine, now. What is compared:
     drawing    draw, as text and SVG, and jax.debug.visualize_array_sharding
     memory     training_memory, and what other calculators printed
     planning   plan_mesh, up to 4,096 chips
+    questions  twenty settings of memory, ours and public calculators, and the compiler
     reading    read_hlo of GPT-3's TPU text, and one pass of a regular expression
     seconds    step_time, and what others predict of the same measured steps
     starting   import spmd_helpers, to the first sharding, and import jax
@@ -22,6 +23,7 @@ from tools.bench.clock import say_table, versions
 from tools.bench.drawing import drawing
 from tools.bench.memory import memory
 from tools.bench.planning import planning
+from tools.bench.questions import twenty
 from tools.bench.reading import reading
 from tools.bench.seconds import seconds
 from tools.bench.starting import starting
@@ -31,6 +33,7 @@ PARTS = {
     "drawing": drawing,
     "memory": memory,
     "planning": planning,
+    "questions": twenty,
     "reading": reading,
     "seconds": seconds,
     "starting": starting,

@@ -3,17 +3,12 @@
 import json
 import statistics
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
 from tools.bench.clock import Part, ratio
+from tools.bench.peers import python_with
+from tools.bench.questions import LLM as _LLM
 
-# What each needs, in an environment of its own. llm-analysis asks for an old
-# transformers, for other models' files, which it does not import.
-_LLM = ("--no-deps", "llm-analysis==0.2.2", "fire", "termcolor")
 _SHEET = {"flops_per_s": 9.89e14, "link_bytes_per_s": 4.5e11}
-_WHERE = Path(tempfile.gettempdir()) / "spmd-bench"
 
 _LLM_CODE = """
 import json, logging, sys
@@ -79,21 +74,6 @@ def scaling_book(row: dict) -> tuple[float, float]:
         sent = 8.0 * 2 * s["batch"] * s["seq"] * s["d_model"] * s["layers"]
     links = sent / _SHEET["link_bytes_per_s"]
     return max(math, links), math + links
-
-
-def python_with(name: str, packages: tuple[str, ...]) -> Path | None:
-    """The Python of an environment that has these; None if they don't install."""
-    python = _WHERE / name / "bin" / "python"
-    done = _WHERE / name / "installed"
-    if not done.exists():
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        make = [sys.executable, "-m", "venv", "--clear", _WHERE / name]
-        install = [python, "-m", "pip", "install", *packages]
-        for command in (make, install):
-            if subprocess.run(command, **quiet).returncode:
-                return None
-        done.touch()
-    return python
 
 
 def llm_analysis(measured: list[dict], options: dict) -> list[float] | None:
