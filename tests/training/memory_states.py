@@ -91,6 +91,8 @@ def random_state(rng):
         state["recompute"] = more.get("recompute") or rng.choice(few)
         state["counting"] = "jax"
         state["optimizer"] = rng.choice(["adam", "lion", "adafactor", "adamw"])
+        if state["optimizer"] == "adafactor":
+            state |= {"moment_dtype": "", "mu_dtype": ""}
     if rng.random() < 0.2:
         for _ in range(rng.randint(1, 2)):
             state[rng.choice(list(state))] = rng.choice(BAD)
