@@ -25,7 +25,7 @@ BAD = (
     "h10", "TPU v5", "V5P", "tpu-v5e", "float", "float33", "int4", "bool", "key<fry>",
     "float8_e4m3fn", "f32", "bfloat16, float32, int8", "rotery", "yes", "maybe", "0.9",
     "1", "1.", ".5", "2", "0.00001", "0.0", "00.90", "ring", "int8",
-    *WITH_NAMES, "constructor", "__proto__", "up", "query, up", "out, out", "1.25", "16",
+    *WITH_NAMES, "constructor", "__proto__", "up", "query, up", "out, out", "1.25",
 )  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -129,9 +129,9 @@ def random_axes(rng, model, data):
     if rng.random() < 0.3:
         state["gradient_accumulation"] = rng.choice(["2", "4", "8", "16"])
     experts = getattr(model, "experts", None)
-    if experts and rng.random() < 0.7 or rng.random() < 0.01:
+    if (experts and rng.random() < 0.7) or rng.random() < 0.01:
         state["expert"] = str(math.gcd(2 ** rng.randint(0, 5), experts or 8))
-    if experts and rng.random() < 0.6 or rng.random() < 0.01:
+    if (experts and rng.random() < 0.6) or rng.random() < 0.01:
         state["capacity_factor"] = rng.choice(["1", "1.25", "0.5", "2", "1.0", "4"])
     kind = rng.random()
     if kind < 0.2 and not (mlp and rng.random() < 0.8):
@@ -159,7 +159,9 @@ def random_stages(rng, model):
     if rng.random() < 0.95:
         state["recompute"] = "nothing_saveable"
     if rng.random() < 0.4:
-        chunks = [n for n in (1, 2, 2, 3) if model.layers % (n * int(state["stage"])) == 0]
+        chunks = [
+            n for n in (1, 2, 2, 3) if model.layers % (n * int(state["stage"])) == 0
+        ]
         state["interleave"] = str(rng.choice(chunks or [2]))
         state["gradient_accumulation"] = rng.choice([state["stage"], "16"])
     return state

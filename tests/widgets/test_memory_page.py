@@ -167,6 +167,49 @@ def test_other_counting_is_not_compared(context):
     assert "Off by: − means that more was needed" in words_of(page)
 
 
+AREAS = """() => [...document.querySelectorAll('.spmd-mc-course > [style*=poly]')].map(
+  area => [area.className, area.style.clipPath.match(/-?[\\d.]+(?=%)/g).map(Number)])"""
+
+
+def drawn_shares(page):
+    """Of each part over the step: its share at both ends of each phase."""
+    shares = {}
+    for name, numbers in page.evaluate(AREAS):
+        heights = numbers[1::2]
+        top, bottom = heights[: len(heights) // 2], heights[len(heights) // 2 :][::-1]
+        part = name.removeprefix("spmd-mc-")
+        shares[part] = [low - high for high, low in zip(top, bottom, strict=True)]
+    return shares
+
+
+@pytest.mark.parametrize("query", ["", "?mc.zero=3&mc.fsdp=4&mc.batch=64&mc.context=2"])
+def test_the_figure_over_the_step_follows_the_controls(context, query):
+    page = Opened(context, query).page
+    state = {k[3:]: v[0] for k, v in parse_qs(query[1:]).items()}
+    for change in ({}, {"recompute": "everything_saveable"}, {"model_axis": "2"}):
+        if change:
+            (key,) = change
+            page.locator(f"[data-key={key}]").evaluate(
+                "(e, v) => { e.value = v; e.dispatchEvent(new Event("
+                "e.tagName === 'SELECT' ? 'change' : 'input', {bubbles: true})); }",
+                change[key],
+            )
+        want = expected(DEFAULTS | (state := state | change))
+        shares = drawn_shares(page)
+        for phase, bar in enumerate(want["bars"]):
+            sizes = {one["part"]: one["share"] for one in bar["parts"]}
+            for part, ends in shares.items():
+                begin, end = ends[2 * phase : 2 * phase + 2]
+                if part == "kept" and bar["phase"] == "forward":
+                    assert begin == pytest.approx(0, abs=0.01)
+                    begin = end
+                if part == "kept" and bar["phase"] == "backward":
+                    assert end == pytest.approx(0, abs=0.01)
+                    end = begin
+                assert begin == pytest.approx(sizes.get(part, 0), abs=0.01), part
+                assert end == pytest.approx(begin, abs=0.01)
+
+
 NARROW = """() => {
   const pen = document.createElement('canvas').getContext('2d');
   return [...document.querySelectorAll('select')].flatMap(select => {

@@ -17,7 +17,11 @@ from tools.bench.peers import python_with
 # which it does not import.
 LLM = ("--no-deps", "llm-analysis==0.2.2", "fire", "termcolor")
 # Beside the programs that were kept out for GPUs: further ones that all can be asked.
-_AXES = ("cards: gpt fsdp full", "cards: llama wide tp full", "cards: llama wide tp fsdp")
+_AXES = (
+    "cards: gpt fsdp full",
+    "cards: llama wide tp full",
+    "cards: llama wide tp fsdp",
+)
 NEAR = 0.1
 _LLM_CODE = """
 import json, logging, sys

@@ -52,7 +52,10 @@ Row = dict[str, Any]  # a stored measurement, as JSON has it
 
 @functools.cache
 def data_script() -> str:
-    """Constants of JavaScript: choices, models by family, chips, measurements."""
+    """Constants of JavaScript: choices, models, chips, measurements.
+
+    The models stand in the order of their families, of which the number is given.
+    """
     values = {
         "spmdChoices": {
             "optimizer": OPTIMIZERS,
@@ -67,13 +70,12 @@ def data_script() -> str:
             "floats": {name: itemsize(name) for name in FLOATS},
         },
         "spmdModels": models(),
-        "spmdFamilies": FAMILIES,
+        "spmdFamilies": {family: len(names) for family, names in FAMILIES.items()},
         "spmdHardware": hardware(),
         "spmdMeasured": measured(),
     }
     return "".join(
-        f"const {name} = {_compact(value)};\n"
-        for name, value in values.items()
+        f"const {name} = {_compact(value)};\n" for name, value in values.items()
     )
 
 

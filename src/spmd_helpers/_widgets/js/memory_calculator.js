@@ -192,7 +192,8 @@ export const memoryCalculator = {
       );
     }
     const own = [["custom", "your own", "Your own"], ["mlp", "your own MLP", "Your own"]];
-    const models = Object.entries(spmdFamilies).flatMap(([family, names]) => names.map((name) => [name, name, family]));
+    const left = Object.keys(spmdModels);
+    const models = Object.entries(spmdFamilies).flatMap(([family, n]) => left.splice(0, n).map((name) => [name, name, family]));
     const chips = Object.keys(spmdHardware).map((name) => [name, `${name}, ${spmdHardware[name].kind.toUpperCase()}`]);
     // What the model and the mesh can take; and what was chosen before, which the error names.
     const takes = memoryTakes(state);

@@ -11,6 +11,8 @@ const MEMORY_WORDS = {
   batch: "batch",
 };
 
+const MEMORY_STEP = [8, 2, 8, 3]; // how wide the phases are drawn
+
 const MEMORY_NOT_COUNTED =
   "Not counted: gaps between buffers, what libraries and collectives need for themselves, the input " +
   "pipeline, evaluation.";
@@ -84,8 +86,36 @@ function memoryPicture(answer, ui) {
     { class: "spmd-mc-picture", "aria-hidden": "true" },
     h("div", { class: "spmd-mc-room", style: edge }, room),
     answer.bars.map(bar),
+    memoryCourse(answer, h),
     memoryLegend(answer, h),
   );
+}
+
+/** The same over a step: what is kept rises in the forward pass and falls in the backward pass. */
+function memoryCourse({ bars, allowed_share }, h) {
+  const names = Object.keys(MEMORY_WORDS);
+  const whole = MEMORY_STEP.reduce((a, b) => a + b);
+  const points = bars.flatMap(({ phase, parts }, i) =>
+    [0, 1].map((end) => {
+      const isEmpty = (end ? "backward" : "forward") === phase;
+      const share = (name) => (isEmpty && name === "kept" ? 0 : (parts.find(({ part }) => part === name)?.share ?? 0));
+      const before = MEMORY_STEP.slice(0, i + end).reduce((a, b) => a + b, 0);
+      return { x: (100 * before) / whole, shares: names.map(share) };
+    }),
+  );
+  const edge = (count) =>
+    points.map(({ x, shares }) => `${x}% ${100 - shares.slice(0, count).reduce((a, b) => a + b, 0)}%`);
+  const area = (name, i) => {
+    const shape = [...edge(i + 1), ...edge(i).reverse()].join(", ");
+    return h("div", { class: `spmd-mc-${name}`, style: `clip-path: polygon(${shape})` });
+  };
+  const line = h("div", { class: "spmd-mc-limit", style: `bottom: ${allowed_share}%` });
+  const phases = bars.map(({ phase }, i) => h("span", { style: `flex-grow: ${MEMORY_STEP[i]}` }, phase));
+  return [
+    h("div", { class: "spmd-mc-phase" }, h("b", {}, "Over the step")),
+    h("div", { class: "spmd-mc-course" }, names.map(area), line),
+    h("div", { class: "spmd-mc-times" }, phases),
+  ];
 }
 
 function memoryPart(h, { part, words, share }) {
