@@ -74,7 +74,7 @@ MUTANTS = {
         "> $phases[$peak]",
         ">= $phases[$peak]",
     ),
-    "a step of 8 bytes": ("stateOptimizer", "`${more} B`", "`${2 * more} B`"),
+    "steps are not counted": ("stateOptimizer", "if (more &&", "if (!more &&"),
     "any batch divides": ("setupBatch", "if ($batch % $each)", "if (false)"),
     "no learned positions": ("setupBatch", "> $model.seq", ">= $model.seq"),
     "converted for longer": ("workConversion", '["forward"]', "keptPhases"),
