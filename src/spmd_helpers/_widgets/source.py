@@ -22,6 +22,12 @@ WIDGETS = {
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.M)
 _COMMENT = re.compile(r"^ *(?://[^\n]*|/\*\*.*?\*/)\n", re.M | re.S)
 _TABLES = "memory_state"  # the part that reads what data_script gives
+_TOKEN = re.compile(
+    r"""\s+|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w$]+|.""", re.S
+)
+_REGEX = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n\[])+/")
+_TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`$\\])*(?:`|\$\{)", re.S)
+_NEEDS_SPACE = re.compile(r"[\w$]{2}|\+\+|--")
 _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.M)
 
 
@@ -55,12 +61,39 @@ def joined(*names: str) -> str:
 
 
 def compact(script: str) -> str:
-    """The same script without comments at the ends of lines, and most of these ends.
+    """The same script without comments, and without spaces that mean nothing.
 
-    No template of js/ goes over lines, and each statement ends with its semicolon.
+    Every statement in js/ ends with a semicolon or a brace, so no line's end matters.
     """
-    text = re.sub(r"(?: // [^\n]*)?\n\s*", "\n", script)
-    return re.sub(r"(?<=[{(\[,;:?])\n|\n(?=[})\].?:])", "", text)
+    kept: list[str] = []
+    at, levels = 0, [0]  # braces that are open, in each `${` that is open
+    while at < len(script):
+        before = kept[-1][-1] if kept else ""
+        if script[at] == "/" and before in "(,=:[!&|?{;" and script[at + 1] not in "/*":
+            token = _REGEX.match(script, at)
+        else:
+            token = _TOKEN.match(script, at)
+        assert token is not None
+        text, at = token[0], token.end()
+        if text == "{":
+            levels[-1] += 1
+        elif text == "}" and levels[-1]:
+            levels[-1] -= 1
+        elif text == "`" or (text == "}" and len(levels) > 1):
+            if text == "}":
+                levels.pop()
+            rest = _TEMPLATE.match(script, at)
+            assert rest is not None
+            text, at = text + rest[0], rest.end()
+            if text.endswith("${"):
+                levels.append(0)
+        if text.isspace() or text.startswith(("//", "/*")):
+            continue
+        gap = script[token.start() - 1 : token.start()]
+        if gap.isspace() and before and _NEEDS_SPACE.fullmatch(before + text[0]):
+            kept.append(" ")
+        kept.append(text)
+    return "".join(kept)
 
 
 @cache
