@@ -106,7 +106,7 @@ MUTANTS = {
         "($batch * $seq) / $axes.context",
         "$batch * $seq",
     ),
-    "a pipeline keeps one microbatch": ("chunksKept", "($stage - 1n)", "0n"),
+    "a pipeline keeps one microbatch": ("chunksKept", "2n : 1n", "2n : 0n"),
     "an expert has less room": ("trainingSetup", "Math.ceil", "Math.floor"),
     "expert shards no experts": (
         "stateWithExperts",
