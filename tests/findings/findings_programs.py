@@ -77,6 +77,39 @@ def bad(*codes: str, **more: Any):
     return keep
 
 
+@dataclass(frozen=True)
+class Remedy:
+    """A bad program, one that follows its finding's remedy, and what must be less."""
+
+    bad: str
+    program: Program
+    saves: str | None
+
+
+REMEDIES: dict[str, list[Remedy]] = {}
+
+
+def remedy(code: str, bad: str, saves: str | None = None) -> Callable:
+    """Register a program that does what the finding of a bad one says.
+
+    `saves` names what must be less: 'peak' memory, bytes 'sent' or 'moved' by
+    all-to-alls, bytes of the 'results', or 'flops', each of a device; None where the
+    remedy makes numbers right, or the second step not compile again, and costs as much.
+    """
+
+    def keep(build):
+        program = Program(build.__name__, build, mesh=BAD[bad].mesh)
+        REMEDIES.setdefault(code, []).append(Remedy(bad, program, saves))
+        return build
+
+    return keep
+
+
+def same_as(code: str, bad: str, good: str, saves: str | None = None) -> None:
+    """A good program is the bad one with the remedy in it."""
+    REMEDIES.setdefault(code, []).append(Remedy(bad, GOOD[good], saves))
+
+
 def see(program: Program, devices: Any) -> Any:
     """The X-ray of a program on these devices."""
     f, args, *options = program.on(devices)

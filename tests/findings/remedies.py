@@ -1,13 +1,8 @@
 """For each code a program that follows the remedy of a bad one, and what that saves.
 
-`@remedy("code", "bad program")` over a program that does what the finding says. `saves`
-names what must be less: 'peak' memory, bytes 'sent' or 'moved' by all-to-alls, bytes
-of the 'results', or 'flops', each of a device; None where the remedy makes numbers
-right, or the second step not compile again, and costs as much.
+`remedy` in `findings_programs` says how they are written. Those of a new finding may
+stand there too, beside its bad programs.
 """
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +12,9 @@ from jax.sharding import PartitionSpec as P
 
 from .findings_programs import (
     BAD,
-    GOOD,
     B,
     D,
     F,
-    Program,
     V,
     attend,
     ids,
@@ -34,38 +27,14 @@ from .findings_programs import (
     on,
     pin,
     pinned_loss,
+    remedy,
+    same_as,
     sgd,
     stack,
     to,
 )
 
 S = 16
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A bad program, one that follows its finding's remedy, and what must be less."""
-
-    bad: str
-    program: Program
-    saves: str | None
-
-
-REMEDIES: dict[str, list[Remedy]] = {}
-
-
-def remedy(code: str, bad: str, saves: str | None = None) -> Callable:
-    def keep(build):
-        program = Program(build.__name__, build, mesh=BAD[bad].mesh)
-        REMEDIES.setdefault(code, []).append(Remedy(bad, program, saves))
-        return build
-
-    return keep
-
-
-def same_as(code: str, bad: str, good: str, saves: str | None = None) -> None:
-    """A good program is the bad one with the remedy in it."""
-    REMEDIES.setdefault(code, []).append(Remedy(bad, GOOD[good], saves))
 
 
 same_as("gradients-each-iteration", "accumulated_gradients",
