@@ -58,13 +58,15 @@ def test_every_page_is_in_the_table_of_contents():
 
 def test_a_page_that_is_not_listed_is_seen():
     toc = yaml.safe_load((BOOK / "_toc.yml").read_text("utf8"))
-    toc["parts"][0]["chapters"] = [{"file": "book/none"}, {"file": "book/glossary"}]
+    before, first = unlisted(toc, BOOK), toc["parts"][0]["chapters"]
+    first.remove({"file": "book/install"})
+    first += [{"file": "book/none"}, {"file": "book/glossary"}]
     said = [
         "book/install is on no page",
         "lists book/none, which",
         "lists book/glossary",
     ]
-    told = unlisted(toc, BOOK)
+    told = [line for line in unlisted(toc, BOOK) if line not in before]
     assert [words in line for words, line in zip(said, told, strict=True)] == [True] * 3
 
 
