@@ -86,7 +86,7 @@ def test_a_cell_for_each_shard_that_is_drawn(collective):
             break
         cells = {(cell.x, cell.y): cell for cell in step.cells}
         assert len(cells) == len(step.cells)
-        for (device, slot), block in frame.held.items():
+        for (device, slot), block in frame.contents.items():
             if device not in drawn or slot not in drawn[device].slots:
                 continue
             cell = cells.pop(drawn[device].slots[slot])
@@ -158,7 +158,7 @@ def test_html_and_text_say_the_same(kind):
         used = [a["href"].removeprefix("#") for tag, a in frame if tag == "use"]
         assert {*used} <= {*read.ids}
         assert len(used) == 1 + len(step.cells)
-        for device, row in step.held:
+        for device, row in step.rows:
             assert f"Device {device}: " in step.state
             assert f"device {device} {row}" in text.replace("  ", " ")
     assert len({*read.ids}) == len(read.ids)
@@ -247,11 +247,11 @@ def test_who_sends_in_a_permute(pairs, words):
 def test_equal_shards_look_equal():
     known = replace(sample("all-gather"), alike=(0, 0, 1, 1, 2, 2, 3, 3))
     for step in picture(known, MESH).steps:
-        rows_ = dict(step.held)
+        rows_ = dict(step.rows)
         for device in range(0, 8, 2):
             assert rows_[device] == rows_[device + 1]
     unknown = picture(sample("all-gather"), MESH).steps[0]
-    assert len({row for _, row in unknown.held}) == 8
+    assert len({row for _, row in unknown.rows}) == 8
     hues = {cell.look.hue for cell in unknown.cells}
     assert hues == {*range(len(SHARDS))}
 
@@ -339,7 +339,7 @@ def test_a_report_knows_which_shards_are_equal(report):
     gather = report.collectives[0]
     assert gather.alike == (0, 0, 1, 1, 2, 2, 3, 3)
     for step in report.play(0)._picture.steps:
-        held = dict(step.held)
+        held = dict(step.rows)
         assert all(held[device] == held[device + 1] for device in range(0, 8, 2))
     titles = [panel.title for panel in report.play(0)._picture.panels]
     assert titles == ["model 0", "model 1"]
@@ -383,7 +383,7 @@ def right(picture):
                 shown.steps, schedule.frames(sample(kind)), strict=True
             ):
                 cells = {(c.x, c.y): c for c in step.cells}
-                for (device, slot), block in frame.held.items():
+                for (device, slot), block in frame.contents.items():
                     cell = cells.pop(boxes[device].slots[slot])
                     assert cell.is_new == ((device, slot) in frame.arrived)
                     if block.parts:

@@ -47,7 +47,7 @@ def check_nothing_is_lost(collective, module=schedule):
     first, *others = frames = list(module.frames(collective))
     for frame in frames:
         by_shard: dict = {}
-        for (device, _), block in frame.held.items():
+        for (device, _), block in frame.contents.items():
             assert len(block.parts) <= block.needs
             if collective.kind != "collective-permute":
                 assert block.parts <= {*group_of(collective, device)}
@@ -55,12 +55,12 @@ def check_nothing_is_lost(collective, module=schedule):
                 by_shard.setdefault((block.key, block.index), []).append(block.parts)
         everything = {
             (block.key, block.index, part)
-            for block in first.held.values()
+            for block in first.contents.values()
             for part in block.parts
         }
         there = {
             (block.key, block.index, part)
-            for block in frame.held.values()
+            for block in frame.contents.values()
             for part in block.parts
         }
         if collective.kind == "collective-permute":
@@ -83,7 +83,7 @@ def check_hops(collective, module=schedule):
             assert {*senders.values(), *receivers.values()} <= {1}
             assert frame.arrived == {s.target for s in sends if s.source != s.target}
             for send in sends:
-                assert before.held[send.source].parts or collective.lowered_as
+                assert before.contents[send.source].parts or collective.lowered_as
                 if collective.kind != "collective-permute":
                     assert send.target[0] in group_of(collective, send.source[0])
         before = frame
@@ -116,13 +116,13 @@ def check_end(collective, module=schedule):
     (*_, last) = module.frames(collective)
     if collective.kind == "collective-permute":
         came = {b: a for a, b in collective.groups}
-        for (device, _), block in last.held.items():
+        for (device, _), block in last.contents.items():
             source = came.get(device)
             assert block.parts == (set() if source is None else {source})
         return
     for group in collective.groups:
         for number, device in enumerate(group):
-            held = {s: b for (d, s), b in last.held.items() if d == device}
+            held = {s: b for (d, s), b in last.contents.items() if d == device}
             assert all(block.is_complete for block in held.values())
             own = (
                 {number}
@@ -176,19 +176,19 @@ def test_some_slots_go_as_they_go_among_all(kind):
     some = schedule.frames(collective, collective.groups[:1], slots)
     for part, frame in zip(some, schedule.frames(collective), strict=True):
         group = collective.groups[0]
-        for (device, slot), block in part.held.items():
+        for (device, slot), block in part.contents.items():
             if kind != "all-to-all" or group.index(device) in slots:
-                assert frame.held[device, slot] == block
+                assert frame.contents[device, slot] == block
         assert part.sent_bytes == frame.sent_bytes
 
 
 def test_equal_values_are_one_shard():
     collective = written("all-gather", columns(2, 4), 3, {"data": 4, "model": 2})
-    keys = {b.key for b in next(schedule.frames(collective)).held.values()}
+    keys = {b.key for b in next(schedule.frames(collective)).contents.values()}
     assert len(keys) == 8
     known = replace(collective, alike=(0, 0, 1, 1, 2, 2, 3, 3))
     for frame in schedule.frames(known):
-        for (device, slot), block in frame.held.items():
+        for (device, slot), block in frame.contents.items():
             assert block.key == (slot,), device
 
 
@@ -197,7 +197,7 @@ def test_hundreds_of_devices_are_followed_in_part():
     frames = list(schedule.frames(collective, slots=(0, 255)))
     assert len(frames) == 1 + 2 * 255
     assert frames[-1].sent_bytes == collective.wire_bytes
-    assert all(len(block.parts) == 256 for block in frames[-1].held.values())
+    assert all(len(block.parts) == 256 for block in frames[-1].contents.values())
 
 
 # JAX runs the same collective.
@@ -235,7 +235,7 @@ def check_like_jax(ran, module=schedule):
     for check in (check_bytes, check_nothing_is_lost):
         check(ran.collective, module)
     for device, after in ran.after.items():
-        held = {s: b for (d, s), b in last.held.items() if d == device}
+        held = {s: b for (d, s), b in last.contents.items() if d == device}
         came = [
             {(part, block.index) for part in block.parts}
             for _, block in sorted(held.items())

@@ -91,7 +91,7 @@ class Step:
     sent: str
     share: float  # of all bytes that are sent
     cells: tuple[Cell, ...]
-    held: tuple[tuple[int, str], ...]  # device, its cells in words
+    rows: tuple[tuple[int, str], ...]  # device, its cells in words
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class _Steps:
         self.sums: dict[schedule.Key, str] = {}
         first = [
             block
-            for (device, _), block in sorted(shown[0].held.items(), key=_place)
+            for (device, _), block in sorted(shown[0].contents.items(), key=_place)
             if device in boxes
         ]
         for block in first:
@@ -170,20 +170,20 @@ class _Steps:
         """The step of a frame that is shown."""
         frame = self.shown[number]
         following = self.shown.get(number + 1)
-        held = {p: b for p, b in frame.held.items() if p[0] in self.boxes}
+        contents = {p: b for p, b in frame.contents.items() if p[0] in self.boxes}
         wire_bytes = self.collective.wire_bytes
         return Step(
             heading=words.heading(self.collective, frame, number, self.count),
             sentence=self._sentence(number),
-            state=words.say_state(held, list(self.boxes), self.label),
+            state=words.say_state(contents, list(self.boxes), self.label),
             sent=words.say_sent(frame.sent_bytes, number == self.last),
             share=frame.sent_bytes / wire_bytes if wire_bytes else 0.0,
             cells=tuple(
                 self._cell(place, block, frame, following)
-                for place, block in sorted(held.items(), key=_place)
+                for place, block in sorted(contents.items(), key=_place)
             ),
-            held=tuple(
-                (device, words.row(held, device, box.slots, self.label))
+            rows=tuple(
+                (device, words.row(contents, device, box.slots, self.label))
                 for device, box in self.boxes.items()
             ),
         )

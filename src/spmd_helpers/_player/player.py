@@ -121,7 +121,7 @@ def _twin(shown: Picture) -> str:
     said = shown.words
     parts = [f"{said.title}\n{'; '.join(said.facts)}"]
     for step in shown.steps:
-        rows = table([(f"device {device}", row) for device, row in step.held])
+        rows = table([(f"device {device}", row) for device, row in step.rows])
         happens = _wrapped(f"{step.heading}. {step.sentence}")
         parts.append(f"{happens}\n{said.counter}: {step.sent}\n{rows}")
     parts.append(_wrapped(" ".join(said.notes)))

@@ -16,7 +16,7 @@ from .._hlo.collectives import Collective
 
 Place = tuple[int, int]  # a device's position in the mesh, a slot on it
 Key = tuple[object, ...]  # equal keys are equal values, once complete
-Held = Mapping[Place, "Block"]
+Contents = Mapping[Place, "Block"]
 
 RING_GATHER, RING_SCATTER = "all-gather", "reduce-scatter"
 SWAP, PERMUTE, SLICE = "all-to-all", "collective-permute", "slice"
@@ -85,7 +85,7 @@ class Hop:
 class Frame:
     """What each device has after a hop; the first frame is before any."""
 
-    held: Held
+    contents: Contents
     hop: Hop | None
     sent_bytes: int
 
@@ -183,14 +183,14 @@ def frames(
     groups = collective.groups if groups is None else groups
     if slots is None:
         slots = range(group_size(collective))
-    held = start(collective, groups, slots)
+    contents = start(collective, groups, slots)
     each = shard_bytes(collective)
     sent_bytes = 0
-    yield Frame(held, None, sent_bytes)
+    yield Frame(contents, None, sent_bytes)
     for hop in hops(collective, groups, slots):
-        held = after(held, hop)
+        contents = after(contents, hop)
         sent_bytes = round(each * hop.sent)
-        yield Frame(held, hop, sent_bytes)
+        yield Frame(contents, hop, sent_bytes)
 
 
 def start(
@@ -198,15 +198,15 @@ def start(
 ) -> dict[Place, Block]:
     """What each device has before the first hop."""
     alike = collective.alike
-    held: dict[Place, Block] = {}
+    contents: dict[Place, Block] = {}
 
     def same(device: int) -> int:
         return alike[device] if alike else device
 
     if collective.kind == PERMUTE:
         for device in dict.fromkeys(d for pair in groups for d in pair):
-            held[device, 0] = Block((same(device),), 0, frozenset({device}), 1)
-        return held
+            contents[device, 0] = Block((same(device),), 0, frozenset({device}), 1)
+        return contents
     for group in groups:
         inside = tuple(sorted(map(same, group)))
         for device in group:
@@ -220,8 +220,8 @@ def start(
                     block = Block((same(owner),), 0, parts, 1)
                     if not parts and sent_as(collective) == "all-gather":
                         continue
-                held[device, slot] = block
-    return held
+                contents[device, slot] = block
+    return contents
 
 
 def hops(
@@ -254,21 +254,21 @@ def hops(
         yield Hop(SLICE, (), before, drops)
 
 
-def after(held: Held, hop: Hop) -> dict[Place, Block]:
+def after(contents: Contents, hop: Hop) -> dict[Place, Block]:
     """What each device has after a hop, all of whose sends are at the same time."""
     gone = {send.source for send in hop.sends if not send.keeps} | {*hop.drops}
     if hop.phase == PERMUTE:  # who receives nothing has zeros
-        gone = {*held}
-    result = {place: block for place, block in held.items() if place not in gone}
+        gone = {*contents}
+    result = {place: block for place, block in contents.items() if place not in gone}
     for send in hop.sends:
-        block = held[send.source]
+        block = contents[send.source]
         if send.adds:
-            parts = block.parts | held[send.target].parts
+            parts = block.parts | contents[send.target].parts
             block = replace(block, parts=parts)
         result[send.target] = block
     if hop.phase == PERMUTE:
-        for place in held.keys() - result.keys():
-            result[place] = replace(held[place], parts=frozenset())
+        for place in contents.keys() - result.keys():
+            result[place] = replace(contents[place], parts=frozenset())
     return result
 
 

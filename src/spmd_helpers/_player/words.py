@@ -199,7 +199,7 @@ def _say_permute(collective: Collective) -> str:
 
 
 def _say_example(send: Send, frame: Frame, label: Label, part: str) -> str:
-    block = frame.held[send.target]
+    block = frame.contents[send.target]
     source, target = send.source[0], send.target[0]
     thing = "piece" if "." in label(block) else part
     what = f"{thing} {label(block)}" if block.parts else "zeros"
@@ -229,11 +229,13 @@ def _say_end(collective: Collective) -> str:
     return f"Now every device has {'another' if moved else 'one'} shard, {got}."
 
 
-def say_state(held: Mapping[Place, Block], drawn: list[int], label: Label) -> str:
+def say_state(contents: Mapping[Place, Block], drawn: list[int], label: Label) -> str:
     """What each drawn device has, for a reader who does not see it."""
     sentences = []
     for device in drawn:
-        blocks = [b for (d, _), b in sorted(held.items(), key=_place) if d == device]
+        blocks = [
+            b for (d, _), b in sorted(contents.items(), key=_place) if d == device
+        ]
         words = [cell_words(block, label) for block in blocks if block.parts]
         sentences.append(f"Device {device}: {', '.join(words) or 'nothing'}.")
     return " ".join(sentences)
@@ -247,10 +249,10 @@ def cell_words(block: Block, label: Label) -> str:
 
 
 def row(
-    held: Mapping[Place, Block], device: int, slots: Iterable[int], label: Label
+    contents: Mapping[Place, Block], device: int, slots: Iterable[int], label: Label
 ) -> str:
     """What a device has, slot by slot, for the text twin: '0 1 · 3:2/4'."""
-    blocks = [held.get((device, slot)) for slot in slots]
+    blocks = [contents.get((device, slot)) for slot in slots]
     return " ".join(
         "·"
         if block is None
