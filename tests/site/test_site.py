@@ -73,7 +73,7 @@ SHIFT = """() => new Promise(done => {
 LAID_OUT = """() => [...document.querySelectorAll('body *')]
     .filter(e => e.checkVisibility({contentVisibilityAuto: true})).length"""
 DARK = """() => [...document.querySelectorAll(
-    '.cell_output .text_html:has(.spmd-xray)')]
+    '.cell_output .text_html:has(.spmd-xray, .spmd-chart)')]
     .map(e => getComputedStyle(e).backgroundColor)"""
 
 
@@ -315,7 +315,9 @@ WITH_TABLES = [
     name
     for name in PAGES
     if name.startswith("notebooks/")
-    and "spmd-xray" in (ROOT / name).with_suffix(".ipynb").read_text("utf8")
+    and re.search(
+        r"spmd-(xray|chart)\b", (ROOT / name).with_suffix(".ipynb").read_text("utf8")
+    )
 ]
 
 

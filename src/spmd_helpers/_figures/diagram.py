@@ -176,7 +176,7 @@ _RULES = (
     ".spmd-diagram .paper { fill: var(--ground); stroke-opacity: 0.6; }",
     ".spmd-diagram .empty { stroke-opacity: 0.4; stroke-dasharray: 3 3; }",
     ".spmd-diagram .host { stroke-opacity: 0.8; stroke-width: 1.5; }",
-    ".spmd-diagram .mark { stroke-width: 2.5; }",
+    ".spmd-diagram .mark { color: inherit; stroke-width: 2.5; }",  # not Bootstrap's
     ".spmd-diagram .under { stroke: var(--ground); stroke-width: 6; }",
     ".spmd-diagram .bar { fill: currentColor; fill-opacity: 0.16; }",
     ".spmd-diagram .thin { stroke-width: 3; }",
