@@ -2,7 +2,9 @@
 
 import contextlib
 import io
+import json
 import re
+from html import escape
 
 import pytest
 from PIL import Image
@@ -390,6 +392,22 @@ def test_a_frame_is_chosen_by_its_name(opened):
     assert pressed == ["false", "true", "false"]
     assert page.get_by_role("status").inner_text() == now(page)
     assert axe_faults(page) == page.errors == []
+
+
+def test_long_names_of_frames_fit_their_buttons_on_a_phone(opened):
+    frames = [
+        (SQUARE.format(x, x), f"ZeRO-3, recomputed {x}", f"It is at {x}.")
+        for x in (0, 60, 120)
+    ]
+    text = FramePlayer(frames, title="A square")._repr_mimebundle_()["text/html"]
+    names = escape(json.dumps([heading for _, heading, _ in frames]))
+    text = text.replace(' data-pace="', f' data-choices="{names}" data-pace="')
+    page = opened(width=360)
+    page.set_content(PAGE.format(text))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    wider = "buttons => buttons.filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.locator(".spmd-play-bar button").count() == 3
+    assert page.locator(".spmd-play-bar button").evaluate_all(wider) == 0
 
 
 def test_what_frames_share_is_dark_on_a_dark_page(opened):
