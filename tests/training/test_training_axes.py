@@ -1,8 +1,9 @@
 """`training_memory` over axes, policies and optimizers, against both compilers.
 
 Each row of `load_measured("memory-axes")` is a program of tools/measure/truth, compiled
-for TPUs or GPUs that were not there. `programs.is_kept_out` says by its name, and so
-before it was compiled, whether a formula may have been written with it.
+for TPUs or GPUs that were not there, or run on a card. `programs.is_kept_out` says by
+its name, and so before it was compiled, whether a formula may have been written with
+it.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from tools.measure.truth import measure, programs
 
 TOLERANCE = 0.10
 ROWS = {row["name"]: row for row in load_measured("memory-axes")}
-PROGRAMS = programs.MORE_TPU | programs.MORE_GPU
+PROGRAMS = programs.MORE_TPU | programs.MORE_GPU | programs.MORE_HERE
 
 
 def counted(name):

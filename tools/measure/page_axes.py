@@ -21,7 +21,7 @@ REASONS = {
 
 def axes_section(rows: list[dict]) -> str:
     """Each program, its peak, what is counted for it, and why where that is far off."""
-    known = programs.MORE_TPU | programs.MORE_GPU
+    known = programs.MORE_TPU | programs.MORE_GPU | programs.MORE_HERE
     off = {row["name"]: _off(known[row["name"]], row) for row in rows}
     kept_out = [off[name] for name in off if programs.is_kept_out(name)]
     table = [["program", "chips", "peak", "counted", "off", "kept out", "why"]]
@@ -45,9 +45,15 @@ def axes_section(rows: list[dict]) -> str:
         " `tools/measure/truth/measure.py --tpu --axes` and `--cards --axes`. Small"
         f" models over other axes: {near[0]} of {len(off)} peaks are within a tenth,"
         f" and {near[1]} of the {len(kept_out)} that were kept out. Which these are was"
-        " decided by the programs' names, before any of them was compiled.\n\n"
+        " decided by the programs' names, before any of them was compiled. Programs on"
+        f" one or two H200s ran there with jax {_here(rows)}: `--gpu --axes`.\n\n"
         + as_table(table)
     )
+
+
+def _here(rows: list[dict]) -> str:
+    """The JAX of the rows that ran on a card."""
+    return next(row["jax"] for row in rows if "allocator_peak_bytes" in row)
 
 
 def _off(program: programs.Program, row: dict) -> float:

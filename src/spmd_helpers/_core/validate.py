@@ -4,6 +4,7 @@ A refusal is one sentence: the argument and its value, what is wrong, what to gi
 """
 
 import difflib
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from numbers import Real
@@ -14,7 +15,7 @@ from .._errors import NotUnderstood
 Choice = TypeVar("Choice")
 
 
-def as_integer(value: object, least: int = 0, most: int | None = None) -> int | None:
+def as_integer(value: object, least: float = 0, most: int | None = None) -> int | None:
     """The integer that a value is, or None if it is none from least to most.
 
     NumPy's integers are taken; a bool, a text and 3.0 are not.
@@ -32,6 +33,25 @@ def as_integer(value: object, least: int = 0, most: int | None = None) -> int | 
         return None
     fits = least <= number and (most is None or number <= most)
     return number if fits else None
+
+
+LARGEST = 10**18  # the largest size that is counted with
+
+
+def is_huge(value: object) -> bool:
+    """Whether a value is an integer whose size is beyond every count here.
+
+    >>> is_huge(10**400), is_huge(-(10**400)), is_huge(10**18), is_huge(1e400)
+    (True, True, False, False)
+    """
+    number = as_integer(value, -math.inf)
+    return number is not None and abs(number) > LARGEST
+
+
+def _digits(value: object) -> int:
+    """How many digits an integer has; it can have too many for str()."""
+    size = abs(operator.index(value))  # type: ignore[arg-type]  # it is an integer
+    return int(math.log10(size)) + 1
 
 
 def integer(
@@ -52,8 +72,13 @@ def integer(
 1 or more.
     """
     number = as_integer(value, least, most)
-    if number is not None:
+    if number is not None and number <= LARGEST:
         return number
+    if is_huge(value):
+        raise NotUnderstood(
+            f"{name} has an integer of {_digits(value)} digits, more than is counted "
+            f"here; give one of {_digits(LARGEST) - 1} digits at most."
+        )
     values = f", {least} or more" if most is None else f" from {least} to {most}"
     such = f", such as {example}" if example else ""
     raise NotUnderstood(
@@ -91,6 +116,8 @@ size 0; a mesh maps each axis name to a number of devices, 1 or more, such as \
             "{'data': 4, 'model': 2}."
         )
     for axis, size in mesh.items():
+        if is_huge(size):
+            integer(f"{name}: axis {axis!r}", size)
         if not isinstance(axis, str) or as_integer(size, 1) is None:
             raise NotUnderstood(
                 f"{name}={dict(mesh)}: axis {axis!r} has size {size!r}; a mesh maps "

@@ -10,7 +10,7 @@ and dropout.
 from .._errors import NotUnderstood
 from .model import Transformer
 from .setup import Setup, over
-from .state import Line, weights
+from .state import Line, column_scales, sharded, weights
 
 KEPT = ("forward", "loss", "backward")
 _JAX = "print_saved_residuals of jax 0.10.2"
@@ -33,7 +33,7 @@ def kept(setup: Setup) -> list[Line]:
         return [_stream(setup, "inputs of layers", 1), *_results(setup)]
     if setup.is_mlp:
         return [*_copies(setup), _stream(setup, "inputs of layers", 1), _relu(setup)]
-    lines = [*_copies(setup), _norms(setup), _stream(setup, "inputs of matrices", 2)]
+    lines = [*_copies(setup), _norms(setup), *_inputs(setup), *_narrow(setup)]
     latent = setup.transformer.kv_lora_rank is not None
     lines += _latent(setup) if latent else [*_head_norms(setup), _heads(setup)]
     if not setup.scores:
@@ -55,9 +55,15 @@ def _copies(setup: Setup) -> list[Line]:
     The derivative uses them, so that the scan stacks them. Recomputed with the layer,
     they need not be kept.
     """
-    if setup.param_bytes == setup.compute_bytes:
-        return []
-    return [Line("weights as computed with", *converted(setup), KEPT, _JAX)]
+    lines = []
+    if setup.stored_bytes != setup.compute_bytes:
+        lines.append(Line("weights as computed with", *converted(setup), KEPT, _JAX))
+    if setup.lora is not None and setup.lora.quantized:
+        lines.append(Line("scales as computed with", *column_scales(setup), KEPT, _JAX))
+    if setup.lora is not None and setup.param_bytes != setup.compute_bytes:
+        size = sharded(setup, setup.compute_bytes, 3)
+        lines.append(Line("adapters as computed with", *size, KEPT, _JAX))
+    return lines
 
 
 def converted(setup: Setup) -> tuple[str, int]:
@@ -86,6 +92,24 @@ def _stream(setup: Setup, name: str, count: int) -> Line:
     each = f"{c} B × {model.d_model}{over('model', setup.stream)}"
     times = [f"{count}"] if count > 1 else []
     return _line(name, size, _layers(setup), *times, _tokens(setup), each)
+
+
+def _inputs(setup: Setup) -> list[Line]:
+    """What goes into the matrices of a layer that have a gradient."""
+    adapted = setup.adapts("query", "key", "value"), setup.adapts("gate", "up")
+    count = sum(adapted)
+    return [_stream(setup, "inputs of matrices", count)] if count else []
+
+
+def _narrow(setup: Setup) -> list[Line]:
+    """What the first matrices of adapters give, which goes into the second ones."""
+    if setup.lora is None:
+        return []
+    count, c, rank = len(setup.lora.targets), setup.compute_bytes, setup.lora.rank
+    size = setup.model.layers * setup.tokens * c * count * rank
+    each = f"{c} B × {count} × {rank}"
+    name = "narrow results of adapters"
+    return [_line(name, size, _layers(setup), _tokens(setup), each)]
 
 
 def _pipeline(setup: Setup) -> list[Line]:
@@ -160,6 +184,11 @@ def _relu(setup: Setup) -> Line:
     return _line("hidden, and its mask", size, _layers(setup), _tokens(setup), each)
 
 
+def norm_values(setup: Setup) -> int:
+    """Values that a norm keeps: the last is for its scale's gradient alone."""
+    return _NORM if setup.lora is None else _NORM - 1
+
+
 def _norms(setup: Setup) -> Line:
     """What norms keep.
 
@@ -167,11 +196,11 @@ def _norms(setup: Setup) -> Line:
     numbers are kept, and of a layer its scale.
     """
     model = setup.transformer
-    count = 4 if model.post_norms else 2
-    row = 4 * (_NORM * model.d_model + 2)
+    count, values = 4 if model.post_norms else 2, norm_values(setup)
+    row = 4 * (values * model.d_model + 2)
     each_norm = setup.tokens * row // setup.stream + 4 * model.d_model
     size = model.layers * count * each_norm
-    each = f"4 B × ({_NORM} × {model.d_model} + 2){over('model', setup.stream)}"
+    each = f"4 B × ({values} × {model.d_model} + 2){over('model', setup.stream)}"
     inside = f"({setup.tokens} × {each} + 4 B × {model.d_model})"
     return _line("norms", size, _layers(setup), f"{count}", inside)
 
@@ -182,11 +211,12 @@ def _head_norms(setup: Setup) -> list[Line]:
     if not model.qk_norm:
         return []
     keys = model.kv_heads * (setup.split // setup.keys_split)
-    row = 4 * (_NORM * model.head_dim + 2)
+    values = norm_values(setup)
+    row = 4 * (values * model.head_dim + 2)
     cut = setup.tokens * (model.heads + keys) * row // setup.split
     size = model.layers * (cut + 2 * 4 * model.head_dim)
     rows = f"({model.heads} + {keys}){over('model', setup.split)}"
-    each = f"4 B × ({_NORM} × {model.head_dim} + 2)"
+    each = f"4 B × ({values} × {model.head_dim} + 2)"
     inside = f"({setup.tokens} × {rows} × {each} + 2 × 4 B × {model.head_dim})"
     return [_line("norms of q and k", size, _layers(setup), inside)]
 
@@ -198,6 +228,8 @@ def _heads(setup: Setup) -> Line:
     unless they go around a ring.
     """
     model, c = setup.transformer, setup.compute_bytes
+    if not keeps_result(setup):
+        return _without_result(setup)
     name = "queries, keys, values, their result"
     times = setup.keys_tokens // setup.tokens
     if times == 1 and setup.keys_split == setup.split:
@@ -217,6 +249,22 @@ def _heads(setup: Setup) -> Line:
         f"{over('model', setup.keys_split)}) × {model.head_dim}"
     )
     return _line(name, size, _layers(setup), _tokens(setup), each)
+
+
+def keeps_result(setup: Setup) -> bool:
+    """Whether attention's result is kept: a gradient uses it, or a kernel's does."""
+    return setup.adapts("out") or not setup.scores
+
+
+def _without_result(setup: Setup) -> Line:
+    """The same without attention's result, which no gradient uses."""
+    model, c = setup.transformer, setup.compute_bytes
+    times = setup.keys_tokens // setup.tokens
+    queries, keys = model.heads // setup.split, model.kv_heads // setup.keys_split
+    wide = (queries + 2 * times * keys) * model.head_dim
+    size = model.layers * setup.tokens * c * wide
+    each = f"{c} B × ({queries} + 2 × {times * keys}) × {model.head_dim}"
+    return _line("queries, keys, values", size, _layers(setup), _tokens(setup), each)
 
 
 def _scores(setup: Setup) -> Line:
@@ -247,6 +295,7 @@ def _sums(setup: Setup) -> Line:
 def _hidden(setup: Setup) -> Line:
     model, c = setup.model, setup.compute_bytes
     count = _HIDDEN - (setup.gpu and not setup.transformer.gated)
+    count -= not setup.adapts("down")  # which uses the result
     layers = model.layers - model.moe_layers
     size = layers * setup.tokens * count * c * model.d_ff // setup.split
     each = f"{count} × {c} B × {model.d_ff}{over('model', setup.split)}"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from .._core.tables import Table
-from .._core.validate import is_number
+from .._core.validate import integer, is_huge, is_number
 from .._core.words import bytes_words
 from .._errors import NotUnderstood
 from .._hardware.chips import Chip
@@ -80,6 +80,8 @@ def _allowed_bytes(chip: Chip, margin: float | None) -> int:
     """Bytes of a chip that a program may fill."""
     if margin is None:
         margin = chip.margin
+    if is_huge(margin):
+        integer("margin", margin)
     if not is_number(margin) or not 0 < margin <= 1:
         raise NotUnderstood(
             f"margin={margin!r} is not a part of the memory; give a number above 0 and "

@@ -114,8 +114,8 @@ def checked_names(
             names, or has none.
     """
     given = {
-        "names_which_can_be_saved": _as_names("names_which_can_be_saved", can_be_saved),
-        "names_which_can_be_offloaded": _as_names(
+        "names_which_can_be_saved": as_names("names_which_can_be_saved", can_be_saved),
+        "names_which_can_be_offloaded": as_names(
             "names_which_can_be_offloaded", can_be_offloaded
         ),
     }
@@ -147,7 +147,8 @@ def checked_names(
     return given["names_which_can_be_saved"], given["names_which_can_be_offloaded"]
 
 
-def _as_names(key: str, given: Collection[str]) -> tuple[str, ...]:
+def as_names(key: str, given: Collection[str]) -> tuple[str, ...]:
+    """A collection of names as a tuple, or NotUnderstood."""
     if (
         isinstance(given, str)
         or not isinstance(given, Collection)

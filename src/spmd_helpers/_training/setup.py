@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from .._core.validate import as_integer, integer, is_number, one_of
+from .._core.validate import as_integer, integer, is_huge, is_number, one_of, or_words
 from .._core.words import join_words
 from .._errors import NotDivisible, NotUnderstood
 from .._hardware.chips import Chip
@@ -24,6 +24,7 @@ from .model import MLP, Transformer, all_divisors, check_counted, divisors
 from .models import model_of
 from .recompute import (
     CHECKPOINTED,
+    as_names,
     check_products,
     check_recompute,
     checked_names,
@@ -41,6 +42,7 @@ AXES = {
     "expert": "shards the batch and the experts",
     "stage": "has a part of the layers on each device",
 }
+COUNTED_WITH_LORA = ("nothing_saveable", "everything_saveable", "selective")
 ATTENTION = ("plain", "flash", "ring")
 COUNTING = ("jax", "megatron")
 # Numbers that an optimizer keeps for each parameter, and the bytes beside them, such as
@@ -56,6 +58,23 @@ OPTIMIZERS = {
 }
 # Those whose first moment has an argument of its own in optax, mu_dtype.
 WITH_MU_DTYPE = ("adam", "adamw", "lion")
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Adapters of low rank beside frozen parameters (LoRA, arXiv:2106.09685).
+
+    Attributes:
+        rank: columns of the first matrix of an adapter, and rows of the second.
+        targets: the results whose matrices have one, by their names.
+        base_bytes: bytes of one frozen number.
+        quantized: whether the layers' frozen matrices are int8, with scales.
+    """
+
+    rank: int
+    targets: tuple[str, ...]
+    base_bytes: int
+    quantized: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +110,7 @@ class Setup:
     names_saved: tuple[str, ...] = ()  # what a policy of jax.checkpoint has by name
     names_offloaded: tuple[str, ...] = ()
     parts: int = 1  # of the batch, whose gradients are added up
+    lora: Lora | None = None  # the adapters, where they alone are trained
     # Arguments that were not given, but have a usual value.
     assumed: tuple[str, ...] = ()
 
@@ -248,6 +268,23 @@ class Setup:
         return tuple(one for one in saved(self.recompute, names) if one in there)
 
     @property
+    def head_norms_cut(self) -> int:
+        """Over how many devices the norms of q and k are sharded.
+
+        Over none where their head_dim does not divide over all that shard the state.
+        """
+        return 1 if self.transformer.head_dim % self.shards(1) else self.shards(1)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of one number of the layers' matrices, as they are stored."""
+        return self.param_bytes if self.lora is None else self.lora.base_bytes
+
+    def adapts(self, *results: str) -> bool:
+        """Whether one of these results has a matrix with a gradient."""
+        return self.lora is None or any(one in self.lora.targets for one in results)
+
+    @property
     def grouped(self) -> bool:
         """Whether several heads of queries share one of keys and values."""
         return not self.is_mlp and self.transformer.kv_heads < self.transformer.heads
@@ -291,6 +328,9 @@ def checked_setup(
     gradient_accumulation: int = 1,
     capacity_factor: float | None = None,
     interleave: int = 1,
+    lora_rank: int | None = None,
+    lora_targets: Sequence[str] = (),
+    base_dtype: "DTypeLike | None" = None,
     chip: str | Chip | None = None,
     recompute: str | None,
     attention: str | None,
@@ -327,6 +367,9 @@ def checked_setup(
     parts = integer("gradient_accumulation", gradient_accumulation, what)
     batch, seq = _checked_batch(model, batch, seq, axes, parts)
     chunks = _checked_stages(model, mesh, words, interleave, parts)
+    lora = _checked_lora(
+        model, mesh, words, lora_rank, lora_targets, base_dtype, compute_dtype
+    )
     if axes["stage"] > 1:
         model = _of_stage(model, model.layers // axes["stage"])
     if isinstance(grad_dtype, tuple | list) and not grad_dtype:
@@ -391,6 +434,7 @@ def checked_setup(
         names_saved=names[0],
         names_offloaded=names[1],
         parts=parts,
+        lora=lora,
         assumed=tuple(key for key, value in assumed if value is None),
         **words,
     )
@@ -503,6 +547,8 @@ def _checked_experts(
         )
     if factor is None:
         return 1.0
+    if is_huge(factor):
+        integer("capacity_factor", factor)
     if not is_number(factor) or not 0 < factor < math.inf:
         raise NotUnderstood(
             f"capacity_factor={factor!r} is no share of rows; give a number above 0, "
@@ -572,8 +618,72 @@ def _checked_stages(
     return chunks
 
 
+def _checked_lora(
+    model: Transformer | MLP,
+    mesh: Mapping[str, int],
+    words: Words,
+    rank: int | None,
+    targets: Sequence[str],
+    base_dtype: "DTypeLike | None",
+    compute_dtype: "DTypeLike",
+) -> Lora | None:
+    """The adapters, if there are any.
+
+    Raises:
+        NotUnderstood: an argument is not of its kind, or is not counted with them.
+    """
+    if rank is None:
+        for key, given, plain in (
+            ("lora_targets", targets, ()),
+            ("base_dtype", base_dtype, None),
+        ):
+            if given != plain:
+                raise NotUnderstood(
+                    f"{key}={given!r} is for adapters beside frozen parameters; give "
+                    f"lora_rank= too, or leave {key} out."
+                )
+        return None
+    rank = integer("lora_rank", rank, "a rank of adapters")
+    without = None
+    if isinstance(model, MLP):
+        without = "an MLP"
+    elif model.experts is not None:
+        without = f"experts={model.experts}"
+    elif model.kv_lora_rank is not None:
+        without = f"kv_lora_rank={model.kv_lora_rank}"
+    elif mesh.get("stage", 1) > 1:
+        without = f"stage={mesh['stage']}"
+    elif words["recompute"] not in COUNTED_WITH_LORA:
+        without = f"recompute={words['recompute']!r}"
+    elif words["optimizer"] == "muon":
+        without = "optimizer='muon'"
+    elif words["counting"] != "jax":
+        without = f"counting={words['counting']!r}"
+    if without:
+        raise NotUnderstood(
+            f"lora_rank={rank}: adapters are counted for a transformer with one kind "
+            "of layer, under recompute="
+            f"{or_words(map(repr, COUNTED_WITH_LORA))}; not for {without}."
+        )
+    results = tuple(name for name in model.results if name != "context")
+    names = as_names("lora_targets", targets) or results
+    for name in names:
+        if name not in results:
+            raise NotUnderstood(
+                f"lora_targets={names!r}: this model has no matrix of {name!r}; give "
+                f"some of {join_words(list(map(repr, results)))}."
+            )
+    if len(set(names)) < len(names):
+        raise NotUnderstood(f"lora_targets={names!r}: give each name once.")
+    base = compute_dtype if base_dtype is None else base_dtype
+    base = float_name(base, "base_dtype", "is not counted for parameters", ["int8"])
+    return Lora(rank, names, itemsize(base), base == "int8")
+
+
 def _checked_zero(zero: int) -> int:
     stage = as_integer(zero, 0, 3)
+    if is_huge(zero):
+        return integer("zero", zero)
     if stage is None:
         raise NotUnderstood(
             f"zero={zero!r} is not a stage of ZeRO; give 0 (all state is replicated "
@@ -713,8 +823,6 @@ def _cut(setup: Setup, shards: int) -> dict[str, tuple[int, int]]:
             "heads * head_dim": (model.heads * model.head_dim, both),
             "kv_heads * head_dim": (model.kv_heads * model.head_dim, keys),
         }
-    if isinstance(model, Transformer) and model.qk_norm:
-        cut["head_dim"] = (model.head_dim, shards)
     if isinstance(model, Transformer) and model.biases:
         if model.moe_layers < model.layers:
             cut["d_ff"] = (model.d_ff, both)
@@ -723,6 +831,22 @@ def _cut(setup: Setup, shards: int) -> dict[str, tuple[int, int]]:
     for key in ("q_lora_rank", "kv_lora_rank"):
         if getattr(model, key, None) is not None:
             cut[key] = (getattr(model, key), shards)
+    if setup.lora is not None:
+        cut |= _cut_adapters(setup, shards)
+    return cut
+
+
+def _cut_adapters(setup: Setup, shards: int) -> dict[str, tuple[int, int]]:
+    """The same of the adapters: what model shards of a matrix, both axes shard."""
+    model, both = setup.transformer, shards * setup.split
+    cut = {}
+    if setup.adapts("query", "out"):
+        cut["heads * head_dim"] = (model.heads * model.head_dim, both)
+    if setup.adapts("key", "value"):
+        keys = shards * setup.keys_split
+        cut["kv_heads * head_dim"] = (model.kv_heads * model.head_dim, keys)
+    if setup.adapts("gate", "up", "down"):
+        cut["d_ff"] = (model.d_ff, both)
     return cut
 
 

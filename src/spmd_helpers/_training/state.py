@@ -17,6 +17,7 @@ from .setup import OPTIMIZERS, Setup, over
 PHASES = ("forward", "loss", "backward", "update")
 ALWAYS = PHASES
 _ZERO = "ZeRO, arXiv:1910.02054, section 5"
+_LORA = "Hu et al. 2021, arXiv:2106.09685; shapes of the arrays"
 
 
 @dataclass(frozen=True)
@@ -42,14 +43,14 @@ def state(setup: Setup) -> tuple[Line, Line, Line]:
     """The lines of the parameters, the gradients and the optimizer."""
     return (
         Line(
-            "parameters",
-            *_sharded(setup, setup.param_bytes, 3),
+            "parameters" if setup.lora is None else "adapters",
+            *sharded(setup, setup.param_bytes, 3),
             ALWAYS,
             _ZERO,
         ),
         Line(
             "gradients",
-            *_sharded(setup, setup.grad_bytes, 2),
+            *sharded(setup, setup.grad_bytes, 2),
             ALWAYS if setup.adds_up else ("backward", "update"),
             _ZERO,
         ),
@@ -57,11 +58,48 @@ def state(setup: Setup) -> tuple[Line, Line, Line]:
     )
 
 
+def frozen(setup: Setup) -> list[Line]:
+    """The parameters beside adapters, which are not trained.
+
+    The layers' matrices can be int8, with a float32 scale for each column; embedding,
+    head, norms and biases are then in the type of the computation.
+    """
+    if setup.lora is None:
+        return []
+    each = setup.lora.base_bytes
+    rest, what = _all_numbers(setup), "frozen parameters"
+    if not setup.lora.quantized:
+        return [Line(what, *_of_model(setup, each, 3, *rest), ALWAYS, _LORA)]
+    split, replicated, _ = weights(setup)
+    rest = rest[0] - split, rest[1] - replicated
+    inside = _over_shards(setup, 1, 3, split, replicated)
+    more = _of_model(setup, setup.compute_bytes, 3, *rest)
+    return [
+        Line(f"{what} in int8", *inside, ALWAYS, _LORA),
+        Line("their scales", *column_scales(setup), ALWAYS, _LORA),
+        Line(f"{what}, the others", *more, ALWAYS, _LORA),
+    ]
+
+
+def column_scales(setup: Setup) -> tuple[str, int]:
+    """Of each matrix of a layer, sharded as its columns are."""
+    model, shards = setup.transformer, setup.shards(3)
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    columns = [
+        queries // setup.split,
+        2 * keys // setup.keys_split,
+        2 * (model.d_model // shards),
+        (2 if model.gated else 1) * model.d_ff // setup.split,
+    ]
+    size = 4 * model.layers * sum(columns)
+    return f"{model.layers} layers × 4 B × {sum(columns)}", size
+
+
 def part_gradients(setup: Setup) -> list[Line]:
     """Of one part of the batch, beside the sums of those before it."""
     if not setup.adds_up:
         return []
-    size = _sharded(setup, setup.grad_bytes, 2)
+    size = sharded(setup, setup.grad_bytes, 2)
     return [Line("gradients of one part", *size, ("backward",), _ZERO)]
 
 
@@ -98,7 +136,7 @@ def _kept_numbers(setup: Setup) -> tuple[str, int]:
         scales = sum(setup.scaled[:count])
         parts += [_scales(setup, scales)] if scales else []
     if each or not parts:
-        parts.insert(0, _sharded(setup, each, 1))
+        parts.insert(0, sharded(setup, each, 1))
     if more and setup.counting == "jax":
         parts.append((f"{more} B", more))
     return " + ".join(formula for formula, _ in parts), sum(n for _, n in parts)
@@ -127,7 +165,9 @@ class Array:
 
 
 def arrays(setup: Setup) -> list[Array]:
-    """The parameters of a model as arrays, with the shards of the optimizer's state."""
+    """What is trained as arrays, with the shards of the optimizer's state."""
+    if setup.lora is not None:
+        return _adapters(setup)
     model, split, shards = setup.model, setup.split, setup.shards(1)
     layers, wide, inside = model.layers, model.d_model, model.d_ff
 
@@ -153,6 +193,35 @@ def arrays(setup: Setup) -> list[Array]:
         if count:
             found += _layer_arrays(setup, count)
             found += _expert_arrays(setup) if experts else _mlp_arrays(setup, count)
+    return found
+
+
+def _adapters(setup: Setup) -> list[Array]:
+    """Two matrices for each that has adapters: [rows, rank] and [rank, columns].
+
+    fsdp shards rows and columns, and model those of the two that it shards of the
+    matrix itself.
+    """
+    if setup.lora is None:
+        return []
+    model, split, shards = setup.transformer, setup.split, setup.shards(1)
+    wide, rank = (model.d_model, 1), setup.lora.rank
+    queries = model.heads * model.head_dim, split
+    keys = model.kv_heads * model.head_dim, setup.keys_split
+    inside = model.d_ff, split
+    ends = {
+        **{"query": (wide, queries), "key": (wide, keys), "value": (wide, keys)},
+        **{"out": (queries, wide), "down": (inside, wide)},
+        **{"gate": (wide, inside), "up": (wide, inside)},
+    }
+    found = []
+    for name in setup.lora.targets:
+        (rows, over_rows), (columns, over_columns) = ends[name]
+        first, second = over_rows * shards, over_columns * shards
+        found += [
+            Array((model.layers, rows, rank), (1, first, 1), is_matrix=True),
+            Array((model.layers, rank, columns), (1, 1, second), is_matrix=True),
+        ]
     return found
 
 
@@ -188,7 +257,8 @@ def _layer_arrays(setup: Setup, layers: int) -> list[Array]:
         matrix(heads, wide, split, shards),
     ]
     if model.qk_norm:
-        found.append(Array((layers, model.head_dim), (1, shards), 2 * norm))
+        cut = setup.head_norms_cut
+        found.append(Array((layers, model.head_dim), (1, cut), 2 * norm))
     if model.biases or model.qkv_biases:
         found += [
             Array((layers, heads), (1, split * shards)),
@@ -276,20 +346,35 @@ def _scales(setup: Setup, moments: int) -> tuple[str, int]:
     return f"{4 * moments} B × {total} scales", size
 
 
-def _sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
+def sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
     """The formula, and the bytes, of `each` bytes for every parameter.
 
     They are sharded from that stage of ZeRO on.
     """
-    split, replicated = numbers(setup)
-    shards = setup.shards(stage)
-    if setup.model.moe_layers or setup.has_sinks:
+    if setup.lora is not None:
+        return _over_shards(setup, each, stage, *numbers(setup))
+    return _of_model(setup, each, stage, *numbers(setup))
+
+
+def _of_model(
+    setup: Setup, each: int, stage: int, split: int, replicated: int
+) -> tuple[str, int]:
+    """The same of a model's parameters, of which some are sharded otherwise."""
+    if setup.model.moe_layers or any(unsharded_numbers(setup)):
         return _with_experts(setup, each, stage, split, replicated)
+    return _over_shards(setup, each, stage, split, replicated)
+
+
+def _over_shards(
+    setup: Setup, each: int, stage: int, split: int, replicated: int
+) -> tuple[str, int]:
+    """The same of so many numbers: model shards the first, and replicates the rest."""
+    shards = setup.shards(stage)
     size = -(-each * (split + replicated * setup.split) // (setup.split * shards))
-    inside = f"{split}{over('model', setup.split)}"
-    if replicated:
-        inside += f" + {replicated}"
-    if replicated and (shards > 1 or each != 1):
+    words = [f"{split}{over('model', setup.split)}"] if split else []
+    words += [f"{replicated}"] if replicated else []
+    inside = " + ".join(words)
+    if len(words) > 1 and (shards > 1 or each != 1):
         inside = f"({inside})"
     return f"{each} B × {inside}{setup.over_shards(stage)}", size
 
@@ -300,10 +385,10 @@ def _with_experts(
     """The same, where expert shards some of them, and others are not sharded."""
     cut, expert = setup.split, setup.expert
     first, second = expert_numbers(setup)
-    routers, sinks = unsharded_numbers(setup)
+    replicated_too, sinks = unsharded_numbers(setup)
     size = (split + replicated * cut) * expert + first + second * cut
     size = -(-each * size // (cut * expert * setup.shards(stage)))
-    size += each * routers + each * sinks // cut
+    size += each * replicated_too + each * sinks // cut
     inside = [f"{split}{over('model', cut)}", f"{replicated}" if replicated else ""]
     by_expert = f"{first}{over('model', cut)}" if first else ""
     if second:
@@ -313,13 +398,27 @@ def _with_experts(
     inside.append(by_expert and f"{by_expert}{over('expert', expert)}")
     formula = f"{each} B × ({' + '.join(filter(None, inside))})"
     formula += setup.over_shards(stage)
-    more = [f"{routers}" if routers else ""]
+    more = [f"{replicated_too}" if replicated_too else ""]
     more.append(f"{sinks}{over('model', cut)}" if sinks else "")
     words = " + ".join(filter(None, more))
     return formula + (f" + {each} B × ({words})" if words else ""), size
 
 
 def numbers(setup: Setup) -> tuple[int, int]:
+    """How many of those that are trained the axis model shards, or replicates."""
+    return (_all_numbers if setup.lora is None else numbers_of_adapters)(setup)
+
+
+def numbers_of_adapters(setup: Setup) -> tuple[int, int]:
+    """The same of adapters, if there are any."""
+    found = {True: 0, False: 0}
+    for one in _adapters(setup):
+        is_split = math.prod(one.cuts) > setup.shards(1)
+        found[is_split] += math.prod(one.shape)
+    return found[True], found[False]
+
+
+def _all_numbers(setup: Setup) -> tuple[int, int]:
     """How many parameters the axis model shards, and how many it replicates.
 
     Those of experts are counted apart, and so are those that nothing shards. The
@@ -331,6 +430,7 @@ def numbers(setup: Setup) -> tuple[int, int]:
     matrices = (1 if model.tied else 2) * setup.rows * model.d_model
     layers, replicated, _ = weights(setup)
     replicated += model.parts["positions"] + model.parts["norms"]
+    replicated -= unsharded_norms(setup)
     more = 0
     if model.biases or model.qkv_biases:
         more += model.heads * model.head_dim
@@ -363,14 +463,24 @@ def expert_numbers(setup: Setup) -> tuple[int, int]:
 def unsharded_numbers(setup: Setup) -> tuple[int, int]:
     """Few numbers that neither fsdp nor data shards: a router's biases, and sinks.
 
-    The axis model shards the sinks.
+    With the first count the norms of q and k that do not divide. The axis model shards
+    the sinks.
     """
     model = setup.model
-    if isinstance(model, MLP):
+    if isinstance(model, MLP) or setup.counting == "megatron":
         return 0, 0
     biases = model.biases or model.router_biases
-    routers = model.moe_layers * (model.experts or 0) if biases else 0
-    return routers, model.layers * model.heads if model.sinks else 0
+    replicated = model.moe_layers * (model.experts or 0) if biases else 0
+    replicated += unsharded_norms(setup)
+    return replicated, model.layers * model.heads if model.sinks else 0
+
+
+def unsharded_norms(setup: Setup) -> int:
+    """The norms of q and k, where each device has all of them."""
+    model = setup.transformer
+    if not model.qk_norm or model.head_dim % setup.shards(1) == 0:
+        return 0
+    return model.layers * 2 * (2 if model.norm == "layer" else 1) * model.head_dim
 
 
 def layer_weights(model: Transformer | MLP) -> int:

@@ -13,7 +13,7 @@ from .axes import known_mesh
 from .counted import CountedMemory
 from .model import MLP, Transformer
 from .setup import AXES, Setup, checked_setup
-from .state import ALWAYS, PHASES, Line, part_gradients, state
+from .state import ALWAYS, PHASES, Line, frozen, part_gradients, state
 from .transients import work
 from .transients_gpu import gpu_work
 
@@ -31,7 +31,8 @@ class TrainingMemory(CountedMemory):
     notebook.
 
     Attributes:
-        params_bytes, grads_bytes, optimizer_bytes: of these three, exactly.
+        params_bytes, grads_bytes, optimizer_bytes: of these three, exactly. With
+            adapters the first is of these and of the frozen parameters.
         activations_bytes: everything else that is there at the peak.
         total_bytes: the peak: the most of all phases.
         lines: what there is: each with `name`, `formula` (with the numbers in it),
@@ -83,6 +84,9 @@ def training_memory(
     gradient_accumulation: int = 1,
     capacity_factor: float | None = None,
     interleave: int = 1,
+    lora_rank: int | None = None,
+    lora_targets: Sequence[str] = (),
+    base_dtype: "DTypeLike | None" = None,
     counting: str = "jax",
     chip: str | Chip | None = None,
 ) -> TrainingMemory:
@@ -194,6 +198,17 @@ def training_memory(
         interleave: how many chunks of layers each device of `stage` has: 1F1B with 1,
             interleaved with more, where a device keeps more activations and waits less
             (Narayanan et al. 2021, arXiv:2104.04473).
+        lora_rank: the rank of adapters (LoRA, Hu et al. 2021, arXiv:2106.09685), which
+            alone are trained: gradients, moments and master weights are theirs, and
+            `param_dtype` is their type. A matrix [rows, columns] gets [rows, rank] and
+            [rank, columns]. `fsdp` and `data` shard rows and columns, and `model` those
+            that it shards of the matrix. `params_bytes` has them and the frozen
+            parameters. Not given, all parameters are trained.
+        lora_targets: the matrices that have adapters, by their results: 'query', 'key',
+            'value', 'out', 'gate', 'up' and 'down'; all of them if not given.
+        base_dtype: type of the frozen parameters; `compute_dtype` if not given. 'int8'
+            has a float32 scale for each column of a layer's matrix; the other
+            parameters are then in `compute_dtype`.
         counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
             `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
         chip: the chip whose compiler lays out the step, by a name in HARDWARE, or a
@@ -210,7 +225,9 @@ def training_memory(
 
     A model that reads images, and one of which only every other layer has experts, are
     refused. So is, with experts, a policy that has to know how these are multiplied;
-    and over `stage` experts, `context` and each policy but 'nothing_saveable'.
+    and over `stage` experts, `context` and each policy but 'nothing_saveable'. Adapters
+    are refused for an MLP, for experts, latent attention, `stage`, muon and each policy
+    but 'nothing_saveable', 'everything_saveable' and 'selective'.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
@@ -239,6 +256,9 @@ def training_memory(
             gradient_accumulation=gradient_accumulation,
             capacity_factor=capacity_factor,
             interleave=interleave,
+            lora_rank=lora_rank,
+            lora_targets=lora_targets,
+            base_dtype=base_dtype,
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
@@ -254,7 +274,8 @@ def training_memory(
 
 def _count(setup: Setup) -> TrainingMemory:
     params, grads, optimizer = state(setup)
-    state_lines = [params, grads, optimizer]
+    fixed = frozen(setup)
+    state_lines = [params, grads, optimizer, *fixed]
     if setup.counting == "megatron":
         lines = [*state_lines, *published(setup)]
     else:
@@ -266,12 +287,13 @@ def _count(setup: Setup) -> TrainingMemory:
         for phase in PHASES
     }
     peak = max(sums, key=sums.__getitem__)
-    known = sum(one.bytes for one in (params, grads, optimizer) if peak in one.when)
+    known = (params, grads, optimizer, *fixed)
+    known_bytes = sum(one.bytes for one in known if peak in one.when)
     return TrainingMemory(
-        params_bytes=params.bytes,
+        params_bytes=sum(one.bytes for one in (params, *fixed)),
         grads_bytes=grads.bytes,
         optimizer_bytes=optimizer.bytes,
-        activations_bytes=sums[peak] - known,
+        activations_bytes=sums[peak] - known_bytes,
         total_bytes=sums[peak],
         lines=tuple(lines),
         phases=sums,

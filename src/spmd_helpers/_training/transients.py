@@ -19,7 +19,38 @@ def work(setup: Setup) -> list[Line]:
     lines += _forward(setup)
     lines += _backward(setup)
     lines += ring(setup, _BUFFERS)
+    lines += _beside_adapters(setup)
     return [*lines, *_copied_inputs(setup), *orthogonalized(setup, _BUFFERS)]
+
+
+_LANES = 128  # numbers of a row, to which a TPU pads
+
+
+def _beside_adapters(setup: Setup) -> list[Line]:
+    """What is kept with adapters, beside what JAX keeps.
+
+    Narrow results are padded, and one more result inside of the feed-forward part is
+    stacked. Row: llama lora flash.
+    """
+    if setup.lora is None or setup.checkpointed:
+        return []
+    model, c, rank = setup.model, setup.compute_bytes, setup.lora.rank
+    rows, count = model.layers * setup.tokens * c, len(setup.lora.targets)
+    words = f"{model.layers} layers × {setup.tokens} tokens × {c} B"
+    padding = -rank % _LANES
+    lines = [
+        _line(
+            "narrow results, padded",
+            rows * count * padding,
+            f"{words} × {count} × {padding}",
+            *KEPT,
+        )
+    ]
+    if setup.adapts("gate", "up", "down"):
+        formula = f"{words} × {model.d_ff}{over('model', setup.split)}"
+        size = rows * model.d_ff // setup.split
+        lines.append(_line("inside of the mlp, once more", size, formula, *KEPT))
+    return lines
 
 
 def _copied_inputs(setup: Setup) -> list[Line]:
@@ -48,7 +79,7 @@ def _conversion(setup: Setup) -> list[Line]:
     Without recompute that loop copies them once more, into what it keeps for the other
     one.
     """
-    if setup.param_bytes == setup.compute_bytes:
+    if setup.stored_bytes == setup.compute_bytes:
         return []
     formula, size = converted(setup)
     when = KEPT if setup.checkpointed else ("forward",)
@@ -60,7 +91,7 @@ def _loss(setup: Setup) -> list[Line]:
 
     Where gradients are cut over data, the logits' gradient is written too, and waits:
     the compiler may compute the head's gradient from it after all else. Not so where
-    context cuts the tokens. Row: llama context full flash.
+    context cuts the tokens, or the head is frozen. Row: llama context full flash.
     """
     c, cut = setup.compute_bytes, over("model", setup.split)
     tokens = f"{setup.tokens} tokens"
@@ -68,13 +99,12 @@ def _loss(setup: Setup) -> list[Line]:
     head = c * setup.rows * setup.model.d_model // setup.split
     lines = [
         _line("logits", 4 * logits, f"{tokens} × 4 B × {setup.rows}{cut}", "loss"),
-        _line(
-            "head as computed with",
-            head,
-            f"{c} B × {setup.rows}{cut} × {setup.model.d_model}",
-            "loss",
-        ),
     ]
+    if setup.lora is None or setup.stored_bytes != c:
+        formula = f"{c} B × {setup.rows}{cut} × {setup.model.d_model}"
+        lines.append(_line("head as computed with", head, formula, "loss"))
+    if setup.lora is not None:  # the head has no gradient that could wait for theirs
+        return lines
     if setup.shards(2) > 1 and setup.context == 1:
         formula = f"{tokens} × {c} B × {setup.rows}{cut}"
         when = ("loss",) if setup.stage > 1 else ("loss", "backward")
@@ -98,10 +128,7 @@ def _backward(setup: Setup) -> list[Line]:
         lines.append(_scores(setup, "backward", *each))
     lines.append(inside(setup, "backward", backward(setup), _BUFFERS))
     lines += sequences(setup, "backward", 2, _BUFFERS)
-    return [
-        *lines,
-        *matrices(setup, "backward", 3 if setup.checkpointed else 2, _BUFFERS),
-    ]
+    return [*lines, *matrices(setup, "backward", gathered(setup), _BUFFERS)]
 
 
 def _scores(setup: Setup, when: str, *each: int) -> Line:
@@ -171,6 +198,10 @@ def orthogonalized(setup: Setup, source: str) -> list[Line]:
 # pass, in one that recomputes, in one that recomputes but has the hidden results.
 _INSIDE_MLP = (1, 2), (1, 2), (2, 2), (2, 2)
 _INSIDE = (1, 2), (1, 4), (3, 8), (1, 8)
+# With adapters, whose results and gradients stand beside those of the frozen matrices:
+# in a forward pass, and in a backward pass that recomputes.
+_INSIDE_LORA = (3, 1), (10, 2)
+_INSIDE_LORA_GPU = (2, 8), (6, 6)
 # With experts: their rows as wide as inside of one, and as wide as d_model, and tokens.
 _INSIDE_EXPERTS = (1, 2, 2), (1, 2, 4), (3, 2, 8), (3, 2, 8)
 
@@ -183,12 +214,24 @@ def backward(setup: Setup) -> int:
     return 3 if "up" in kept and (setup.keeps_out or setup.is_mlp) else 2
 
 
+def _tensors(setup: Setup, which: int) -> tuple[int, int]:
+    """How many of one layer are as wide as d_ff, and how many as wide as d_model."""
+    if setup.lora is None or not setup.checkpointed:
+        return (_INSIDE_MLP if setup.is_mlp else _INSIDE)[which]
+    if not setup.scores:
+        kind = _INSIDE_LORA_GPU if setup.gpu else _INSIDE_LORA
+        return kind[min(which, 1)]
+    if which == 0:
+        return _INSIDE[0]
+    return 2 if setup.adapts("gate", "up", "down") else 0, 6
+
+
 def inside(setup: Setup, when: str, which: int, source: str) -> Line:
     """So many tensors as wide as d_ff, and so many as wide as d_model.
 
     Of the layers with experts and those without, those that need more.
     """
-    hidden, stream = (_INSIDE_MLP if setup.is_mlp else _INSIDE)[which]
+    hidden, stream = _tensors(setup, which)
     model, c = setup.model, setup.compute_bytes
     size = setup.tokens * c * hidden * model.d_ff // setup.split
     size += setup.tokens * c * stream * model.d_model // setup.stream
@@ -235,6 +278,11 @@ def sequences(setup: Setup, when: str, count: int, source: str) -> list[Line]:
     size = count * setup.tokens * c * wide
     formula = f"{count} × {setup.tokens} tokens × {c} B × {wide}"
     return [Line(f"gathered sequences, {when}", formula, size, (when,), source)]
+
+
+def gathered(setup: Setup) -> int:
+    """How many matrices a backward pass has at once: also a gradient, where it has."""
+    return 3 if setup.checkpointed else 2
 
 
 def matrices(setup: Setup, when: str, count: int, source: str) -> list[Line]:

@@ -8,8 +8,16 @@ that of transients.py.
 
 from .activations import KEPT
 from .setup import Setup, over
-from .state import Line, largest_matrix, weights
-from .transients import backward, inside, matrices, orthogonalized, ring, sequences
+from .state import Line, largest_matrix, sharded, weights
+from .transients import (
+    backward,
+    gathered,
+    inside,
+    matrices,
+    orthogonalized,
+    ring,
+    sequences,
+)
 
 _BUFFERS = "GPU compiler's buffers at the peak, data/measured"
 
@@ -28,7 +36,7 @@ def gpu_work(setup: Setup) -> list[Line]:
     lines += sequences(setup, "backward", 2, _BUFFERS)
     return [
         *lines,
-        *matrices(setup, "backward", 3 if setup.checkpointed else 2, _BUFFERS),
+        *matrices(setup, "backward", gathered(setup), _BUFFERS),
         *ring(setup, _BUFFERS),
         *orthogonalized(setup, _BUFFERS),
     ]
@@ -47,7 +55,7 @@ def _reordered_weights(setup: Setup) -> list[Line]:
     """
     if not setup.gathers:
         return []
-    each, (layers, numbers, words) = setup.param_bytes, largest_matrix(setup)
+    each, (layers, numbers, words) = setup.stored_bytes, largest_matrix(setup)
     size = layers * each * numbers
     formula = (
         f"{layers} layers × {each} B × {words}"
@@ -70,6 +78,9 @@ def _before_backward(setup: Setup) -> list[Line]:
     numbers = (each + replicated) * setup.expert + experts
     zeros = setup.grad_bytes * numbers
     zeros //= setup.split * setup.expert * setup.shards(2)
+    formula = ""
+    if setup.lora is not None:
+        formula, zeros = sharded(setup, setup.grad_bytes, 2)
     scores = 0
     if setup.grouped and setup.keeps_scores:
         row = 4 * setup.transformer.heads * setup.seq
@@ -82,7 +93,8 @@ def _before_backward(setup: Setup) -> list[Line]:
             words = f"{experts}{over('expert', setup.expert)}"
             words = f"{setup.grad_bytes} B × ({each + replicated} + {words})"
         name = "gradients of the layers, zero"
-        return [_line(name, zeros, f"{words}{cut}{setup.over_shards(2)}", "loss")]
+        formula = formula or f"{words}{cut}{setup.over_shards(2)}"
+        return [_line(name, zeros, formula, "loss")]
     row_words = f"4 B × {setup.transformer.heads}{cut} × {setup.seq}"
     formula = f"{layers} × {setup.tokens} tokens × {row_words}"
     return [_line("scores of all layers, transposed", scores, formula, "loss")]
@@ -93,7 +105,7 @@ def _updated(setup: Setup) -> list[Line]:
 
     It does not take the place of the old one. Row: mlp zero2 momentum full.
     """
-    if setup.data == 1 or setup.zero not in (1, 2):
+    if setup.data == 1 or setup.zero not in (1, 2) or setup.lora is not None:
         return []
     each, (layers, numbers, words) = setup.param_bytes, largest_matrix(setup)
     size = layers * each * numbers // setup.split
@@ -115,6 +127,8 @@ def _loss(setup: Setup) -> list[Line]:
     full; sinks experts full, latent experts full and llama ring weights of
     axes_gpu.json.
     """
+    if setup.lora is not None:
+        return _loss_of_frozen(setup)
     c, cut = setup.compute_bytes, over("model", setup.split)
     rows, wide = setup.rows, setup.model.d_model
     times = 2 if setup.gathers else 1
@@ -139,6 +153,31 @@ def _loss(setup: Setup) -> list[Line]:
     return lines
 
 
+def _loss_of_frozen(setup: Setup) -> list[Line]:
+    """The same with a head that has no gradient.
+
+    The logits' gradient is beside the logits, and gone after the loss. The head is
+    there where it is converted or gathered; with a kernel for attention its transpose
+    stays for all passes. Rows: 1 gpu: llama lora full flash; llama-3.2-1b lora.
+    """
+    c, cut = setup.compute_bytes, over("model", setup.split)
+    rows, wide = setup.rows, setup.model.d_model
+    logits = 4 * setup.tokens * rows // setup.split
+    words = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
+    lines = [
+        _line("logits", logits, words, "loss"),
+        _line("gradient of the logits", logits, words, "loss"),
+    ]
+    head, formula = c * rows * wide // setup.split, f"{c} B × {rows}{cut} × {wide}"
+    if setup.stored_bytes != c or setup.gathers:
+        lines.append(_line("head as computed with", head, formula, "forward", "loss"))
+    elif not setup.scores:
+        when = ("forward", "backward")
+        lines.append(_line("head, transposed", head, formula, *when))
+    size, words = setup.tokens * c * wide, f"{setup.tokens} tokens × {c} B × {wide}"
+    return [*lines, _line("input of the head", size, words, "loss")]
+
+
 def _scores(setup: Setup) -> list[Line]:
     """Scores of one layer in each pass, and the mask of them.
 
@@ -151,7 +190,8 @@ def _scores(setup: Setup) -> list[Line]:
     c = setup.compute_bytes
     wide = setup.grouped and setup.keeps_scores
     forward = (4, 4, 4 if wide else c)
-    mask = ("forward", "loss") if setup.saved or setup.offloaded else KEPT
+    gone = setup.saved or setup.offloaded or (setup.lora and setup.checkpointed)
+    mask = ("forward", "loss") if gone else KEPT
     masks = [_layer_scores(setup, "mask of the scores", mask, 1)]
     return [
         *([] if setup.has_sinks else masks),

@@ -192,7 +192,7 @@ def _row(row: Row) -> dict[str, object]:
 
 
 def memory_state(
-    model: MLP | Transformer, *, chip: str | Chip, **how: Any
+    model: MLP | Transformer | str, *, chip: str | Chip, **how: Any
 ) -> dict[str, str]:
     """Arguments of `training_memory`, and of `fits`, as the calculator's state.
 
@@ -201,7 +201,7 @@ def memory_state(
     ('mlp', '32', '4', '3', '')
 
     Args:
-        model: a Transformer, an MLP, or one of MODELS.
+        model: a Transformer, an MLP, or one of MODELS, also by its name.
         chip: a name that `chip` knows, or a Chip.
         **how: arguments that `training_memory` takes by name, mesh at least, and
             `margin`.
@@ -209,6 +209,7 @@ def memory_state(
     Raises:
         NotUnderstood: the calculator has no control for an argument.
     """
+    model = MODELS[model] if isinstance(model, str) else model
     arguments = inspect.signature(training_memory).parameters.values()
     usual = {one.name: one.default for one in arguments}
     how = {k: v for k, v in usual.items() if v is not inspect.Parameter.empty} | how
@@ -234,9 +235,23 @@ def _type(given: Any) -> Any:
     return None if given is None else type_name(given)
 
 
+<<<<<<< HEAD
 # What training_memory takes and the calculator has no control for, with what it is
 # where it is not given.
 _NOT_OFFERED: dict[str, Any] = {}
+=======
+# What training_memory takes and the calculator has no control for.
+_NOT_OFFERED = {
+    "names_which_can_be_saved": (),
+    "names_which_can_be_offloaded": (),
+    "gradient_accumulation": 1,
+    "capacity_factor": None,
+    "interleave": 1,
+    "lora_rank": None,
+    "lora_targets": (),
+    "base_dtype": None,
+}
+>>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
 
 
 def _check_offered(how: dict[str, Any]) -> None:

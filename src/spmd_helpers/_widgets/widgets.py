@@ -186,8 +186,8 @@ class MemoryCalculator(_Widget):
     ('gpt3-xl', '8', '3')
 
     Args:
-        model: what to begin with: a Transformer, an MLP, or one of MODELS. Nothing: a
-            model that does not fit.
+        model: what to begin with: a Transformer, an MLP, or one of MODELS, also by its
+            name. Nothing: a model that does not fit.
         chip: a name in HARDWARE, or a Chip; with `model`.
         mesh, batch: as for `training_memory`; with `model`.
         **how: what else `training_memory` takes, and `margin`, the part of the chip's
@@ -209,7 +209,7 @@ class MemoryCalculator(_Widget):
 
     def __init__(
         self,
-        model: Transformer | MLP | None = None,
+        model: Transformer | MLP | str | None = None,
         *,
         chip: str | Chip = "h100",
         mesh: Mapping[str, int] | None = None,
@@ -223,7 +223,7 @@ class MemoryCalculator(_Widget):
 
 
 def _memory(
-    model: Transformer | MLP | None,
+    model: Transformer | MLP | str | None,
     chip: str | Chip,
     mesh: Mapping[str, int] | None,
     batch: int,

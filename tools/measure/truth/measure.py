@@ -5,6 +5,7 @@
     python -m tools.measure.truth.measure --cards [--out FILE] [NAME ...]
     python -m tools.measure.truth.measure --tpu --axes [--out FILE] [NAME ...]
     python -m tools.measure.truth.measure --cards --axes [--out FILE] [NAME ...]
+    python -m tools.measure.truth.measure --gpu --axes --out FILE [NAME ...]
     python -m tools.measure.truth.measure --list
 
 `--tpu` needs libtpu and no TPU: it compiles, runs nothing, and writes one row for each
@@ -89,7 +90,7 @@ def state_bytes(program, mesh, compiled=None):
     found = {part: total(state[part], state_in[part]) for part in state}
     grads = reference.grad_shapes(program, mesh)
     return {
-        "params": found.pop("params"),
+        "params": found.pop("params") + found.pop("frozen", 0),
         "grads": sum(leaf_bytes(g, g.sharding) for g in jax.tree.leaves(grads)),
         "step": found.pop("step", 0),
         "optimizer": sum(found.values()),
@@ -195,9 +196,10 @@ def compile_for_cards(program, dump=None):
 
 def run_here(program, dump=None):
     """One row for a program, compiled and run on the devices of this machine."""
-    shape = program.data, program.model_axis
+    axes = program.axes
+    shape = tuple(axes.values())
     devices = np.array(jax.devices()[: math.prod(shape)]).reshape(shape)
-    mesh = jax.sharding.Mesh(devices, reference.AXES)
+    mesh = jax.sharding.Mesh(devices, tuple(axes))
     began = time.time()
     step, state, batch = reference.train_step(program, mesh)
     compiled = step.lower(state, batch).compile()
@@ -265,7 +267,10 @@ def main():
         meant = programs.for_devices(len(jax.devices()))
     else:
         meant = programs.FOR_GPU if given.cards else programs.FOR_TPU
-    if given.axes:
+    if given.axes and given.gpu:
+        count = f"{len(jax.devices())} gpu: "
+        meant = [name for name in programs.MORE_HERE if name.startswith(count)]
+    elif given.axes:
         meant = programs.MORE_GPU if given.cards else programs.MORE_TPU
     names = given.names or list(meant)
     out = given.out or (AXES if given.axes else STORED).get(kind)

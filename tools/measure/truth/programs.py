@@ -45,6 +45,10 @@ class Program:
     interleave: int = 1
     gradient_accumulation: int = 1
     moment_dtype: str | None = None
+    lora_rank: int | None = None
+    lora_targets: tuple[str, ...] = ()
+    base_dtype: str | None = None
+    offload_optimizer: bool = False
 
     @property
     def axes(self):
@@ -57,6 +61,13 @@ class Program:
     def names(self):
         """The names that a policy of jax.checkpoint saves or offloads."""
         return self.names_which_can_be_saved + self.names_which_can_be_offloaded
+
+    @property
+    def targets(self):
+        """The results whose matrices have adapters."""
+        return self.lora_targets or tuple(
+            name for name in self.model.results if name != "context"
+        )
 
     @property
     def tokens(self):
@@ -526,6 +537,77 @@ _STAGES_GPU = (
 )
 
 
+def _lora(rank, *targets, **more):
+    """Adapters of so many columns for some matrices, or for all."""
+    return {"lora_rank": rank, "lora_targets": targets, **more}
+
+
+BASE = {"base_dtype": "bfloat16"}
+_LORA = (
+    ("llama lora full flash", 64, (8, 1), V5E, _lora(16), BASE, FULL, FLASH),
+    ("gpt lora dp", 16, (8, 1), V5E, _lora(8, "query", "value"), BASE, REPLICATED),
+    ("llama lora flash", 16, (1, 1), V5E, _axes(fsdp=8), _lora(16), BASE, FLASH),
+    ("llama lora tp full flash", 32, (2, 4), V5E, _lora(32), BASE, FULL, FLASH),
+    ("llama lora float32 full flash", 64, (1, 1), V5E, _axes(fsdp=8), _lora(16))
+    + ({"base_dtype": "float32"}, FULL, FLASH),
+    ("llama lora int8 full flash", 64, (1, 1), V5E, _axes(fsdp=8), _lora(16))
+    + ({"base_dtype": "int8"}, FULL, FLASH),
+)
+_LORA_GPU = (
+    ("llama lora full", 64, (8, 1), _cards("h100:1x8"), _lora(16), BASE, FULL),
+    ("gpt lora dp full", 64, (8, 1), _cards("h100:1x8"), _lora(8, "query", "value"))
+    + (BASE, REPLICATED, FULL),
+    ("llama lora", 16, (1, 1), _cards("h100:1x8"), _axes(fsdp=8), _lora(16), BASE),
+    ("llama lora tp full", 32, (2, 4), _cards("a100-80gb:1x8"), _lora(32), BASE, FULL),
+    ("llama lora parts full", 128, (8, 1), _cards("h200:1x8"), _lora(16), BASE)
+    + (_parts(4), FULL),
+    ("gpt lora dp selective", 16, (8, 1), _cards("h100:1x8"))
+    + (_lora(8, "query", "value"), BASE, REPLICATED, SELECTIVE),
+    ("llama lora float32 full", 64, (1, 1), _cards("h100:1x8"), _axes(fsdp=8))
+    + (_lora(16), {"base_dtype": "float32"}, FULL),
+    ("llama lora int8 full", 64, (1, 1), _cards("h100:1x8"), _axes(fsdp=8))
+    + (_lora(16), {"base_dtype": "int8"}, FULL),
+)
+
+HOST = {"offload_optimizer": True}
+_HOST_GPU = (
+    ("gpt host full", 16, (8, 1), _cards("h100:1x8"), HOST, FULL),
+    ("layers host", 4096, (8, 1), _cards("h100:1x8"), HOST),
+    ("layers host dp full", 8192, (8, 1), _cards("h200:1x8"), HOST, ZERO1, FULL),
+    ("llama host master full", 16, (1, 1), _cards("a100-80gb:1x8"), _axes(fsdp=8))
+    + (HOST, MASTER, FULL),
+)
+
+LORA_1B = {"seq": 2048, **BASE}
+# On one GPU and on two that are here, where cuDNN has a kernel for attention.
+_HERE_1 = (
+    ("llama lora full flash", 16, (1, 1), {}, _lora(16), BASE, FULL, FLASH),
+    ("llama lora flash", 8, (1, 1), {}, _lora(16), BASE, FLASH),
+    ("gpt lora full", 16, (1, 1), {}, _lora(8, "query", "value"), BASE, FULL),
+    ("gpt lora", 8, (1, 1), {}, _lora(8, "query", "value"), BASE),
+    ("llama lora int8 full flash", 16, (1, 1), {}, _lora(16), FULL, FLASH)
+    + ({"base_dtype": "int8"},),
+    ("llama lora float32 full flash", 16, (1, 1), {}, _lora(16), FULL, FLASH)
+    + ({"base_dtype": "float32"},),
+    ("llama lora selective", 8, (1, 1), {}, _lora(16, "up", "down"), BASE, SELECTIVE),
+    ("llama-3.2-1b lora full flash", 8, (1, 1), {}, _lora(16), LORA_1B, FULL, FLASH),
+    ("llama-3-8b lora full flash", 4, (1, 1), {}, _lora(64), LORA_1B, FULL, FLASH),
+    ("gpt host full", 8, (1, 1), {}, HOST, FULL),
+    ("layers host", 4096, (1, 1), {}, HOST),
+    ("llama host master full flash", 8, (1, 1), {}, HOST, MASTER, FULL, FLASH),
+    ("llama host lion full flash", 8, (1, 1), {}, HOST, LION, FULL, FLASH),
+    ("llama-3.2-1b host full flash", 4, (1, 1), {"seq": 2048}, HOST, FULL, FLASH),
+)
+_HERE_2 = (
+    ("llama lora fsdp full flash", 16, (1, 1), _axes(fsdp=2), _lora(16), BASE, FULL)
+    + (FLASH,),
+    ("llama lora dp flash", 8, (2, 1), _lora(16), BASE, REPLICATED, FLASH),
+    ("llama lora tp full flash", 16, (1, 2), _lora(32), BASE, FULL, FLASH),
+    ("llama host fsdp full flash", 16, (1, 1), _axes(fsdp=2), HOST, FULL, FLASH),
+    ("layers host dp full", 16384, (2, 1), HOST, ZERO1, FULL),
+)
+
+
 def _titled(title, rows):
     """Programs by their name, before which stands for what they are compiled."""
     return {
@@ -534,10 +616,23 @@ def _titled(title, rows):
     }
 
 
-MORE_TPU = _titled("tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS, *_EXPERTS, *_STAGES))
-MORE_GPU = _titled(
-    "cards", (*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU, *_EXPERTS_GPU, *_STAGES_GPU)
+MORE_TPU = _titled(
+    "tpu", (*_POLICIES, *_AXES, *_OPTIMIZERS, *_EXPERTS, *_STAGES, *_LORA)
 )
+MORE_GPU = _titled(
+    "cards",
+    (
+        *(*_POLICIES_GPU, *_AXES_GPU, *_OPTIMIZERS_GPU, *_EXPERTS_GPU, *_STAGES_GPU),
+        *(*_LORA_GPU, *_HOST_GPU),
+    ),
+)
+
+
+MORE_HERE = {
+    name: replace(program, topology="")
+    for title, rows in (("1 gpu", _HERE_1), ("2 gpu", _HERE_2))
+    for name, program in _titled(title, rows).items()
+}
 
 
 def is_kept_out(name):
@@ -589,6 +684,7 @@ ALL = (
     | FOR_GPU
     | MORE_TPU
     | MORE_GPU
+    | MORE_HERE
     | {
         name: program
         for count in (1, 2, 4, 8)
@@ -604,6 +700,7 @@ def counted(program, chip=None):
     mesh = program.axes
     if not getattr(model, "experts", None):
         del how["capacity_factor"]
+    del how["offload_optimizer"]
     for key in ("name", "topology", "data", "model_axis", *OTHER_AXES):
         del how[key]
     return training_memory(model, mesh=mesh, chip=chip, **how)

@@ -76,9 +76,11 @@ def layer_table(program, norm):
     for where in ("norm1", "norm2", *(("norm3", "norm4") if model.post_norms else ())):
         for part, (shape, cuts) in norm.items():
             layer[f"{where}_{part}"] = (shape, cuts)
+    shards = program.fsdp * (program.data if program.zero else 1)
+    cut = "" if model.head_dim % shards else "d"
     for where in ("norm_q", "norm_k") if model.qk_norm else ():
         for part in norm:
-            layer[f"{where}_{part}"] = ((model.head_dim,), ("d",))
+            layer[f"{where}_{part}"] = ((model.head_dim,), (cut,))
     if model.sinks:
         layer["sinks"] = ((model.heads,), ("m",))
     return layer
@@ -151,6 +153,36 @@ def expert_part(model):
     return layer
 
 
+def adapter_table(program):
+    """name -> (shape, what cuts each dimension) of the adapters of LoRA.
+
+    A matrix [rows, columns] gets 'lora_a_…' [rows, rank] and 'lora_b_…' [rank,
+    columns]. fsdp shards rows and columns, never the rank.
+    """
+    table, base = {}, parameter_table(program)
+    for name, result in NAMES.items():
+        if result not in program.targets:
+            continue
+        (count, *shape), (_, *cuts) = base[f"layers/w_{name}"]
+        (rows_, columns), (of_rows, of_columns) = shape, cuts
+        rank = program.lora_rank
+        of_rows, of_columns = of_rows.strip("d"), of_columns.strip("d")
+        table[f"layers/lora_a_{name}"] = (
+            (count, rows_, rank),
+            ("s", f"{of_rows}d", ""),
+        )
+        table[f"layers/lora_b_{name}"] = (
+            (count, rank, columns),
+            ("s", "", f"{of_columns}d"),
+        )
+    return table
+
+
+def trained_table(program):
+    """The parameters that are trained: with LoRA the adapters alone."""
+    return adapter_table(program) if program.lora_rank else parameter_table(program)
+
+
 def entry(*axes):
     """One entry of a PartitionSpec, for so many axes."""
     return axes if len(axes) > 1 else axes[0] if axes else None
@@ -181,8 +213,11 @@ def spec(program, cuts, over_data):
 
 
 def specs(program):
-    """(of the parameters, of the gradients, of the optimizer's state), by name."""
-    table = parameter_table(program)
+    """(of the parameters, of the gradients, of the optimizer's state), by name.
+
+    Of those that are trained.
+    """
+    table = trained_table(program)
     return tuple(
         {
             name: spec(program, cuts, program.zero >= least)
@@ -208,6 +243,9 @@ NAMES = {
     **{"q": "query", "k": "key", "v": "value", "o": "out"},
     **{"up": "up", "gate": "gate", "down": "down"},
 }
+
+
+LORA_SCALE = 2.0
 
 
 def policy(program):
@@ -250,6 +288,8 @@ class Net:
 
     def use(self, weights, name):
         """A parameter as it is used, its gradient constrained to where it belongs."""
+        if self.program.lora_rank and not name.startswith("lora_"):
+            return weights[name]  # it has no gradient
         paths = (f"layers/{name}", f"dense/{name}")
         stacked = next((path for path in paths if path in self.grad_specs), None)
         where = self.grad_specs[stacked or name]
@@ -282,8 +322,13 @@ class Net:
 
     def linear(self, x, weights, name):
         y = x @ self.cast(weights, f"w_{name}")
+        if f"scale_{name}" in weights:
+            y = (y * weights[f"scale_{name}"]).astype(self.dtype)
         if f"b_{name}" in weights:
             y = y + self.cast(weights, f"b_{name}")
+        if f"lora_a_{name}" in weights:
+            narrow = x @ self.cast(weights, f"lora_a_{name}")
+            y = y + LORA_SCALE * (narrow @ self.cast(weights, f"lora_b_{name}"))
         return self.named(y, NAMES.get(name, name))
 
     def named(self, x, name):
@@ -517,7 +562,10 @@ class Net:
             x, _ = jax.lax.scan(body, x, params["dense"])
         return jax.lax.scan(body, x, params["layers"])[0]
 
-    def loss(self, params, batch):
+    def loss(self, params, batch, frozen=None):
+        if frozen is not None:
+            layers = frozen["layers"] | params["layers"]
+            params = frozen | {"layers": layers}
         if isinstance(self.model, MLP):
             x = self.constrain(batch["x"].astype(self.dtype), P(self.rows))
             y = self.layers(x, params)
@@ -714,7 +762,7 @@ def _dropped(like, shape, last):
 
 def state_shapes(program, mesh):
     """The state as shapes with their shardings: params, moments, master, step."""
-    table = parameter_table(program)
+    table = trained_table(program)
     param_specs, _, optimizer_specs = specs(program)
 
     def tree(dtype, where):
@@ -728,6 +776,8 @@ def state_shapes(program, mesh):
         )
 
     state = {"params": tree(program.param_dtype, param_specs)}
+    if program.lora_rank:
+        state["frozen"] = frozen_shapes(program, mesh)
     wide = "float32" if program.master_weights else program.param_dtype
     for name in moments(program):
         moment = tree(program.moment_dtype or wide, optimizer_specs)
@@ -744,12 +794,59 @@ def state_shapes(program, mesh):
         state["step"] = jax.ShapeDtypeStruct(
             (), np.int32, sharding=NamedSharding(mesh, P())
         )
+    if program.offload_optimizer:
+        for name in OFFLOADED & set(state):
+            state[name] = jax.tree.map(on_host, state[name])
     return state
+
+
+OFFLOADED = {"m", "v", "master", "optax"}
+
+
+def on_host(shape):
+    """The shape of an array in the host's memory; numbers stay on the device."""
+    if not shape.shape:
+        return shape
+    return shape.update(sharding=shape.sharding.with_memory_kind("pinned_host"))
+
+
+def on_device(state):
+    """The state of an optimizer, moved from the host to the device."""
+
+    def moved(value):
+        return jax.device_put(value, jax.memory.Space.Device)
+
+    return {
+        name: jax.tree.map(moved, value) if name in OFFLOADED else value
+        for name, value in state.items()
+    }
+
+
+def frozen_shapes(program, mesh):
+    """The parameters that LoRA leaves as they are; int8 has a scale a column.
+
+    Only the layers' matrices are int8, as they are what is multiplied there.
+    """
+    found = {}
+    for name, (shape, cuts) in parameter_table(program).items():
+        dtype = program.base_dtype or program.compute_dtype
+        where = spec(program, cuts, program.zero >= 3)
+        if dtype == "int8" and not name.startswith("layers/w_"):
+            dtype = program.compute_dtype
+        if dtype == "int8":
+            columns = P(where[0], where[2])
+            found[name.replace("/w_", "/scale_")] = jax.ShapeDtypeStruct(
+                (shape[0], shape[2]), F32, sharding=NamedSharding(mesh, columns)
+            )
+        found[name] = jax.ShapeDtypeStruct(
+            shape, dtype, sharding=NamedSharding(mesh, where)
+        )
+    return nest(found)
 
 
 def grad_shapes(program, mesh):
     """The gradients as shapes with their shardings."""
-    table = parameter_table(program)
+    table = trained_table(program)
     where = specs(program)[1]
     return nest(
         {
@@ -784,20 +881,20 @@ def gradients(program, mesh):
     net = Net(program, mesh)
     where = jax.tree.map(lambda s: s.sharding, grad_shapes(program, mesh))
 
-    def once(params, batch):
-        loss, grads = jax.value_and_grad(net.loss)(params, batch)
+    def once(params, batch, *frozen):
+        loss, grads = jax.value_and_grad(net.loss)(params, batch, *frozen)
         return loss, jax.lax.with_sharding_constraint(grads, where)
 
-    def run(params, batch):
+    def run(params, batch, *frozen):
         turns = program.gradient_accumulation
         if program.stage > 1:
             loss, grads = pipeline.gradients(net, params, batch["tokens"])
             return loss, jax.lax.with_sharding_constraint(grads, where)
         if turns == 1:
-            return once(params, batch)
+            return once(params, batch, *frozen)
 
         def turn(sums, part):
-            return jax.tree.map(jnp.add, sums, once(params, part)), None
+            return jax.tree.map(jnp.add, sums, once(params, part, *frozen)), None
 
         zeros = jax.tree.map(jnp.zeros_like, params)
         zeros = jax.lax.with_sharding_constraint(zeros, where)
@@ -816,9 +913,13 @@ def train_step(program, mesh):
     moments_out = jax.tree.map(lambda s: NamedSharding(mesh, s), nest(optimizer_specs))
 
     def step(state, batch):
-        loss, grads = run(state["params"], batch)
+        frozen = (state["frozen"],) if program.lora_rank else ()
+        loss, grads = run(state["params"], batch, *frozen)
         if program.zero or program.fsdp > 1:  # each device updates the part it keeps
             grads = jax.lax.with_sharding_constraint(grads, moments_out)
+        if program.offload_optimizer:
+            grads, state = jax.lax.optimization_barrier((grads, state))
+            state = on_device(state)
         return update(program, state, grads), loss
 
     jitted = jax.jit(

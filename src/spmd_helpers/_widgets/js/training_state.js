@@ -64,12 +64,32 @@ function stateArrays(made) {
     stateArray([made.rows, wide], [split, cut]),
     stateArray([wide], [cut], model.norm === "layer" ? 2n : 1n),
   ];
+<<<<<<< HEAD
   if (model.positions === "learned") found.push(stateArray([model.seq, wide], [1n, cut]));
   if (!model.tied) found.push(stateArray([wide, made.rows], [cut, split]));
   const moe = moeLayers(model);
   const dense = layers - moe;
   if (dense) found.push(...stateLayer(made, dense), ...stateMlp(made, dense, inside));
   if (moe) found.push(...stateLayer(made, moe), ...stateExperts(made, moe));
+=======
+  if (model.positions === "learned") found.push(array([model.seq, wide], [1n, shards]));
+  if (!model.tied) found.push(array([wide, made.rows], [shards, split]));
+  if (model.qk_norm) {
+    found.push(array([layers, model.head_dim], [1n, stateUnshardedNorms(made) ? 1n : shards], 2n * norm));
+  }
+  if (model.biases || model.qkv_biases) {
+    found.push(
+      array([layers, heads], [1n, split * shards]),
+      array([layers, keys], [1n, keysSplit * shards], 2n),
+    );
+  }
+  if (model.biases) {
+    found.push(
+      array([layers, inside], [1n, split * shards], ups),
+      array([layers, wide], [1n, shards], 2n),
+    );
+  }
+>>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
   return found;
 }
 
@@ -173,6 +193,7 @@ function stateScales(made, moments) {
   return `${4n * moments} B × ${total} scales`;
 }
 
+<<<<<<< HEAD
 // The formula of `each` bytes for every parameter, sharded from a stage of ZeRO on.
 function stateSharded(made, each, stage) {
   const { model, split } = made;
@@ -183,6 +204,28 @@ function stateSharded(made, each, stage) {
   if (replicated) inside += ` + ${replicated}`;
   if (replicated && (by || each !== 1n)) inside = `(${inside})`;
   return `${each} B × ${inside}${by}`;
+=======
+// `each` bytes for every parameter.
+function stateHeld(made, each, cut) {
+  const [split, whole] = stateNumbers(made);
+  const norms = stateUnshardedNorms(made);
+  const data = cut ? made.data : 1n;
+  const devices = made.split * data;
+  const bytes = (each * (split + whole * made.split) + devices - 1n) / devices + each * norms;
+  let inside = `${split}${over("model", made.split)}`;
+  if (whole) inside += ` + ${whole}`;
+  if (norms || (whole && (data > 1n || each !== 1n))) inside = `(${inside})`;
+  const more = norms ? ` + ${each} B × (${norms})` : "";
+  return { formula: `${each} B × ${inside}${over("data", data)}${more}`, bytes };
+}
+
+// The norms of q and k, where each device has all of them.
+function stateUnshardedNorms(made) {
+  const { model } = made;
+  const shards = made.zero >= 1 ? made.data : 1n;
+  if (made.isMlp || !model.qk_norm || model.head_dim % shards === 0n) return 0n;
+  return model.layers * 2n * (model.norm === "layer" ? 2n : 1n) * model.head_dim;
+>>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
 }
 
 // The same, where expert shards some of them, and others are not sharded.
@@ -209,6 +252,7 @@ function stateNumbers(made) {
   const { model } = made;
   if (made.counting === "megatron" || made.isMlp) return [parameterCount(model), 0n];
   const parts = parameterParts(model);
+<<<<<<< HEAD
   let [cut, replicated] = deviceWeights(made);
   cut += (model.tied ? 1n : 2n) * made.rows * model.d_model;
   replicated += parts.positions + parts.norms;
@@ -218,6 +262,11 @@ function stateNumbers(made) {
     if (made.keysSplit < made.split) replicated += keys;
     else cut += keys;
   }
+=======
+  let layer = layerWeights(model);
+  let whole = parts.positions + parts.norms - stateUnshardedNorms(made);
+  if (model.biases || model.qkv_biases) layer += (model.heads + 2n * model.kv_heads) * model.head_dim;
+>>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
   if (model.biases) {
     const dense = model.layers - moeLayers(model);
     replicated += (model.layers + dense) * model.d_model;
