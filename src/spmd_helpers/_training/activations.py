@@ -7,6 +7,8 @@ et al. 2022, arXiv:2205.05198, Table 2, which assumes fused kernels, 16-bit acti
 and dropout.
 """
 
+from collections.abc import Sequence
+
 from .._errors import NotUnderstood
 from .model import Transformer
 from .setup import Setup, over
@@ -144,15 +146,25 @@ def _results(setup: Setup) -> list[Line]:
 
     The scores are in float32, as the product gives them.
     """
+    return _stacked(setup, "saved", setup.saved)
+
+
+def results_on_host(setup: Setup) -> list[Line]:
+    """The results that a policy sends to the host."""
+    return _stacked(setup, "offloaded", setup.offloaded)
+
+
+def _stacked(setup: Setup, what: str, names: Sequence[str]) -> list[Line]:
+    """Some results of all layers."""
     lines, c = [], setup.compute_bytes
-    for name in setup.saved:
+    for name in names:
         each, wide, factor, cut = c, *result(setup, name)
         if name == "scores":
             each = 4
         size = setup.model.layers * setup.tokens * each * wide // cut
         formula = f"{each} B × {factor}{over('model', cut)}"
         lines.append(
-            _line(f"saved: {name}", size, _layers(setup), _tokens(setup), formula)
+            _line(f"{what}: {name}", size, _layers(setup), _tokens(setup), formula)
         )
     return lines
 

@@ -111,6 +111,7 @@ class Setup:
     names_offloaded: tuple[str, ...] = ()
     parts: int = 1  # of the batch, whose gradients are added up
     lora: Lora | None = None  # the adapters, where they alone are trained
+    offload_optimizer: bool = False
     # Arguments that were not given, but have a usual value.
     assumed: tuple[str, ...] = ()
 
@@ -331,6 +332,7 @@ def checked_setup(
     lora_rank: int | None = None,
     lora_targets: Sequence[str] = (),
     base_dtype: "DTypeLike | None" = None,
+    offload_optimizer: bool = False,
     chip: str | Chip | None = None,
     recompute: str | None,
     attention: str | None,
@@ -435,6 +437,7 @@ def checked_setup(
         names_offloaded=names[1],
         parts=parts,
         lora=lora,
+        offload_optimizer=_checked_offload(offload_optimizer, words, mesh),
         assumed=tuple(key for key, value in assumed if value is None),
         **words,
     )
@@ -678,6 +681,28 @@ def _checked_lora(
     base = compute_dtype if base_dtype is None else base_dtype
     base = float_name(base, "base_dtype", "is not counted for parameters", ["int8"])
     return Lora(rank, names, itemsize(base), base == "int8")
+
+
+def _checked_offload(offload: bool, words: Words, mesh: Mapping[str, int]) -> bool:
+    """Whether the optimizer's state is in the host's memory.
+
+    Raises:
+        NotUnderstood: it is not counted with another argument.
+    """
+    one_of("offload_optimizer", offload, (True, False))
+    without = None
+    if words["optimizer"] in ("muon", "adafactor"):
+        without = f"optimizer={words['optimizer']!r}"
+    elif mesh.get("stage", 1) > 1:
+        without = f"stage={mesh['stage']}"
+    elif words["counting"] != "jax":
+        without = f"counting={words['counting']!r}"
+    if offload and without:
+        raise NotUnderstood(
+            f"offload_optimizer=True is not counted for {without}; leave one of them "
+            "out."
+        )
+    return offload
 
 
 def _checked_zero(zero: int) -> int:

@@ -110,13 +110,17 @@ def _optimizer(setup: Setup) -> Line:
     if setup.master_weights:
         kinds.append("master copy")
     formula, size = _kept_numbers(setup)
-    return Line(
-        f"optimizer ({', '.join(kinds)})",
-        formula,
-        size,
-        ALWAYS,
-        f"{_ZERO}; optax's state",
-    )
+    when = ("update",) if setup.offload_optimizer else ALWAYS
+    name = f"optimizer ({', '.join(kinds)})"
+    return Line(name, formula, size, when, f"{_ZERO}; optax's state")
+
+
+def state_on_host(setup: Setup) -> list[Line]:
+    """The optimizer's state, where it is in the host's memory: all but the scalars."""
+    if not setup.offload_optimizer:
+        return []
+    one, scalars = _optimizer(setup), OPTIMIZERS[setup.optimizer][1]
+    return [replace(one, bytes=one.bytes - scalars)] if one.bytes > scalars else []
 
 
 def _kept_numbers(setup: Setup) -> tuple[str, int]:

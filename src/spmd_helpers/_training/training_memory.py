@@ -5,15 +5,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from .._core.words import bytes_words, join_words
 from .._errors import NotUnderstood, SpecError
 from .._hardware.chips import Chip
 from .._shardings.sharding import mesh_words
-from .activations import kept, published
+from .activations import kept, published, results_on_host
 from .axes import known_mesh
 from .counted import CountedMemory
 from .model import MLP, Transformer
 from .setup import AXES, Setup, checked_setup
-from .state import ALWAYS, PHASES, Line, frozen, part_gradients, state
+from .state import ALWAYS, PHASES, Line, frozen, part_gradients, state, state_on_host
 from .transients import work
 from .transients_gpu import gpu_work
 
@@ -35,6 +36,8 @@ class TrainingMemory(CountedMemory):
             adapters the first is of these and of the frozen parameters.
         activations_bytes: everything else that is there at the peak.
         total_bytes: the peak: the most of all phases.
+        host_bytes: what each device has in the host's memory: the optimizer's state,
+            and results that a policy offloads.
         lines: what there is: each with `name`, `formula` (with the numbers in it),
             `bytes`, `when` (in which phases) and `source`.
         phases: the bytes in each phase of a step: 'forward' and 'backward' (most
@@ -49,6 +52,7 @@ class TrainingMemory(CountedMemory):
     optimizer_bytes: int
     activations_bytes: int
     total_bytes: int
+    host_bytes: int
     lines: tuple[Line, ...]
     phases: Mapping[str, int] = field(compare=False)
     peak_phase: str
@@ -87,6 +91,7 @@ def training_memory(
     lora_rank: int | None = None,
     lora_targets: Sequence[str] = (),
     base_dtype: "DTypeLike | None" = None,
+    offload_optimizer: bool = False,
     counting: str = "jax",
     chip: str | Chip | None = None,
 ) -> TrainingMemory:
@@ -209,6 +214,11 @@ def training_memory(
         base_dtype: type of the frozen parameters; `compute_dtype` if not given. 'int8'
             has a float32 scale for each column of a layer's matrix; the other
             parameters are then in `compute_dtype`.
+        offload_optimizer: whether the optimizer's state is in the host's memory
+            (`pinned_host`) and on the device during the update alone. The step has to
+            move it after the gradients, by a `jax.lax.optimization_barrier` over both:
+            else a GPU's compiler moves it at the beginning, and nothing is saved. For
+            GPUs alone: a TPU's compiler keeps the state on the chip.
         counting: 'jax', or 'megatron' for the published formulas: parameters all cut by
             `model`, and s·b·h·(34 + 5·a·s/h) bytes a layer, nothing else.
         chip: the chip whose compiler lays out the step, by a name in HARDWARE, or a
@@ -227,7 +237,8 @@ def training_memory(
     refused. So is, with experts, a policy that has to know how these are multiplied;
     and over `stage` experts, `context` and each policy but 'nothing_saveable'. Adapters
     are refused for an MLP, for experts, latent attention, `stage`, muon and each policy
-    but 'nothing_saveable', 'everything_saveable' and 'selective'.
+    but 'nothing_saveable', 'everything_saveable' and 'selective'; `offload_optimizer`
+    for TPUs, muon, adafactor and `stage`.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
@@ -259,6 +270,7 @@ def training_memory(
             lora_rank=lora_rank,
             lora_targets=lora_targets,
             base_dtype=base_dtype,
+            offload_optimizer=offload_optimizer,
             attention=attention,
             sequence_parallel=sequence_parallel,
             counting=counting,
@@ -273,6 +285,13 @@ def training_memory(
 
 
 def _count(setup: Setup) -> TrainingMemory:
+    if setup.offload_optimizer and not setup.gpu:
+        raise NotUnderstood(
+            "offload_optimizer=True is counted for GPUs: a TPU's compiler keeps the "
+            "optimizer's state on the chip; give chip= a GPU, such as 'h100', or leave "
+            "it out."
+        )
+    on_host = [*state_on_host(setup), *results_on_host(setup)]
     params, grads, optimizer = state(setup)
     fixed = frozen(setup)
     state_lines = [params, grads, optimizer, *fixed]
@@ -295,13 +314,21 @@ def _count(setup: Setup) -> TrainingMemory:
         optimizer_bytes=optimizer.bytes,
         activations_bytes=sums[peak] - known_bytes,
         total_bytes=sums[peak],
+        host_bytes=sum(one.bytes for one in on_host),
         lines=tuple(lines),
         phases=sums,
         peak_phase=peak,
         what=_what(setup),
-        notes=tuple(_notes(setup)),
+        notes=(*_notes(setup), *_host_notes(on_host)),
         _setup=setup,
     )
+
+
+def _host_notes(lines: Sequence[Line]) -> list[str]:
+    if not lines:
+        return []
+    words = join_words([f"{one.name}, {bytes_words(one.bytes)}" for one in lines])
+    return [f"In the host's memory, for each device: {words}."]
 
 
 def _batch(setup: Setup) -> Line:

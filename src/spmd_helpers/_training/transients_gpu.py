@@ -8,7 +8,7 @@ that of transients.py.
 
 from .activations import KEPT
 from .setup import Setup, over
-from .state import Line, largest_matrix, sharded, weights
+from .state import Line, arrays, largest_matrix, sharded, weights
 from .transients import (
     backward,
     gathered,
@@ -25,6 +25,7 @@ _BUFFERS = "GPU compiler's buffers at the peak, data/measured"
 def gpu_work(setup: Setup) -> list[Line]:
     """The lines of what is there in some phases only, on one GPU."""
     lines = [*_reordered_weights(setup), *_before_backward(setup), *_updated(setup)]
+    lines += _moved(setup)
     if not setup.is_mlp:
         lines += _loss(setup)
     if setup.scores:
@@ -113,6 +114,19 @@ def _updated(setup: Setup) -> list[Line]:
     return [_line("updated weights, gathered", size, formula, "update")]
 
 
+def _moved(setup: Setup) -> list[Line]:
+    """The largest array twice, on its way from the host and back.
+
+    Rows: 1 gpu: layers host; llama-3.2-1b host full flash.
+    """
+    if not setup.offload_optimizer:
+        return []
+    each = 4 if setup.master_weights else setup.param_bytes
+    most = max(one.device_numbers() // one.count for one in arrays(setup))
+    formula = f"2 × {each} B × {most}"
+    return [_line("moved to the host and back", 2 * each * most, formula, "update")]
+
+
 def _loss(setup: Setup) -> list[Line]:
     """The head, all-gathered once for each pass; logits, and their gradient.
 
@@ -123,9 +137,10 @@ def _loss(setup: Setup) -> list[Line]:
     SolLatencyEstimator). For Ampere it schedules by memory: the head's gradient waits
     for its reduce-scatter, or the logits' where that is smaller.
     Over fsdp or context the head's waits. Over fsdp and expert it is the one or the
-    other, and the larger is counted. Rows: llama8 zero2 master full; gpt3-2.7b fsdp
-    full; sinks experts full, latent experts full and llama ring weights of
-    axes_gpu.json.
+    other, and the larger is counted. With the optimizer's state on the host the
+    gradient was beside the logits (1 gpu: llama host lion full flash).
+    Rows: llama8 zero2 master full; gpt3-2.7b fsdp full; sinks experts full, latent
+    experts full and llama ring weights of axes_gpu.json.
     """
     if setup.lora is not None:
         return _loss_of_frozen(setup)
@@ -139,6 +154,10 @@ def _loss(setup: Setup) -> list[Line]:
     size = 4 * setup.tokens * rows // setup.split
     formula = f"{setup.tokens} tokens × 4 B × {rows}{cut}"
     lines.append(_line("logits", size, formula, "loss"))
+    if setup.offload_optimizer:
+        lines.append(
+            _line("gradient of the logits, beside them", size, formula, "loss")
+        )
     when = ("backward", "update")
     if setup.stage > 1:  # it comes and goes with each microbatch
         return lines

@@ -250,6 +250,7 @@ _NOT_OFFERED = {
     "lora_rank": None,
     "lora_targets": (),
     "base_dtype": None,
+    "offload_optimizer": False,
 }
 >>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
 

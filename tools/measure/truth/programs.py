@@ -700,7 +700,6 @@ def counted(program, chip=None):
     mesh = program.axes
     if not getattr(model, "experts", None):
         del how["capacity_factor"]
-    del how["offload_optimizer"]
     for key in ("name", "topology", "data", "model_axis", *OTHER_AXES):
         del how[key]
     return training_memory(model, mesh=mesh, chip=chip, **how)
