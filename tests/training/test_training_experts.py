@@ -319,7 +319,7 @@ WRONG = {
     "images": (
         {"model": MODELS["vit-b-16"]},
         NotUnderstood,
-        r"^vit-b-16 with patch_size=16: training_memory does not count what that takes",
+        r"^vit-b-16 with patch_size=16 is counted for GPUs: a TPU's compiler pads its",
     ),
     "a name": (
         {"model": "mixtral"},

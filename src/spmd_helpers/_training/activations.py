@@ -432,4 +432,5 @@ def _is_as_published(model: Transformer) -> bool:
         and not (model.gated or model.qk_norm or model.post_norms)
         and model.experts is None
         and model.kv_lora_rank is None
+        and model.patch_size is None
     )

@@ -183,6 +183,11 @@ class Transformer:
         _put_patches(self)
 
     @property
+    def pixels(self) -> int:
+        """Numbers of one patch of an image: red, green and blue; 0 without patches."""
+        return 3 * (self.patch_size or 0) ** 2
+
+    @property
     def moe_layers(self) -> int:
         """How many layers have experts; 0 in a dense model."""
         if self.experts is None:
@@ -548,7 +553,7 @@ def _layer_norms(model: Transformer) -> int:
 
 def _embedding_parameters(model: Transformer) -> int:
     """A row for each word; or the matrix of a patch, its bias and the class token."""
-    rows = model.vocab if model.patch_size is None else _pixels(model) + 2
+    rows = model.vocab if model.patch_size is None else model.pixels + 2
     return rows * model.d_model
 
 
@@ -557,11 +562,6 @@ def _head_parameters(model: Transformer) -> int:
         return 0
     bias = 0 if model.patch_size is None else model.vocab
     return model.vocab * model.d_model + bias
-
-
-def _pixels(model: Transformer) -> int:
-    """Numbers of one patch: red, green and blue."""
-    return 3 * (model.patch_size or 0) ** 2
 
 
 def _products(model: Transformer, tokens: int, seq: int) -> dict[str, int]:
@@ -614,7 +614,7 @@ def _ends(model: Transformer, batch: int, seq: int) -> tuple[int, int]:
     head = 2 * model.d_model * model.vocab
     if model.patch_size is None:
         return 0, batch * seq * head
-    return 2 * batch * (seq - 1) * _pixels(model) * model.d_model, batch * head
+    return 2 * batch * (seq - 1) * model.pixels * model.d_model, batch * head
 
 
 def _reaches(model: Transformer, seq: int) -> int:
@@ -811,8 +811,8 @@ def check_counted(model: "Transformer | MLP") -> None:
 
 def _not_counted(model: Transformer) -> str:
     """What of a model is not counted, as its argument; '' where all of it is."""
-    if model.patch_size is not None:
-        return f"patch_size={model.patch_size}"
+    if model.patch_size is not None and model.experts is not None:
+        return f"patch_size={model.patch_size} and experts={model.experts}"
     if model.moe_every > 1:
         return f"moe_every={model.moe_every}"
     if model.biases and model.shared_experts:

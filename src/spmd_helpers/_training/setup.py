@@ -269,6 +269,11 @@ class Setup:
         return tuple(one for one in saved(self.recompute, names) if one in there)
 
     @property
+    def reads_images(self) -> bool:
+        """Whether the tokens are the patches of an image, and a class token."""
+        return isinstance(self.model, Transformer) and self.model.patch_size is not None
+
+    @property
     def head_norms_cut(self) -> int:
         """Over how many devices the norms of q and k are sharded.
 
@@ -494,6 +499,8 @@ def usual(
     if isinstance(model, MLP) or counting != "jax":
         return {"zero": zero, "recompute": "everything_saveable", "attention": "plain"}
     attention = "flash" if axes.get("context", 1) == 1 else "ring"
+    if model.patch_size is not None:
+        attention = "plain"
     return {"zero": zero, "recompute": "nothing_saveable", "attention": attention}
 
 
@@ -518,10 +525,32 @@ def _check_words(
                 f"mesh={mesh}: an MLP has no sequences that context could shard; leave "
                 "context out."
             )
+    elif model.patch_size is not None:
+        _check_images(model, words, mesh)
     elif words["attention"] == "ring" and mesh.get("context", 1) == 1:
         raise NotUnderstood(
             "attention='ring' sends keys and values around the axis context, which "
             "this mesh has not; give mesh a 'context', or attention='flash'."
+        )
+
+
+def _check_images(
+    model: Transformer, words: Mapping[str, object], mesh: Mapping[str, int]
+) -> None:
+    """Refuse what is not counted for a model that reads images."""
+    without = None
+    if mesh.get("context", 1) > 1:
+        without = f"context={mesh['context']}"
+    elif mesh.get("stage", 1) > 1:
+        without = f"stage={mesh['stage']}"
+    elif words["counting"] != "jax":
+        without = f"counting={words['counting']!r}"
+    elif words["attention"] == "ring":
+        without = "attention='ring'"
+    if without:
+        raise NotUnderstood(
+            f"{model.name or 'a model'} with patch_size={model.patch_size} reads "
+            f"images, for which {without} is not counted; leave it out."
         )
 
 
@@ -654,6 +683,8 @@ def _checked_lora(
         without = f"experts={model.experts}"
     elif model.kv_lora_rank is not None:
         without = f"kv_lora_rank={model.kv_lora_rank}"
+    elif model.patch_size is not None:
+        without = f"patch_size={model.patch_size}"
     elif mesh.get("stage", 1) > 1:
         without = f"stage={mesh['stage']}"
     elif words["recompute"] not in COUNTED_WITH_LORA:
@@ -732,6 +763,11 @@ def _checked_batch(
         seq = 1
     else:
         seq = integer("seq", model.seq if seq is None else seq)
+        if model.patch_size is not None and seq < 2:
+            raise NotUnderstood(
+                f"seq={seq} leaves an image no patch beside the class token; give 2 or "
+                "more."
+            )
         if model.positions == "learned" and seq > model.seq:
             raise NotUnderstood(
                 f"seq={seq} is more than the {model.seq} positions that the model has "
@@ -810,6 +846,11 @@ def _check_division(setup: Setup, mesh: Mapping[str, int]) -> None:
 def _not_cut(setup: Setup, mesh: Mapping[str, int]) -> str:
     """What else does not divide, as a sentence; '' where all of it does."""
     split = setup.split
+    if setup.reads_images and setup.attention == "flash" and setup.seq % 2:
+        return (
+            "attention='flash': cuDNN's kernel does not take a sequence of odd "
+            f"length, seq={setup.seq}; give attention='plain', or an even seq."
+        )
     if setup.seq % setup.context:
         return (
             f"seq={setup.seq} does not divide over the {setup.context} devices of "

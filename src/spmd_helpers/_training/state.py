@@ -185,7 +185,7 @@ def arrays(setup: Setup) -> list[Array]:
         ]
     norm = 2 if model.norm == "layer" else 1
     found = [
-        Array((setup.rows, wide), (split, shards)),
+        *(_patch_arrays(setup) if setup.reads_images else _embedding(setup)),
         Array((wide,), (shards,), norm),
     ]
     if model.positions == "learned":
@@ -198,6 +198,21 @@ def arrays(setup: Setup) -> list[Array]:
             found += _layer_arrays(setup, count)
             found += _expert_arrays(setup) if experts else _mlp_arrays(setup, count)
     return found
+
+
+def _embedding(setup: Setup) -> list[Array]:
+    shape = setup.rows, setup.model.d_model
+    return [Array(shape, (setup.split, setup.shards(1)))]
+
+
+def _patch_arrays(setup: Setup) -> list[Array]:
+    """The matrix of a patch, its bias and the class token; the bias of the head."""
+    wide, shards = setup.model.d_model, setup.shards(1)
+    return [
+        Array((setup.transformer.pixels, wide), (1, shards)),
+        Array((wide,), (shards,), 2),
+        Array((setup.rows,), (setup.split,)),
+    ]
 
 
 def _adapters(setup: Setup) -> list[Array]:
@@ -433,6 +448,9 @@ def _all_numbers(setup: Setup) -> tuple[int, int]:
         return model.parameters, 0
     matrices = (1 if model.tied else 2) * setup.rows * model.d_model
     layers, replicated, _ = weights(setup)
+    if setup.reads_images:
+        matrices = setup.rows * model.d_model
+        replicated += (model.pixels + 2) * model.d_model
     replicated += model.parts["positions"] + model.parts["norms"]
     replicated -= unsharded_norms(setup)
     more = 0
@@ -468,7 +486,7 @@ def unsharded_numbers(setup: Setup) -> tuple[int, int]:
     """Few numbers that neither fsdp nor data shards: a router's biases, and sinks.
 
     With the first count the norms of q and k that do not divide. The axis model shards
-    the sinks.
+    the sinks, and the bias of a head of classes.
     """
     model = setup.model
     if isinstance(model, MLP) or setup.counting == "megatron":
@@ -476,7 +494,8 @@ def unsharded_numbers(setup: Setup) -> tuple[int, int]:
     biases = model.biases or model.router_biases
     replicated = model.moe_layers * (model.experts or 0) if biases else 0
     replicated += unsharded_norms(setup)
-    return replicated, model.layers * model.heads if model.sinks else 0
+    by_model = model.layers * model.heads if model.sinks else 0
+    return replicated, by_model + (setup.rows if setup.reads_images else 0)
 
 
 def unsharded_norms(setup: Setup) -> int:

@@ -233,12 +233,13 @@ def training_memory(
         UnknownAxis: the mesh has another axis.
         NotDivisible: the mesh does not divide the model or the batch.
 
-    A model that reads images, and one of which only every other layer has experts, are
-    refused. So is, with experts, a policy that has to know how these are multiplied;
-    and over `stage` experts, `context` and each policy but 'nothing_saveable'. Adapters
-    are refused for an MLP, for experts, latent attention, `stage`, muon and each policy
-    but 'nothing_saveable', 'everything_saveable' and 'selective'; `offload_optimizer`
-    for TPUs, muon, adafactor and `stage`.
+    A model of which only every other layer has experts is refused, and one that reads
+    images is counted for GPUs alone, without `context`, `stage` and adapters: a TPU's
+    compiler pads its tokens. Refused is, with experts, a policy that has to know how
+    these are multiplied; and over `stage` experts, `context` and each policy but
+    'nothing_saveable'. Adapters are refused for an MLP, for experts, latent attention,
+    `stage`, muon and each policy but 'nothing_saveable', 'everything_saveable' and
+    'selective'; `offload_optimizer` for TPUs, muon, adafactor and `stage`.
 
     Sources: ZeRO, arXiv:1910.02054; Megatron-LM, arXiv:1909.08053; Korthikanti et al.,
     arXiv:2205.05198; jax-ml/scaling-book. Measured against the compilers for TPUs and
@@ -291,6 +292,12 @@ def _count(setup: Setup) -> TrainingMemory:
             "optimizer's state on the chip; give chip= a GPU, such as 'h100', or leave "
             "it out."
         )
+    if setup.reads_images and not setup.gpu:
+        raise NotUnderstood(
+            f"{setup.model.name or 'a model'} with patch_size="
+            f"{setup.transformer.patch_size} is counted for GPUs: a TPU's compiler "
+            f"pads its {setup.seq} tokens; give chip= a GPU, such as 'h100'."
+        )
     on_host = [*state_on_host(setup), *results_on_host(setup)]
     params, grads, optimizer = state(setup)
     fixed = frozen(setup)
@@ -332,11 +339,16 @@ def _host_notes(lines: Sequence[Line]) -> list[str]:
 
 
 def _batch(setup: Setup) -> Line:
-    """Rows and what they should become, in float32; or the tokens, as int32."""
+    """Rows and what they should become, in float32; images; or tokens, as int32."""
     if setup.is_mlp:
         rows = setup.parts * setup.tokens
         size = 2 * 4 * rows * setup.model.d_model
         formula = f"2 × 4 B × {rows} rows × {setup.model.d_model}"
+    elif setup.reads_images:
+        images = setup.parts * setup.batch
+        pixels = setup.transformer.pixels
+        size = 4 * images * ((setup.seq - 1) * pixels + 1)
+        formula = f"4 B × {images} images × ({setup.seq - 1} × {pixels} + 1)"
     else:
         sequences = setup.parts * setup.batch
         size = 4 * sequences * (setup.seq + 1)

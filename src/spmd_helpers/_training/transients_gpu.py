@@ -26,7 +26,9 @@ def gpu_work(setup: Setup) -> list[Line]:
     """The lines of what is there in some phases only, on one GPU."""
     lines = [*_reordered_weights(setup), *_before_backward(setup), *_updated(setup)]
     lines += _moved(setup)
-    if not setup.is_mlp:
+    if setup.reads_images:
+        lines += _loss_of_images(setup)
+    elif not setup.is_mlp:
         lines += _loss(setup)
     if setup.scores:
         lines += _scores(setup)
@@ -172,6 +174,23 @@ def _loss(setup: Setup) -> list[Line]:
     return lines
 
 
+def _loss_of_images(setup: Setup) -> list[Line]:
+    """Scores of classes, of each image's class token; and the patches as used.
+
+    The gradient of their matrix uses the patches again.
+    """
+    images, c = setup.batch, setup.compute_bytes
+    rows, cut = setup.rows, over("model", setup.split)
+    size = 4 * images * rows // setup.split
+    pixels = setup.transformer.pixels
+    patches = images * (setup.seq - 1) * pixels * c
+    words = f"{images} images × {setup.seq - 1} × {c} B × {pixels}"
+    return [
+        _line("logits", size, f"{images} images × 4 B × {rows}{cut}", "loss"),
+        _line("patches as computed with", patches, words, *KEPT),
+    ]
+
+
 def _loss_of_frozen(setup: Setup) -> list[Line]:
     """The same with a head that has no gradient.
 
@@ -209,11 +228,13 @@ def _scores(setup: Setup) -> list[Line]:
     c = setup.compute_bytes
     wide = setup.grouped and setup.keeps_scores
     forward = (4, 4, 4 if wide else c)
+    if setup.reads_images:  # no mask, and so no constant in its place
+        forward = (4, 4 if wide else c)
     gone = setup.saved or setup.offloaded or (setup.lora and setup.checkpointed)
     mask = ("forward", "loss") if gone else KEPT
     masks = [_layer_scores(setup, "mask of the scores", mask, 1)]
     return [
-        *([] if setup.has_sinks else masks),
+        *([] if setup.has_sinks or setup.reads_images else masks),
         _layer_scores(setup, "scores of one layer, forward", ("forward",), *forward),
         _layer_scores(
             setup, "scores of one layer, backward", ("backward",), *_backward(setup)

@@ -332,6 +332,11 @@ LATENT = replace(
     name="small mixture of latent attention",
 )
 OWN |= {"gpt": GPT, "llama": GROUPED, "layers": LAYERS, "mixture": MIXTURE}
+VIT = Transformer(
+    *(8, 768, 12),
+    **{"vocab": 1000, "seq": 197, "tied": False, "patch_size": 16, "name": "small ViT"},
+)
+OWN |= {"vit": VIT, "even": replace(VIT, seq=256)}  # cuDNN takes even sequences
 OWN |= {"wide": WIDE_HEADS, "sinks": SINKS, "latent": LATENT}
 DOTS = {"recompute": "dots_saveable"}
 WEIGHTS = {"recompute": "dots_with_no_batch_dims_saveable"}
@@ -598,7 +603,21 @@ _HERE_1 = (
     ("llama host lion full flash", 8, (1, 1), {}, HOST, LION, FULL, FLASH),
     ("llama-3.2-1b host full flash", 4, (1, 1), {"seq": 2048}, HOST, FULL, FLASH),
 )
+_HERE_1 += (
+    ("even full flash", 256, (1, 1), FULL, FLASH),
+    ("vit full", 256, (1, 1), FULL),
+    ("even flash", 64, (1, 1), FLASH),
+    ("vit", 64, (1, 1), {}),
+    ("vit selective", 64, (1, 1), SELECTIVE),
+    ("even weights flash", 128, (1, 1), WEIGHTS, FLASH),
+    ("vit parts full", 512, (1, 1), _parts(4), FULL),
+    ("vit-l-16 full", 256, (1, 1), FULL),
+    ("vit-b-16 bfloat16 master selective", 128, (1, 1), MASTER, SELECTIVE),
+)
 _HERE_2 = (
+    ("even fsdp full flash", 256, (1, 1), _axes(fsdp=2), FULL, FLASH),
+    ("vit tp full", 128, (1, 2), FULL),
+    ("vit dp", 64, (2, 1), REPLICATED),
     ("llama lora fsdp full flash", 16, (1, 1), _axes(fsdp=2), _lora(16), BASE, FULL)
     + (FLASH,),
     ("llama lora dp flash", 8, (2, 1), _lora(16), BASE, REPLICATED, FLASH),

@@ -49,6 +49,8 @@ def parameter_table(program):
         norm["bias"] = ((d,), ("d",))
     vocab = program.rows
     table = {"embedding": ((vocab, d), ("m", "d"))}
+    if model.patch_size is not None:
+        table = patches_table(model, vocab)
     if model.positions == "learned":
         table["positions"] = ((model.seq, d), ("", "d"))
     dense = L - model.moe_layers
@@ -67,6 +69,17 @@ def parameter_table(program):
     if not model.tied:
         table["head"] = ((d, vocab), ("d", "m"))
     return table
+
+
+def patches_table(model, classes):
+    """What a model of images has before its layers, and the bias of its head."""
+    d, pixels = model.d_model, 3 * model.patch_size**2
+    return {
+        "patch_matrix": ((pixels, d), ("", "d")),
+        "patch_bias": ((d,), ("d",)),
+        "class_token": ((d,), ("d",)),
+        "head_bias": ((classes,), ("m",)),
+    }
 
 
 def layer_table(program, norm):
@@ -353,7 +366,7 @@ class Net:
         if sinks is not None or v.shape[-1] != k.shape[-1]:
             return self.written_out(q, k, v, sinks)
         return jax.nn.dot_product_attention(
-            q, k, v, is_causal=True, implementation="xla"
+            q, k, v, is_causal=self.model.patch_size is None, implementation="xla"
         )
 
     def written_out(self, q, k, v, sinks):
@@ -460,8 +473,9 @@ class Net:
         """
         kind = self.mesh.devices.flat[0].platform
         if kind == "gpu":
+            causal = self.model.patch_size is None
             return jax.nn.dot_product_attention(
-                q, k, v, is_causal=True, implementation="cudnn"
+                q, k, v, is_causal=causal, implementation="cudnn"
             )
         if kind != "tpu":
             return jax.checkpoint(self.plain_attention)(q, k, v, sinks)
@@ -570,6 +584,9 @@ class Net:
             x = self.constrain(batch["x"].astype(self.dtype), P(self.rows))
             y = self.layers(x, params)
             return jnp.mean(jnp.square(y.astype(F32) - batch["y"]))
+        if self.model.patch_size is not None:
+            x = self.layers(self.of_patches(params, batch["patches"]), params)
+            return self.classified(params, x, batch["labels"])
         tokens = batch["tokens"]
         x = self.layers(self.embedded(params, tokens), params)
         return self.scored(params, x, tokens)
@@ -584,6 +601,28 @@ class Net:
         if self.model.positions == "learned":
             x = x + self.cast(params, "positions")[: x.shape[1]]
         return self.constrain(x, self.stream)
+
+    def of_patches(self, params, patches):
+        """What the first layer is given of some images: a class token and patches."""
+        x = patches.astype(self.dtype) @ self.cast(params, "patch_matrix")
+        x = x + self.cast(params, "patch_bias")
+        first = self.cast(params, "class_token")
+        first = jnp.broadcast_to(first, (len(x), 1, self.model.d_model))
+        x = jnp.concatenate([first, x], 1)
+        if self.model.positions == "learned":
+            x = x + self.cast(params, "positions")[: x.shape[1]]
+        return self.constrain(x, self.stream)
+
+    def classified(self, params, x, labels):
+        """The loss of images, of what the last layer gives for the class token."""
+        x = self.constrain(self.norm(x[:, 0], params, "norm"), P(self.rows))
+        head = self.cast(params, "head")
+        logits = jnp.dot(x, head, preferred_element_type=F32)
+        logits = logits + self.use(params, "head_bias").astype(F32)
+        logits = self.constrain(logits, P(self.rows, "model"))
+        target = jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)
+        right = jnp.sum(logits * target, -1)
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - right)
 
     def looked_up(self, table, tokens):
         """Rows of a table that model shards, inside of a pipeline's stage."""
@@ -869,6 +908,18 @@ def batch_shapes(program, mesh):
             shape = (turns, shape[0] // turns, shape[1])
             place = NamedSharding(mesh, P(None, rows(program)))
         return {name: jax.ShapeDtypeStruct(shape, F32, sharding=place) for name in "xy"}
+    if program.model.patch_size is not None:
+        pixels = 3 * program.model.patch_size**2
+        shapes = {"patches": (program.batch, program.tokens - 1, pixels)}
+        shapes["labels"] = (program.batch,)
+        if parts:
+            place = NamedSharding(mesh, P(None, rows(program)))
+            shapes = {k: (turns, v[0] // turns, *v[1:]) for k, v in shapes.items()}
+        types = {"patches": F32, "labels": np.int32}
+        return {
+            name: jax.ShapeDtypeStruct(shape, types[name], sharding=place)
+            for name, shape in shapes.items()
+        }
     shape = (program.batch, program.tokens + 1)
     if parts:  # a step goes over so many parts of the batch
         shape = (turns, shape[0] // turns, shape[1])
