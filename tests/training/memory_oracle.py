@@ -184,6 +184,12 @@ def read_margin(state):
 def counted(state):
     """The model, what is counted, and what is left of the chip."""
     model, how = read(state)
+    if getattr(model, "patch_size", None) is not None:
+        raise Refused(
+            f"{model.name or 'a model'} with patch_size={model.patch_size} reads "
+            "images, which this page does not count; training_memory counts it for "
+            "GPUs."
+        )
     found = training_memory(model, **how)
     if found.total_bytes >= 2**70:
         raise Refused(

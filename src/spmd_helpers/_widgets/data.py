@@ -235,24 +235,14 @@ def _type(given: Any) -> Any:
     return None if given is None else type_name(given)
 
 
-<<<<<<< HEAD
 # What training_memory takes and the calculator has no control for, with what it is
 # where it is not given.
-_NOT_OFFERED: dict[str, Any] = {}
-=======
-# What training_memory takes and the calculator has no control for.
-_NOT_OFFERED = {
-    "names_which_can_be_saved": (),
-    "names_which_can_be_offloaded": (),
-    "gradient_accumulation": 1,
-    "capacity_factor": None,
-    "interleave": 1,
+_NOT_OFFERED: dict[str, Any] = {
     "lora_rank": None,
     "lora_targets": (),
     "base_dtype": None,
     "offload_optimizer": False,
 }
->>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
 
 
 def _check_offered(how: dict[str, Any]) -> None:

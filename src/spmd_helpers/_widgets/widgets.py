@@ -9,6 +9,7 @@ from .._matmul.matmul import Spec, matmul
 from .._shardings.from_jax import sharding as read_sharding
 from .._shardings.sharding import ShardingInfo, as_tuples, spec_words
 from .._training.model import MLP, Transformer
+from .._training.models import MODELS
 from .._training.training_memory import training_memory
 from .data import memory_state
 from .source import module, style
@@ -232,6 +233,12 @@ def _memory(
     if model is None:
         return {}
     mesh = {} if mesh is None else mesh
+    model = MODELS[model] if isinstance(model, str) else model
+    if getattr(model, "patch_size", None) is not None:
+        raise NotUnderstood(
+            f"model={model!r} reads images, which the memory calculator does not count; "
+            "give it to training_memory."
+        )
     margin = {"margin": how.pop("margin")} if "margin" in how else {}
     training_memory(model, mesh=mesh, batch=batch, **how).fits(chip, **margin)
     return memory_state(model, chip=chip, mesh=mesh, batch=batch, **how, **margin)

@@ -362,7 +362,6 @@ function setupNotCut(made, mesh) {
         ["kv_heads * head_dim", model.kv_heads * model.head_dim, by * made.keysSplit],
       );
     }
-    if (model.qk_norm) cut.push(["head_dim", model.head_dim, by]);
     if (model.biases) {
       const moe = moeLayers(model);
       if (moe < model.layers) cut.push(["d_ff", model.d_ff, both]);
@@ -370,10 +369,6 @@ function setupNotCut(made, mesh) {
     }
     for (const key of ["q_lora_rank", "kv_lora_rank"]) if (model[key] !== null) cut.push([key, model[key], by]);
   }
-<<<<<<< HEAD
-=======
-  if (!isMlp && model.biases) cut.push(["d_ff", model.d_ff, both]);
->>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
   const uneven = cut.find(([, size, devices]) => size % devices);
   if (!uneven) return "";
   const [name, size, devices] = uneven;

@@ -64,32 +64,12 @@ function stateArrays(made) {
     stateArray([made.rows, wide], [split, cut]),
     stateArray([wide], [cut], model.norm === "layer" ? 2n : 1n),
   ];
-<<<<<<< HEAD
   if (model.positions === "learned") found.push(stateArray([model.seq, wide], [1n, cut]));
   if (!model.tied) found.push(stateArray([wide, made.rows], [cut, split]));
   const moe = moeLayers(model);
   const dense = layers - moe;
   if (dense) found.push(...stateLayer(made, dense), ...stateMlp(made, dense, inside));
   if (moe) found.push(...stateLayer(made, moe), ...stateExperts(made, moe));
-=======
-  if (model.positions === "learned") found.push(array([model.seq, wide], [1n, shards]));
-  if (!model.tied) found.push(array([wide, made.rows], [shards, split]));
-  if (model.qk_norm) {
-    found.push(array([layers, model.head_dim], [1n, stateUnshardedNorms(made) ? 1n : shards], 2n * norm));
-  }
-  if (model.biases || model.qkv_biases) {
-    found.push(
-      array([layers, heads], [1n, split * shards]),
-      array([layers, keys], [1n, keysSplit * shards], 2n),
-    );
-  }
-  if (model.biases) {
-    found.push(
-      array([layers, inside], [1n, split * shards], ups),
-      array([layers, wide], [1n, shards], 2n),
-    );
-  }
->>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
   return found;
 }
 
@@ -120,7 +100,7 @@ function stateLayer(made, layers) {
   }
   const keys = model.kv_heads * model.head_dim;
   found.push(matrix(wide, heads, cut, split), matrix(wide, keys, cut, keysSplit, 2n), matrix(heads, wide, split, cut));
-  if (model.qk_norm) found.push(vector(model.head_dim, cut, 2n * norm));
+  if (model.qk_norm) found.push(vector(model.head_dim, model.head_dim % cut ? 1n : cut, 2n * norm));
   if (model.biases || model.qkv_biases) found.push(vector(heads, split * cut), vector(keys, keysSplit * cut, 2n));
   if (model.biases) found.push(vector(wide, cut));
   if (model.sinks) found.push(vector(model.heads, split));
@@ -193,39 +173,17 @@ function stateScales(made, moments) {
   return `${4n * moments} B × ${total} scales`;
 }
 
-<<<<<<< HEAD
 // The formula of `each` bytes for every parameter, sharded from a stage of ZeRO on.
 function stateSharded(made, each, stage) {
   const { model, split } = made;
   const [cut, replicated] = stateNumbers(made);
   const by = overShards(made, stage);
-  if (!made.isMlp && (moeLayers(model) || model.sinks)) return stateWithExperts(made, each, by, cut, replicated);
+  if (!made.isMlp && (moeLayers(model) || model.sinks || unshardedNorms(made)))
+    return stateWithExperts(made, each, by, cut, replicated);
   let inside = `${cut}${over("model", split)}`;
   if (replicated) inside += ` + ${replicated}`;
   if (replicated && (by || each !== 1n)) inside = `(${inside})`;
   return `${each} B × ${inside}${by}`;
-=======
-// `each` bytes for every parameter.
-function stateHeld(made, each, cut) {
-  const [split, whole] = stateNumbers(made);
-  const norms = stateUnshardedNorms(made);
-  const data = cut ? made.data : 1n;
-  const devices = made.split * data;
-  const bytes = (each * (split + whole * made.split) + devices - 1n) / devices + each * norms;
-  let inside = `${split}${over("model", made.split)}`;
-  if (whole) inside += ` + ${whole}`;
-  if (norms || (whole && (data > 1n || each !== 1n))) inside = `(${inside})`;
-  const more = norms ? ` + ${each} B × (${norms})` : "";
-  return { formula: `${each} B × ${inside}${over("data", data)}${more}`, bytes };
-}
-
-// The norms of q and k, where each device has all of them.
-function stateUnshardedNorms(made) {
-  const { model } = made;
-  const shards = made.zero >= 1 ? made.data : 1n;
-  if (made.isMlp || !model.qk_norm || model.head_dim % shards === 0n) return 0n;
-  return model.layers * 2n * (model.norm === "layer" ? 2n : 1n) * model.head_dim;
->>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
 }
 
 // The same, where expert shards some of them, and others are not sharded.
@@ -241,10 +199,19 @@ function stateWithExperts(made, each, by, cut, replicated) {
     inside.push(`${model.biases && expert > 1n ? `(${words})` : words}${over("expert", expert)}`);
   }
   const more = [];
-  if (moe && (model.biases || model.router_biases)) more.push(`${moe * model.experts}`);
+  const routers = moe && (model.biases || model.router_biases) ? moe * model.experts : 0n;
+  const few = routers + unshardedNorms(made);
+  if (few) more.push(`${few}`);
   if (model.sinks) more.push(`${model.layers * model.heads}${over("model", split)}`);
   const formula = `${each} B × (${inside.filter(Boolean).join(" + ")})${by}`;
   return more.length ? `${formula} + ${each} B × (${more.join(" + ")})` : formula;
+}
+
+// The norms of q and k, where each device has all of them.
+function unshardedNorms(made) {
+  const { model } = made;
+  if (made.isMlp || !model.qk_norm || model.head_dim % shards(made, 1) === 0n) return 0n;
+  return model.layers * 2n * (model.norm === "layer" ? 2n : 1n) * model.head_dim;
 }
 
 // How many parameters the axis model shards, and how many it replicates, experts apart.
@@ -252,21 +219,15 @@ function stateNumbers(made) {
   const { model } = made;
   if (made.counting === "megatron" || made.isMlp) return [parameterCount(model), 0n];
   const parts = parameterParts(model);
-<<<<<<< HEAD
   let [cut, replicated] = deviceWeights(made);
   cut += (model.tied ? 1n : 2n) * made.rows * model.d_model;
-  replicated += parts.positions + parts.norms;
+  replicated += parts.positions + parts.norms - unshardedNorms(made);
   if (model.biases || model.qkv_biases) {
     cut += model.layers * model.heads * model.head_dim;
     const keys = 2n * model.layers * model.kv_heads * model.head_dim;
     if (made.keysSplit < made.split) replicated += keys;
     else cut += keys;
   }
-=======
-  let layer = layerWeights(model);
-  let whole = parts.positions + parts.norms - stateUnshardedNorms(made);
-  if (model.biases || model.qkv_biases) layer += (model.heads + 2n * model.kv_heads) * model.head_dim;
->>>>>>> b945414 (training_memory counts adapters of low rank; norms of q and k that do not divide are replicated; huge integers get one sentence)
   if (model.biases) {
     const dense = model.layers - moeLayers(model);
     replicated += (model.layers + dense) * model.d_model;

@@ -322,7 +322,14 @@ function transformerHead(wide, heads) {
 
 /** Refuses a model whose step takes memory that is not counted. */
 export function checkCounted(model) {
-  const reason = model.kind === "MLP" ? "" : transformerNotCounted(model);
+  if (model.kind === "MLP") return;
+  if (model.patch_size !== null) {
+    refuse(
+      `${model.name || "a model"} with patch_size=${model.patch_size} reads images, which this page ` +
+        "does not count; training_memory counts it for GPUs.",
+    );
+  }
+  const reason = transformerNotCounted(model);
   if (!reason) return;
   const [active, parameters] = [activeParameters(model), parameterCount(model)];
   const used = active === parameters ? "" : `, of which a token uses ${withCommas(active)}`;
@@ -333,7 +340,6 @@ export function checkCounted(model) {
 }
 
 function transformerNotCounted(model) {
-  if (model.patch_size !== null) return `patch_size=${model.patch_size}`;
   if (model.moe_every > 1n) return `moe_every=${model.moe_every}`;
   if (model.biases && model.shared_experts) return `biases=True and shared_experts=${model.shared_experts}`;
   return "";
