@@ -326,13 +326,13 @@ def _count(setup: Setup) -> TrainingMemory:
         phases=sums,
         peak_phase=peak,
         what=_what(setup),
-        notes=(*_notes(setup), *_host_notes(on_host)),
+        notes=(*_notes(setup), *_host_notes(setup, on_host)),
         _setup=setup,
     )
 
 
-def _host_notes(lines: Sequence[Line]) -> list[str]:
-    if not lines:
+def _host_notes(setup: Setup, lines: Sequence[Line]) -> list[str]:
+    if not setup.offload_optimizer:
         return []
     words = join_words([f"{one.name}, {bytes_words(one.bytes)}" for one in lines])
     return [f"In the host's memory, for each device: {words}."]

@@ -227,9 +227,9 @@ def _scores(setup: Setup) -> list[Line]:
     """
     c = setup.compute_bytes
     wide = setup.grouped and setup.keeps_scores
-    forward = (4, 4, 4 if wide else c)
+    forward: tuple[int, ...] = (4, 4, 4 if wide else c)
     if setup.reads_images:  # no mask, and so no constant in its place
-        forward = (4, 4 if wide else c)
+        forward = forward[1:]
     gone = setup.saved or setup.offloaded or (setup.lora and setup.checkpointed)
     mask = ("forward", "loss") if gone else KEPT
     masks = [_layer_scores(setup, "mask of the scores", mask, 1)]

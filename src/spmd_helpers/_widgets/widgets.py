@@ -236,8 +236,8 @@ def _memory(
     model = MODELS[model] if isinstance(model, str) else model
     if getattr(model, "patch_size", None) is not None:
         raise NotUnderstood(
-            f"model={model!r} reads images, which the memory calculator does not count; "
-            "give it to training_memory."
+            f"model={model!r} reads images, which the memory calculator does not "
+            "count; give it to training_memory."
         )
     margin = {"margin": how.pop("margin")} if "margin" in how else {}
     training_memory(model, mesh=mesh, batch=batch, **how).fits(chip, **margin)
