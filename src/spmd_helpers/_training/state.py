@@ -223,16 +223,8 @@ def _adapters(setup: Setup) -> list[Array]:
     """
     if setup.lora is None:
         return []
-    model, split, shards = setup.transformer, setup.split, setup.shards(1)
-    wide, rank = (model.d_model, 1), setup.lora.rank
-    queries = model.heads * model.head_dim, split
-    keys = model.kv_heads * model.head_dim, setup.keys_split
-    inside = model.d_ff, split
-    ends = {
-        **{"query": (wide, queries), "key": (wide, keys), "value": (wide, keys)},
-        **{"out": (queries, wide), "down": (inside, wide)},
-        **{"gate": (wide, inside), "up": (wide, inside)},
-    }
+    model, rank, shards = setup.model, setup.lora.rank, setup.shards(1)
+    ends = _ends(setup)
     found = []
     for name in setup.lora.targets:
         (rows, over_rows), (columns, over_columns) = ends[name]
@@ -242,6 +234,19 @@ def _adapters(setup: Setup) -> list[Array]:
             Array((model.layers, rank, columns), (1, 1, second), is_matrix=True),
         ]
     return found
+
+
+def _ends(setup: Setup) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """Rows and columns of each matrix, and over how many devices model shards them."""
+    model, split = setup.transformer, setup.split
+    wide, inside = (model.d_model, 1), (model.d_ff, split)
+    queries = model.heads * model.head_dim, split
+    keys = model.kv_heads * model.head_dim, setup.keys_split
+    return {
+        **{"query": (wide, queries), "key": (wide, keys), "value": (wide, keys)},
+        **{"out": (queries, wide), "down": (inside, wide)},
+        **{"gate": (wide, inside), "up": (wide, inside)},
+    }
 
 
 def _layer_arrays(setup: Setup, layers: int) -> list[Array]:
@@ -430,11 +435,15 @@ def numbers(setup: Setup) -> tuple[int, int]:
 
 def numbers_of_adapters(setup: Setup) -> tuple[int, int]:
     """The same of adapters, if there are any."""
+    if setup.lora is None:
+        return 0, 0
     found = {True: 0, False: 0}
-    for one in _adapters(setup):
-        is_split = math.prod(one.cuts) > setup.shards(1)
-        found[is_split] += math.prod(one.shape)
-    return found[True], found[False]
+    ends = _ends(setup)
+    for name in setup.lora.targets:
+        for size, cut in ends[name]:
+            found[cut > 1] += size
+    each = setup.model.layers * setup.lora.rank
+    return each * found[True], each * found[False]
 
 
 def _all_numbers(setup: Setup) -> tuple[int, int]:

@@ -124,9 +124,20 @@ def _moved(setup: Setup) -> list[Line]:
     if not setup.offload_optimizer:
         return []
     each = 4 if setup.master_weights else setup.param_bytes
-    most = max(one.device_numbers() // one.count for one in arrays(setup))
+    most = _largest_array(setup)
     formula = f"2 × {each} B × {most}"
     return [_line("moved to the host and back", 2 * each * most, formula, "update")]
+
+
+def _largest_array(setup: Setup) -> int:
+    """Numbers on each device of the largest array of the optimizer's state."""
+    if setup.lora is not None:
+        return max(one.device_numbers() for one in arrays(setup))
+    layers, numbers, _ = largest_matrix(setup)
+    sizes = [layers * numbers]
+    if not setup.is_mlp and not setup.reads_images:
+        sizes.append(setup.rows * setup.model.d_model)
+    return max(sizes) // (setup.split * setup.shards(1))
 
 
 def _loss(setup: Setup) -> list[Line]:
