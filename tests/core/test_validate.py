@@ -68,6 +68,20 @@ def test_a_whole_number_or_a_refusal_that_gives_the_range(value):
     )
 
 
+@pytest.mark.parametrize("digits", [32, 401, 5001])
+@pytest.mark.parametrize("most", [None, 8])
+def test_an_integer_that_cannot_be_written_gets_one_sentence(digits, most):
+    value = 10 ** (digits - 1)
+    with pytest.raises(NotUnderstood) as caught:
+        validate.integer("batch", -value, most=most)
+    assert str(caught.value) == (
+        f"batch has an integer of {digits} digits, more than is counted here; give one "
+        "of 30 digits at most."
+    )
+    with pytest.raises(NotUnderstood, match=r"^mesh: axis 'data' has an integer of"):
+        validate.axis_sizes("mesh", {"data": value})
+
+
 @given(WHOLE.filter(lambda n: not isinstance(n, np.ndarray)) | st.floats())
 def test_numbers(value):
     assert validate.is_number(value)

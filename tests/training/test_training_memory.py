@@ -443,6 +443,26 @@ def test_compiled_gradients_are_where_they_are_counted(zero):
     assert training_memory(program.model, **way).grads_bytes == device_bytes(place)
 
 
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("optimizer", ["adam", "adafactor"])
+def test_norms_that_do_not_divide_are_on_each_device(zero, optimizer):
+    shapes = {"head_dim": 4, "qk_norm": True}
+    way = {"zero": zero, "optimizer": optimizer}
+    for norm in ("layer", "rms"):
+        model = dataclasses.replace(SMALL, norm=norm, **shapes)
+        check_state(model, 8, 1, way)
+        check_sums(model, {"mesh": {"data": 8}, "batch": 8, **way})
+
+
+def test_an_integer_that_is_too_long_gets_one_sentence():
+    for key in ("seq", "batch", "zero", "gradient_accumulation", "interleave"):
+        for huge in (10**400, 10**5000):
+            with pytest.raises(NotUnderstood, match=f"^{key} has an integer of"):
+                count(**{key: huge})
+    with pytest.raises(NotUnderstood, match=r"^margin has an integer of 5001 digits"):
+        count().fits("h100", margin=10**5000)
+
+
 # Properties.
 
 

@@ -35,13 +35,13 @@ def as_integer(value: object, least: float = 0, most: int | None = None) -> int 
     return number if fits else None
 
 
-LARGEST = 10**18  # the largest size that is counted with
+LARGEST = 10**30  # the largest size that is counted with
 
 
 def is_huge(value: object) -> bool:
     """Whether a value is an integer whose size is beyond every count here.
 
-    >>> is_huge(10**400), is_huge(-(10**400)), is_huge(10**18), is_huge(1e400)
+    >>> is_huge(10**400), is_huge(-(10**400)), is_huge(10**30), is_huge(1e400)
     (True, True, False, False)
     """
     number = as_integer(value, -math.inf)
