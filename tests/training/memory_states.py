@@ -93,7 +93,7 @@ def random_state(rng):
         state["optimizer"] = rng.choice(["adam", "lion", "adafactor", "adamw"])
         if state["optimizer"] == "adafactor":
             state |= {"moment_dtype": "", "mu_dtype": ""}
-    if rng.random() < 0.2:
+    if rng.random() < 0.17:
         for _ in range(rng.randint(1, 2)):
             state[rng.choice(list(state))] = rng.choice(BAD)
     return state
@@ -112,7 +112,7 @@ def by_name(rng, names):
 def random_mesh(rng, model, zero):
     """Sizes of data and model: most of them divide what they cut."""
     data, split = 2 ** rng.randint(0, 7), 2 ** rng.randint(0, 4)
-    if rng.random() < 0.1:
+    if rng.random() < 0.06:
         return rng.randint(1, 40), rng.randint(1, 12)
     heads = getattr(model, "kv_heads", model.d_ff)
     inside = getattr(model, "expert_d_ff", None) or model.d_ff
@@ -132,7 +132,7 @@ def random_axes(rng, model, data):
     if (experts and rng.random() < 0.7) or rng.random() < 0.01:
         state["expert"] = str(math.gcd(2 ** rng.randint(0, 5), experts or 8))
     if (experts and rng.random() < 0.6) or rng.random() < 0.01:
-        state["capacity_factor"] = rng.choice(["1", "1.25", "0.5", "2", "1.0", "4"])
+        state["capacity_factor"] = rng.choice(["1", "1.3", "0.7", "2", "1.0", "4"])
     kind = rng.random()
     if kind < 0.2 and not (mlp and rng.random() < 0.8):
         state["context"] = rng.choice(["2", "4", "8"])

@@ -122,7 +122,6 @@ MUTANTS = {
     "one part of the batch": ("trainingBatch", "$parts * $made.batch", "$made.batch"),
     "any number of chunks": ("setupStages", "$parts % $stage", "false"),
     "no sinks in the state": ("stateWithExperts", "$model.sinks", "false"),
-    "the narrow norms are free": ("keptLatent", "2 * $ranks.length", "0"),
 }
 
 

@@ -16,6 +16,10 @@ SHORTER = {
     ),
     "x.match(/[ /]  '/g); y = a / b / c;": "x.match(/[ /]  '/g);y=a/b/c;",
     "/** What it is. */\nfunction f() {\n  g();\n}\nh();": "function f(){g();}h();",
+    # A name that is also a property's stays.
+    "function counted(x) {\n  return x.parts;\n}\nconst parts = counted(y);\n": (
+        "function _0(x){return x.parts;}const parts=_0(y);"
+    ),
 }
 
 

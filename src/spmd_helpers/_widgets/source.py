@@ -6,6 +6,7 @@ be opened from a folder where browsers refuse modules, a classic script for each
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,10 +24,12 @@ _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.M)
 _COMMENT = re.compile(r"^ *(?://[^\n]*|/\*\*.*?\*/)\n", re.M | re.S)
 _TABLES = "memory_state"  # the part that reads what data_script gives
 _TOKEN = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w$]+|.""", re.S
+    r"""\s+|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w$]+|\.{3}|.""",
+    re.S,
 )
 _REGEX = re.compile(r"/(?:\\.|\[(?:\\.|[^\]\\])*\]|[^/\\\n\[])+/")
 _TEMPLATE = re.compile(r"(?:\\.|\$(?!\{)|[^`$\\])*(?:`|\$\{)", re.S)
+_DECLARED = re.compile(r"^(?:export |async )*(?:function|const) (\w+)", re.M)
 _NEEDS_SPACE = re.compile(r"[\w$]{2}|\+\+|--")
 _EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.M)
 
@@ -61,14 +64,25 @@ def joined(*names: str) -> str:
 
 
 def compact(script: str) -> str:
-    """The same script without comments, and without spaces that mean nothing.
+    """The same script without comments and needless spaces, and with short names.
 
     Every statement in js/ ends with a semicolon or a brace, so no line's end matters.
     """
+    tokens = list(_tokens(script))
+    short = _short_names(script, tokens)
     kept: list[str] = []
-    at, levels = 0, [0]  # braces that are open, in each `${` that is open
-    while at < len(script):
+    for spaced, text in tokens:
         before = kept[-1][-1] if kept else ""
+        if spaced and before and _NEEDS_SPACE.fullmatch(before + text[0]):
+            kept.append(" ")
+        kept.append(short.get(text, text))
+    return "".join(kept)
+
+
+def _tokens(script: str) -> Iterator[tuple[bool, str]]:
+    """What the script consists of, and whether there is space before it."""
+    at, levels, before, spaced = 0, [0], "", False
+    while at < len(script):  # levels: braces that are open, in each `${` that is open
         if script[at] == "/" and before in "(,=:[!&|?{;" and script[at + 1] not in "/*":
             token = _REGEX.match(script, at)
         else:
@@ -88,12 +102,23 @@ def compact(script: str) -> str:
             if text.endswith("${"):
                 levels.append(0)
         if text.isspace() or text.startswith(("//", "/*")):
+            spaced = True
             continue
-        gap = script[token.start() - 1 : token.start()]
-        if gap.isspace() and before and _NEEDS_SPACE.fullmatch(before + text[0]):
-            kept.append(" ")
-        kept.append(text)
-    return "".join(kept)
+        yield spaced, text
+        before, spaced = text[-1], False
+
+
+def _short_names(script: str, tokens: list[tuple[bool, str]]) -> dict[str, str]:
+    """Short names of the functions and constants that are never a property's name."""
+    texts = ["", *(text for _, text in tokens), ""]
+    properties = {
+        text
+        for before, text, after in zip(texts, texts[1:], texts[2:], strict=False)
+        if before == "." or after == ":" or (before in "{," and after in ",}=")
+    }
+    names = dict.fromkeys(_DECLARED.findall(script))
+    free = [name for name in names if len(name) > 4 and name not in properties]
+    return {name: f"_{number}" for number, name in enumerate(free)}
 
 
 @cache
