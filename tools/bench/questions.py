@@ -57,11 +57,11 @@ def questions() -> list[Question]:
     import spmd_helpers as spmd
     from tools.measure.truth import programs
 
-    held_out = {*programs.HELD_OUT_GPU, *_AXES}
+    kept_out = {*programs.HELD_OUT_GPU, *_AXES}
     rows = [*spmd.load_measured("gpu-compiled"), *spmd.load_measured("memory-axes")]
-    found = [_question(spmd, row) for row in rows if row["name"] in held_out]
+    chosen = [_question(spmd, row) for row in rows if row["name"] in kept_out]
     assert all(programs.is_kept_out(name) for name in _AXES)
-    return found
+    return chosen
 
 
 def _question(spmd: Any, row: dict[str, Any]) -> Question:
@@ -69,17 +69,17 @@ def _question(spmd: Any, row: dict[str, Any]) -> Question:
     model = getattr(spmd, row["kind"])(**row["program"]["model"])
     usual = {"seq": None, "data": 1, "model_axis": 1, "zero": 3, "attention": "plain"}
     usual |= {"recompute": "everything_saveable", "fsdp": 1}
-    asked = usual | row["program"]
+    wanted = usual | row["program"]
     names = ("layers", "d_model", "heads", "kv_heads", "d_ff", "vocab", "gated")
     sizes = {name: getattr(model, name) for name in names}
-    return asked | {
+    return wanted | {
         "name": row["name"],
         "made": model,
         "model": sizes | {"parameters": model.parameters},
-        "seq": asked["seq"] or model.seq,
-        "data": asked["data"] * asked["fsdp"],
-        "axes": {"data": asked["data"], "fsdp": asked["fsdp"]},
-        "zero": 3 if asked["fsdp"] > 1 else asked["zero"],
+        "seq": wanted["seq"] or model.seq,
+        "data": wanted["data"] * wanted["fsdp"],
+        "axes": {"data": wanted["data"], "fsdp": wanted["fsdp"]},
+        "zero": 3 if wanted["fsdp"] > 1 else wanted["zero"],
         "peak": row["peak_bytes"],
         "chip": row["device"],
         "with": f"jax {row['jax']}",
@@ -166,19 +166,19 @@ def published(q: Question) -> float:
     return state + tensor * each
 
 
-def llm_analysis(asked: list[Question]) -> list[float] | None:
+def llm_analysis(wanted: list[Question]) -> list[float] | None:
     python = python_with("llm-analysis", LLM)
     if python is None:
         return None
-    plain = [{k: v for k, v in q.items() if k != "made"} for q in asked]
+    plain = [{k: v for k, v in q.items() if k != "made"} for q in wanted]
     done = subprocess.run(
         [python, "-c", _LLM_CODE],
         input=json.dumps(plain),
         capture_output=True,
         text=True,
     )
-    _, found, answer = done.stdout.rpartition("ANSWER")
-    return json.loads(answer) if found else None
+    _, marker, answer = done.stdout.rpartition("ANSWER")
+    return json.loads(answer) if marker else None
 
 
 FORMULAS = {
@@ -191,15 +191,15 @@ FORMULAS = {
 
 
 def twenty() -> Part:
-    asked = questions()
-    said = {name: [f(q) for q in asked] for name, f in FORMULAS.items()}
-    package = llm_analysis(asked)
+    wanted = questions()
+    said = {name: [f(q) for q in wanted] for name, f in FORMULAS.items()}
+    package = llm_analysis(wanted)
     if package:
         said["llm-analysis 0.2.2"] = package
     head = ("calculator", "questions", "within 10 %", "median off", "least", "most")
     rows: list[tuple] = [head]
     for name, sizes in said.items():
-        off = [size / q["peak"] - 1 for size, q in zip(sizes, asked, strict=True)]
+        off = [size / q["peak"] - 1 for size, q in zip(sizes, wanted, strict=True)]
         near = sum(abs(one) <= NEAR for one in off)
         median = statistics.median(map(abs, off))
         spread = [f"{one:+.0%}" for one in (min(off), max(off))]
@@ -209,7 +209,7 @@ def twenty() -> Part:
         "is right. No formula of ours was written with these programs. DeepSpeed and",
         "accelerate count the state alone, and say so; the programs also have",
         "activations, and float32 parameters, of 16 bytes with gradients and Adam.",
-        f"Compiled with {', '.join(sorted({q['with'] for q in asked}))}.",
+        f"Compiled with {', '.join(sorted({q['with'] for q in wanted}))}.",
     ]
     if not package:
         notes.append("skipped: llm-analysis does not install or does not run here.")

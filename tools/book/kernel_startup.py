@@ -62,14 +62,14 @@ def _with_page_colors(svg):
 
     colors = _colors()
 
-    def color(found):
-        name = found[0].lower()
+    def color(match):
+        name = match[0].lower()
         if name in colors:
             return f"var(--c{name[1:]}, {name})"
         return {"#ffffff": "var(--paper)", "#000000": "currentColor"}.get(name, name)
 
-    def styled(found):
-        return re.sub(r"#[0-9a-f]{6}\b", color, found[0], flags=re.I)
+    def styled(match):
+        return re.sub(r"#[0-9a-f]{6}\b", color, match[0], flags=re.I)
 
     svg = re.sub(r'(fill)="(#[0-9a-f]{6})"', r'style="\1: \2"', svg)  # of a hatch
     return re.sub(r'style="[^"]*"', styled, svg)
@@ -81,15 +81,15 @@ def _shorter(svg):
 
     dot = re.compile(r"M (\S+) (\S+) \n(?:C (?:\S+ ){6}\n){8}z")
 
-    def circle(found):
-        x, y = float(found[1]), float(found[2])
-        last = re.findall(r"C (?:\S+ ){5}(\S+) ", found[0])
+    def circle(match):
+        x, y = float(match[1]), float(match[2])
+        last = re.findall(r"C (?:\S+ ){5}(\S+) ", match[0])
         across = min(map(float, last)) - y
         half = f"{-across / 2:g} {-across / 2:g} 0 1 0 0"
         return f"M {x:g} {y:g} a {half} {across:g} a {half} {-across:g} z"
 
-    def path(found):
-        return re.sub(r"-?\d+\.\d+", lambda n: f"{float(n[0]):.2f}", dots(found[0]))
+    def path(match):
+        return re.sub(r"-?\d+\.\d+", lambda n: f"{float(n[0]):.2f}", dots(match[0]))
 
     def dots(text):
         return dot.sub(circle, text)

@@ -234,17 +234,17 @@ def short_tier(steps: Steps, python: Path) -> str:
 def both_tiers(steps: Steps, first: Path) -> str:
     """What `make test-all` proves; returns a line on the second Python."""
     second, words = find_second()
-    made = {COMPILERS: ("bash", "tools/env/compilers.sh", first.parent.parent)}
+    environments = {COMPILERS: ("bash", "tools/env/compilers.sh", first.parent.parent)}
     if not compilers_run_here():
         print("\nno TPU or GPU compiler is asked: they are for Linux on x86-64")
-        made = {}
+        environments = {}
     if second:
         make = ("bash", "tools/env/environment.sh", OLDEST.name, second)
-        made[f"{SECOND}, {second}"] = make
+        environments[f"{SECOND}, {second}"] = make
     what_is_stored(steps, first)
-    beside = [(what, *command) for what, command in made.items()]
+    beside = [(what, *command) for what, command in environments.items()]
     steps.run_beside(beside, BOTH, *tests(first, "not compiler and not rare"))
-    there = [what for what in made if what not in steps.failed]
+    there = [what for what in environments if what not in steps.failed]
     if COMPILERS in there:
         compilers(steps, first)
     steps.run("exercises on 64 devices", *pod(first))
@@ -261,8 +261,8 @@ def compilers_run_here() -> bool:
 
 def compilers(steps: Steps, python: Path) -> None:
     """The tests that ask compilers of hardware that is not here."""
-    for names, asked in COMPILED.items():
-        files = [f"tests/{name}" for name in asked]
+    for names, places in COMPILED.items():
+        files = [f"tests/{name}" for name in places]
         given = tests(python, "compiler and not rare", *files)
         what = f"what the compiler says: {' and '.join(names)}"
         steps.run(what, *seeing(python.parent.parent, names, *given))
@@ -282,13 +282,13 @@ def find_second() -> tuple[str | None, str]:
         return None, "second Python: left out (ONLY_FIRST is set)"
     find = "source tools/env/python.sh; find_python 3.11"
     shell = subprocess.run(["bash", "-c", find], cwd=ROOT, capture_output=True)
-    found = shell.stdout.decode().strip()
-    if not found:
+    second = shell.stdout.decode().strip()
+    if not second:
         return None, "second Python: no 3.11 runs here, so its JAX was not tried"
-    words = f"second Python: {found} ({_version(found)})"
+    words = f"second Python: {second} ({_version(second)})"
     if sys.version_info[:2] == (3, 11):
         return None, f"{words}, as the first, so not run twice"
-    return found, words
+    return second, words
 
 
 def of_no_jax() -> list[str]:

@@ -136,12 +136,12 @@ def _sliders(given: object, frames: int) -> tuple[page.Slider, ...]:
     sliders = []
     for name, values in given.items():
         listed = _listed(f"sliders[{name!r}]", values)
-        made = tuple(map(str, listed))
-        if len(made) < _LEAST:
+        texts = tuple(map(str, listed))
+        if len(texts) < _LEAST:
             raise NotUnderstood(
-                f"sliders[{name!r}] has {len(made)} values; give two or more."
+                f"sliders[{name!r}] has {len(texts)} values; give two or more."
             )
-        sliders.append(page.Slider(_words("a slider's name", name), made))
+        sliders.append(page.Slider(_words("a slider's name", name), texts))
     count = math.prod(len(slider.values) for slider in sliders)
     if count != frames:
         raise NotUnderstood(

@@ -90,17 +90,17 @@ class Page:
     chooses: bool = False
 
 
-def html(made: Callable[[str], Page]) -> str:
+def html(make: Callable[[str], Page]) -> str:
     """A player for a page or a notebook's output.
 
     Args:
-        made: gives the page whose ids start with a name. The name comes from what the
+        make: gives the page whose ids start with a name. The name comes from what the
             page shows: another player on a page has another one.
     """
-    lines = _lines(made("spmd-play"), "spmd-play")
+    lines = _lines(make("spmd-play"), "spmd-play")
     name = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:10]
     name = f"spmd-play-{name}"
-    return "\n".join(_lines(made(name), name))
+    return "\n".join(_lines(make(name), name))
 
 
 @cache
