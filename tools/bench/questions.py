@@ -57,7 +57,7 @@ def questions() -> list[Question]:
     import spmd_helpers as spmd
     from tools.measure.truth import programs
 
-    kept_out = {*programs.HELD_OUT_GPU, *_AXES}
+    kept_out = {*programs.KEPT_OUT_GPU, *_AXES}
     rows = [*spmd.load_measured("gpu-compiled"), *spmd.load_measured("memory-axes")]
     chosen = [_question(spmd, row) for row in rows if row["name"] in kept_out]
     assert all(programs.is_kept_out(name) for name in _AXES)

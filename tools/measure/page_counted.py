@@ -3,13 +3,13 @@
 from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.training_memory import training_memory
 from tools.measure.page_tables import as_table, gib
-from tools.measure.truth.programs import HELD_OUT_GPU
+from tools.measure.truth.programs import KEPT_OUT_GPU
 
 
 def counted_section(rows: list[dict]) -> str:
     """Each program that was compiled, its peak, and what is counted for it."""
     off = {row["name"]: _counted(row) / row["peak_bytes"] - 1 for row in rows}
-    kept_out = [off[name] for name in off if name in HELD_OUT_GPU]
+    kept_out = [off[name] for name in off if name in KEPT_OUT_GPU]
     table = [["program", "cards", "the compiler's peak", "counted", "off", "kept out"]]
     for row in rows:
         name = row["name"]
@@ -20,7 +20,7 @@ def counted_section(rows: list[dict]) -> str:
                 gib(row["peak_bytes"]),
                 gib(_counted(row)),
                 f"{off[name]:+.1%}",
-                "yes" if name in HELD_OUT_GPU else "",
+                "yes" if name in KEPT_OUT_GPU else "",
             ]
         )
     near = sum(abs(one) <= 0.1 for one in kept_out)

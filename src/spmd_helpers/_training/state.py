@@ -184,20 +184,20 @@ def arrays(setup: Setup) -> list[Array]:
             matrix(inside, wide, (split, shards)),
         ]
     norm = 2 if model.norm == "layer" else 1
-    found = [
+    listed = [
         *(_patch_arrays(setup) if setup.reads_images else _embedding(setup)),
         Array((wide,), (shards,), norm),
     ]
     if model.positions == "learned":
-        found.append(Array((model.seq, wide), (1, shards)))
+        listed.append(Array((model.seq, wide), (1, shards)))
     if not model.tied:
-        found.append(Array((wide, setup.rows), (shards, split)))
+        listed.append(Array((wide, setup.rows), (shards, split)))
     dense = layers - model.moe_layers
     for count, experts in ((dense, False), (model.moe_layers, True)):
         if count:
-            found += _layer_arrays(setup, count)
-            found += _expert_arrays(setup) if experts else _mlp_arrays(setup, count)
-    return found
+            listed += _layer_arrays(setup, count)
+            listed += _expert_arrays(setup) if experts else _mlp_arrays(setup, count)
+    return listed
 
 
 def _embedding(setup: Setup) -> list[Array]:
@@ -225,15 +225,15 @@ def _adapters(setup: Setup) -> list[Array]:
         return []
     model, rank, shards = setup.model, setup.lora.rank, setup.shards(1)
     ends = _ends(setup)
-    found = []
+    listed = []
     for name in setup.lora.targets:
         (rows, over_rows), (columns, over_columns) = ends[name]
         first, second = over_rows * shards, over_columns * shards
-        found += [
+        listed += [
             Array((model.layers, rows, rank), (1, first, 1), is_matrix=True),
             Array((model.layers, rank, columns), (1, 1, second), is_matrix=True),
         ]
-    return found
+    return listed
 
 
 def _ends(setup: Setup) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
@@ -260,12 +260,12 @@ def _layer_arrays(setup: Setup, layers: int) -> list[Array]:
     heads = model.heads * model.head_dim
     keys, keys_split = model.kv_heads * model.head_dim, setup.keys_split
     count = (4 if model.post_norms else 2) * norm
-    found = [Array((layers, wide), (1, shards), count)]
+    listed = [Array((layers, wide), (1, shards), count)]
     if model.kv_lora_rank is not None:
         values = model.heads * (model.v_head_dim or 0)
         ranks = [model.kv_lora_rank, *filter(None, [model.q_lora_rank])]
-        found += [Array((layers, rank), (1, shards), norm) for rank in ranks]
-        found += [
+        listed += [Array((layers, rank), (1, shards), norm) for rank in ranks]
+        listed += [
             matrix(model.q_lora_rank or wide, heads, shards, split),
             matrix(wide, ranks[0] + (model.qk_rope_head_dim or 0), shards, 1),
             matrix(
@@ -274,57 +274,57 @@ def _layer_arrays(setup: Setup, layers: int) -> list[Array]:
             matrix(ranks[0], values, shards, split),
             matrix(values, wide, split, shards),
         ]
-        return found + [matrix(wide, rank, shards, 1) for rank in ranks[1:]]
-    found += [
+        return listed + [matrix(wide, rank, shards, 1) for rank in ranks[1:]]
+    listed += [
         matrix(wide, heads, shards, split),
         matrix(wide, keys, shards, keys_split, count=2),
         matrix(heads, wide, split, shards),
     ]
     if model.qk_norm:
         cut = setup.head_norms_cut
-        found.append(Array((layers, model.head_dim), (1, cut), 2 * norm))
+        listed.append(Array((layers, model.head_dim), (1, cut), 2 * norm))
     if model.biases or model.qkv_biases:
-        found += [
+        listed += [
             Array((layers, heads), (1, split * shards)),
             Array((layers, keys), (1, keys_split * shards), 2),
         ]
     if model.biases:
-        found.append(Array((layers, wide), (1, shards)))
-    return found + ([Array((layers, model.heads), (1, split))] if model.sinks else [])
+        listed.append(Array((layers, wide), (1, shards)))
+    return listed + ([Array((layers, model.heads), (1, split))] if model.sinks else [])
 
 
 def _mlp_arrays(setup: Setup, layers: int, width: int | None = None) -> list[Array]:
     """A feed-forward part of `d_ff`, or of another width, in so many layers."""
     model, split, shards = setup.transformer, setup.split, setup.shards(1)
     wide, inside, ups = model.d_model, width or model.d_ff, 2 if model.gated else 1
-    found = [
+    listed = [
         Array((layers, wide, inside), (1, shards, split), ups, is_matrix=True),
         Array((layers, inside, wide), (1, split, shards), is_matrix=True),
     ]
     if model.biases:
-        found += [
+        listed += [
             Array((layers, inside), (1, split * shards), ups),
             Array((layers, wide), (1, shards)),
         ]
-    return found
+    return listed
 
 
 def _expert_arrays(setup: Setup) -> list[Array]:
     """Routers, experts, and the shared ones as one part."""
     model, shards = setup.transformer, setup.shards(1)
     layers, experts, width = model.moe_layers, model.experts or 0, model.expert_d_ff
-    found = [Array((layers, model.d_model, experts), (1, shards, 1), is_matrix=True)]
+    listed = [Array((layers, model.d_model, experts), (1, shards, 1), is_matrix=True)]
     if model.biases or model.router_biases:
-        found.append(Array((layers, experts), (1, 1)))
+        listed.append(Array((layers, experts), (1, 1)))
     for one in _mlp_arrays(setup, layers, width):
         shape, cuts = (
             (layers, experts, *one.shape[1:]),
             (1, setup.expert, *one.cuts[1:]),
         )
-        found.append(Array(shape, cuts, one.count))
+        listed.append(Array(shape, cuts, one.count))
     if model.shared_experts:
-        found += _mlp_arrays(setup, layers, model.shared_experts * (width or 0))
-    return found
+        listed += _mlp_arrays(setup, layers, model.shared_experts * (width or 0))
+    return listed
 
 
 _FACTORED_FROM = 128  # optax's min_dim_size_to_factor
@@ -437,13 +437,13 @@ def numbers_of_adapters(setup: Setup) -> tuple[int, int]:
     """The same of adapters, if there are any."""
     if setup.lora is None:
         return 0, 0
-    found = {True: 0, False: 0}
+    sums = {True: 0, False: 0}
     ends = _ends(setup)
     for name in setup.lora.targets:
         for size, cut in ends[name]:
-            found[cut > 1] += size
+            sums[cut > 1] += size
     each = setup.model.layers * setup.lora.rank
-    return each * found[True], each * found[False]
+    return each * sums[True], each * sums[False]
 
 
 def _all_numbers(setup: Setup) -> tuple[int, int]:

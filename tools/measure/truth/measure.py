@@ -81,19 +81,19 @@ def state_bytes(program, mesh, compiled=None):
 
     def total(tree, shardings):
         # jit drops an argument that it does not use, and then has no sharding for it.
-        asked, is_leaf = jax.tree.map(lambda s: s.sharding, tree), lambda s: s is None
-        pairs = jax.tree.leaves(shardings, is_leaf=is_leaf), jax.tree.leaves(asked)
+        wanted, is_leaf = jax.tree.map(lambda s: s.sharding, tree), lambda s: s is None
+        pairs = jax.tree.leaves(shardings, is_leaf=is_leaf), jax.tree.leaves(wanted)
         used = [one or other for one, other in zip(*pairs, strict=True)]
         shardings = jax.tree.unflatten(jax.tree.structure(tree), used)
         return sum(jax.tree.leaves(jax.tree.map(leaf_bytes, tree, shardings)))
 
-    found = {part: total(state[part], state_in[part]) for part in state}
+    measured = {part: total(state[part], state_in[part]) for part in state}
     grads = reference.grad_shapes(program, mesh)
     return {
-        "params": found.pop("params") + found.pop("frozen", 0),
+        "params": measured.pop("params") + measured.pop("frozen", 0),
         "grads": sum(leaf_bytes(g, g.sharding) for g in jax.tree.leaves(grads)),
-        "step": found.pop("step", 0),
-        "optimizer": sum(found.values()),
+        "step": measured.pop("step", 0),
+        "optimizer": sum(measured.values()),
         "batch": total(batch, batch_in),
     }
 
@@ -127,22 +127,22 @@ def row(program, compiled, mesh, seconds):
     }
 
 
-def small(found):
+def small(measured):
     """A row without what follows from the rest: defaults, and the largest buffers."""
-    usual = dataclasses.asdict(programs.Program(found["name"], None, 0))
-    shape = found["program"]["model"]
-    kind = MLP if found["kind"] == "MLP" else Transformer
+    usual = dataclasses.asdict(programs.Program(measured["name"], None, 0))
+    shape = measured["program"]["model"]
+    kind = MLP if measured["kind"] == "MLP" else Transformer
     plain = dataclasses.asdict(kind(*([1] * 3)))
     own = {k: v for k, v in shape.items() if v is not None and v != plain.get(k)}
     own = {k: v for k, v in own.items() if k not in ("name", "source")}
     program = {
         k: v
-        for k, v in found["program"].items()
+        for k, v in measured["program"].items()
         if usual.get(k, 0) != v and v not in ((), [])
     }
     program = {k: v for k, v in program.items() if k not in ("name", "model")}
     left_out = ("largest", "reserved_bytes", "dumperr")
-    rest = {k: v for k, v in found.items() if k not in left_out}
+    rest = {k: v for k, v in measured.items() if k not in left_out}
     return rest | {"program": program | {"model": own}}
 
 
@@ -173,12 +173,12 @@ def compile_for_tpu(program, dump=None):
     try:
         compiled = step.lower(state, batch).compile()
     except jax.errors.JaxRuntimeError as error:
-        found = refusal(program, mesh, time.time() - began, error, (state, batch))
-        if found is None:
+        measured = refusal(program, mesh, time.time() - began, error, (state, batch))
+        if measured is None:
             raise
-        return found
-    found = row(program, compiled, mesh, time.time() - began)
-    return found | (peak.read(dump) if dump else {})
+        return measured
+    measured = row(program, compiled, mesh, time.time() - began)
+    return measured | (peak.read(dump) if dump else {})
 
 
 def compile_for_cards(program, dump=None):
@@ -189,9 +189,9 @@ def compile_for_cards(program, dump=None):
     began = time.time()
     step, state, batch = reference.train_step(program, mesh)
     compiled = step.lower(state, batch).compile()
-    found = row(program, compiled, mesh, time.time() - began) | {"platform": "gpu"}
-    del found["libtpu"]
-    return found
+    measured = row(program, compiled, mesh, time.time() - began) | {"platform": "gpu"}
+    del measured["libtpu"]
+    return measured
 
 
 def run_here(program, dump=None):
@@ -203,7 +203,7 @@ def run_here(program, dump=None):
     began = time.time()
     step, state, batch = reference.train_step(program, mesh)
     compiled = step.lower(state, batch).compile()
-    found = row(program, compiled, mesh, time.time() - began)
+    measured = row(program, compiled, mesh, time.time() - began)
     shapes = (state, batch)
 
     def start():
@@ -213,36 +213,36 @@ def run_here(program, dump=None):
     state, batch = jax.jit(start, out_shardings=where)()
     for _ in range(2):
         state, loss = compiled(state, batch)
-    found["loss"] = float(loss)
+    measured["loss"] = float(loss)
     try:
-        found |= peak.read(dump) if dump else {}
+        measured |= peak.read(dump) if dump else {}
     except (LookupError, OSError, TypeError, ValueError) as error:
-        found["dump"] = f"not understood: {error!r}"
+        measured["dump"] = f"not understood: {error!r}"
     if program.offload_optimizer:  # XLA counts the host's memory with the device's
-        found["peak_bytes"] = max(found["phases"].values())
-    found["allocator_peak_bytes"] = clock.allocator_peak(list(devices.flat)) or 0
-    return found
+        measured["peak_bytes"] = max(measured["phases"].values())
+    measured["allocator_peak_bytes"] = clock.allocator_peak(list(devices.flat)) or 0
+    return measured
 
 
 def measure_apart(program, kind):
     """The row of a program, measured in a process of its own."""
     how = {"flags": FLAGS, "settings": SETTINGS[kind], "quiet": True}
     words = ("truth.measure", f"--one-{kind}", program.name)
-    found, ended = runner.run_child(*words, **how)
-    if found is None:
+    measured, ended = runner.run_child(*words, **how)
+    if measured is None:
         return {"name": program.name, "error": ended or "it wrote nothing"}
-    return found | {
+    return measured | {
         "command": f"tools/measure/truth/measure.py --{kind} {program.name!r}"
     }
 
 
-def store(path, found):
+def store(path, measured):
     """Write a row into the file of its kind, and take it out of the other one."""
     refused = path.with_name(f"{path.stem}_refused{path.suffix}")
-    here, there = (refused, path) if found.get("refused") else (path, refused)
+    here, there = (refused, path) if measured.get("refused") else (path, refused)
     order = list(programs.ALL)
-    for file, new in ((there, []), (here, [found])):
-        rows = [r for r in runner.stored(file) if r["name"] != found["name"]] + new
+    for file, new in ((there, []), (here, [measured])):
+        rows = [r for r in runner.stored(file) if r["name"] != measured["name"]] + new
         rows.sort(key=lambda r: order.index(r["name"]) if r["name"] in order else -1)
         if file == here or file.exists():
             runner.write(file, rows, aside=False)
@@ -282,17 +282,20 @@ def main():
         print("\n".join(names))
         return
     for name in names:
-        found = measure_apart(programs.ALL[name], kind)
-        if "error" in found:
-            print(f"{name}: {found['error']}", flush=True)
+        measured = measure_apart(programs.ALL[name], kind)
+        if "error" in measured:
+            print(f"{name}: {measured['error']}", flush=True)
             continue
-        store(out, small(found) if given.axes else found)
-        if found.get("refused"):
-            sizes = found["needed_bytes"] / 2**30, found["available_bytes"] / 2**30
+        store(out, small(measured) if given.axes else measured)
+        if measured.get("refused"):
+            sizes = (
+                measured["needed_bytes"] / 2**30,
+                measured["available_bytes"] / 2**30,
+            )
             said = "refused, {:.2f} GiB needed and {:.2f} there".format(*sizes)
         else:
-            said = f"{found['peak_bytes'] / 2**30:.3f} GiB"
-        print(f"{name}: {said}, {found['compile_seconds']} s", flush=True)
+            said = f"{measured['peak_bytes'] / 2**30:.3f} GiB"
+        print(f"{name}: {said}, {measured['compile_seconds']} s", flush=True)
 
 
 if __name__ == "__main__":

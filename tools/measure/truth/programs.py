@@ -113,10 +113,10 @@ SGD, MOMENTUM = {"optimizer": "sgd"}, {"optimizer": "momentum"}
 def _program(name, batch, mesh, *how):
     """One program on a mesh of (data, model) devices."""
     first = name.partition(" ")[0]
-    found = {"model": OWN.get(first) or MODELS[first]}
+    arguments = {"model": OWN.get(first) or MODELS[first]}
     for part in how:
-        found |= part
-    return Program(name, batch=batch, data=mesh[0], model_axis=mesh[1], **found)
+        arguments |= part
+    return Program(name, batch=batch, data=mesh[0], model_axis=mesh[1], **arguments)
 
 
 def _by_name(*rows):
@@ -159,7 +159,7 @@ _TPU = _by_name(
     ("llama-3-70b 2d full flash", 32, (16, 4), POD, FLASH, FULL, SP),
 )
 # Measured after the formulas were written; no formula was changed for them.
-_HELD_OUT = _by_name(
+_KEPT_OUT = _by_name(
     ("gpt3-large 2d", 8, (2, 4)),
     ("gpt3-6.7b tp bfloat16 sgd selective", 4, (1, 8), BF16, SGD, SELECTIVE),
     ("gpt2-xl fsdp master flash", 32, (8, 1), MASTER, FLASH),
@@ -175,7 +175,7 @@ _HELD_OUT = _by_name(
     ("mlp wide 2d full", 16384, (4, 2), V5E, WIDE, FULL),
     ("mlp wide zero2 momentum", 8192, (8, 1), WIDE, ZERO2, MOMENTUM),
 )
-HELD_OUT = tuple(_HELD_OUT)
+KEPT_OUT = tuple(_KEPT_OUT)
 # What the TPU compiler refuses: 'gpt3-175b 2d full', each time with one thing changed.
 _REFUSED = _by_name(
     ("gpt3-175b replicated", 64, (8, 8), POD, REPLICATED, FULL),
@@ -183,7 +183,7 @@ _REFUSED = _by_name(
     ("gpt3-175b 2d full v5e", 64, (8, 8), {"topology": "v5e:8x8"}, FULL),
 )
 REFUSED = tuple(_REFUSED)
-FOR_TPU = _TPU | _HELD_OUT | _REFUSED
+FOR_TPU = _TPU | _KEPT_OUT | _REFUSED
 
 
 # What is compiled for GPUs that are not there: name, batch, (data, model), cards, how.
@@ -291,7 +291,7 @@ FOR_GPU = {
     for name, p in _FOR_GPU.items()
 }
 # A third, drawn before any formula was written, and not used for them.
-HELD_OUT_GPU = tuple(random.Random(22).sample(sorted(FOR_GPU), len(FOR_GPU) // 3))
+KEPT_OUT_GPU = tuple(random.Random(22).sample(sorted(FOR_GPU), len(FOR_GPU) // 3))
 
 
 # The axes, policies and optimizers of the second edition, on small models: so many that
@@ -666,9 +666,9 @@ def for_devices(count):
     """The programs that are run where there are so many devices, by name."""
     data, model, both = (count, 1), (1, count), (count // 2, 2)
     stack, rows = 4096, 4 * count
-    found = [("tiny", rows, data)]
+    arguments = [("tiny", rows, data)]
     if count == 1:
-        found += [
+        arguments += [
             ("gpt3-small", rows, data, REPLICATED),
             ("gpt3-small flash", rows, data, REPLICATED, FLASH),
             ("gpt3-small full", rows, data, REPLICATED, FULL),
@@ -678,7 +678,7 @@ def for_devices(count):
             ("llama8 full", rows, data, FULL),
         ]
     else:
-        found += [
+        arguments += [
             ("mlp replicated", stack, data, REPLICATED),
             ("mlp fsdp", stack, data),
             ("mlp tp", stack, model),
@@ -689,12 +689,12 @@ def for_devices(count):
             ("llama8 fsdp flash", rows, data, FLASH),
         ]
     if count >= 4 and count % 2 == 0:
-        found += [
+        arguments += [
             ("mlp 2d", stack, both),
             ("gpt3-xl 2d full", rows, both, FULL),
             ("llama8 2d selective", rows, both, SELECTIVE),
         ]
-    titled = {f"{count} gpu: {name}": p for name, p in _by_name(*found).items()}
+    titled = {f"{count} gpu: {name}": p for name, p in _by_name(*arguments).items()}
     return {n: replace(p, name=n, topology="") for n, p in titled.items()}
 
 

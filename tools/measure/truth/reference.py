@@ -263,19 +263,19 @@ LORA_SCALE = 2.0
 
 def policy(program):
     """The policy of jax.checkpoint that a program names."""
-    made = getattr(jax.checkpoint_policies, program.recompute)
+    chosen = getattr(jax.checkpoint_policies, program.recompute)
     places = {"offload_src": "device", "offload_dst": "pinned_host"}
     if program.recompute == "save_only_these_names":
-        return made(*program.names_which_can_be_saved)
+        return chosen(*program.names_which_can_be_saved)
     if program.recompute == "save_and_offload_only_these_names":
-        return made(
+        return chosen(
             names_which_can_be_saved=list(program.names_which_can_be_saved),
             names_which_can_be_offloaded=list(program.names_which_can_be_offloaded),
             **places,
         )
     if program.recompute == "offload_dot_with_no_batch_dims":
-        return made(*places.values())
-    return made
+        return chosen(*places.values())
+    return chosen
 
 
 class Net:
@@ -529,12 +529,12 @@ class Net:
 
     def mixture(self, x, weights):
         """The experts that the router chooses for each token, and the shared ones."""
-        made = {
+        chosen = {
             name[len("expert_w_") :]: self.cast(weights, name)
             for name in weights
             if name.startswith("expert_w_")
         }
-        made |= {
+        chosen |= {
             f"{name[len('expert_b_') :]}_bias": self.cast(weights, name)
             for name in weights
             if name.startswith("expert_b_")
@@ -545,7 +545,7 @@ class Net:
             self.use(weights, "router_bias") if biases else None,
         )
         places = self.program.room
-        y = experts.mixture(self, x, router, made, places)
+        y = experts.mixture(self, x, router, chosen, places)
         if "w_shared_up" in weights:
             y = y + self.mlp(x, weights, "shared_")
         return y
@@ -671,14 +671,14 @@ def of_optax(program):
         numbers = optax.contrib.MuonDimensionNumbers(1, 2)
         return jax.tree.map(lambda w: numbers if w.ndim == 3 else None, params)
 
-    made = {
+    chosen = {
         "adafactor": optax.adafactor,
         "lion": optax.lion,
         "muon": functools.partial(
             optax.contrib.muon, muon_weight_dimension_numbers=matrices
         ),
     }
-    return made[program.optimizer](1e-4) if program.optimizer in made else None
+    return chosen[program.optimizer](1e-4) if program.optimizer in chosen else None
 
 
 def as_numbers(kept):
