@@ -96,6 +96,10 @@ def read(state):
         "mu_dtype": or_none(text, "mu_dtype"),
         "master_weights": yes("master_weights"),
         "recompute": text("recompute"),
+        "lora_rank": or_none(whole, "lora_rank"),
+        "lora_targets": names("lora_targets"),
+        "base_dtype": or_none(text, "base_dtype"),
+        "offload_optimizer": yes("offload_optimizer"),
         "counting": text("counting"),
         "chip": gpu(state["chip"]),
     }
@@ -105,6 +109,7 @@ def read(state):
     return model, {"mesh": mesh, **how}
 
 
+_YES_NO = ("sequence_parallel", "master_weights", "offload_optimizer")
 NAMES = ("names_which_can_be_saved", "names_which_can_be_offloaded")
 # What a control of words can have. The page refuses another text in its own words.
 CHOICES = {
@@ -115,12 +120,12 @@ CHOICES = {
     "attention": ATTENTION,
     **dict.fromkeys(("param_dtype", "compute_dtype"), FLOATS),
     "grad_dtype": ("", *FLOATS),
-    **dict.fromkeys(("moment_dtype", "mu_dtype"), ("", *FLOATS, "int8")),
+    **dict.fromkeys(("moment_dtype", "mu_dtype", "base_dtype"), ("", *FLOATS, "int8")),
     "optimizer": tuple(OPTIMIZERS),
     "counting": COUNTING,
     "positions": ("learned", "rotary", "none"),
     "norm": ("layer", "rms"),
-    **dict.fromkeys((*SWITCHES, "sequence_parallel", "master_weights"), ("yes", "no")),
+    **dict.fromkeys((*SWITCHES, *_YES_NO), ("yes", "no")),
 }
 
 
@@ -294,6 +299,8 @@ def bars(found, scale):
             return ("parameters", "gradients", "optimizer")[number]
         if line.name == "gradients of one part":
             return "gradients"
+        if line.name.startswith(("frozen parameters", "their scales")):
+            return "parameters"
         if line.name == "batch":
             return "batch"
         return "work" if "buffers at the peak" in line.source else "kept"

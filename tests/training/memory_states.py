@@ -35,7 +35,7 @@ def _is_counted(model):
         check_counted(model)
     except NotUnderstood:
         return False
-    return True
+    return model.patch_size is None
 
 
 COUNTED = [name for name, model in MODELS.items() if _is_counted(model)]
@@ -86,6 +86,15 @@ def random_state(rng):
         state |= {"counting": "megatron", "compute_dtype": "bfloat16"}
         state["recompute"] = rng.choice([*list(RECOMPUTE)[:2], *list(RECOMPUTE)[-1:]])
     state |= {k: v for k, v in more.items() if v}
+    if "lora_rank" in more and rng.random() < 0.9:
+        few = ("everything_saveable", "selective", "nothing_saveable")
+        state["recompute"] = rng.choice(few)
+        if state["optimizer"] == "muon":
+            state["optimizer"] = "adam"
+    words = {HARDWARE[state["chip"]].kind, state["optimizer"], state["counting"]}
+    refused = words & {"tpu", "muon", "adafactor", "megatron"} or state["stage"] != "1"
+    if refused and rng.random() < 0.95:
+        state["offload_optimizer"] = "no"
     if getattr(model, "experts", None) and rng.random() < 0.9:
         few = ("everything_saveable", "selective", "nothing_saveable")
         state["recompute"] = more.get("recompute") or rng.choice(few)
@@ -133,7 +142,12 @@ def random_axes(rng, model, data):
         state["expert"] = str(math.gcd(2 ** rng.randint(0, 5), experts or 8))
     if (experts and rng.random() < 0.6) or rng.random() < 0.01:
         state["capacity_factor"] = rng.choice(["1", "1.3", "0.7", "2", "1.0", "4"])
+    if rng.random() < 0.25 and not ((mlp or experts) and rng.random() < 0.9):
+        state |= random_adapters(rng, model)
+    state["offload_optimizer"] = rng.choice(["no", "no", "no", "yes"])
     kind = rng.random()
+    if "lora_rank" in state and rng.random() < 0.9:
+        kind = min(kind, 0.2) if kind < 0.5 else 1
     if kind < 0.2 and not (mlp and rng.random() < 0.8):
         state["context"] = rng.choice(["2", "4", "8"])
         if rng.random() < 0.5:
@@ -151,6 +165,19 @@ def random_axes(rng, model, data):
         state["names_which_can_be_saved"] = ", ".join(names[:some])
         state["names_which_can_be_offloaded"] = ",".join(names[some:])
     return state
+
+
+def random_adapters(rng, model):
+    results = [
+        name for name in model.results if name != "context" or rng.random() < 0.03
+    ]
+    names = rng.sample(results, rng.choice([0, *range(1, len(results) + 1)]))
+    return {
+        "lora_rank": rng.choice(["1", "4", "8", "16", "100", "128"]),
+        "lora_targets": ", ".join(names),
+        "base_dtype": rng.choice(["", "", "int8", *DTYPES]),
+        "counting": "jax",
+    }
 
 
 def random_stages(rng, model):

@@ -121,7 +121,10 @@ MUTANTS = {
     "a ring has all keys": ("trainingSetup", '=== "ring" ? 1n', '=== "ring" ? 2n'),
     "one part of the batch": ("trainingBatch", "$parts * $made.batch", "$made.batch"),
     "any number of chunks": ("setupStages", "$parts % $stage", "false"),
-    "no sinks in the state": ("stateWithExperts", "$model.sinks", "false"),
+    "no sinks in the state": ("stateUnsharded", "$model.sinks", "false"),
+    "adapters of rank 1": ("stateAdapters", "$rows, $made.lora.rank", "$rows, 1n"),
+    "a frozen base in float32": ("setupLora", "?? $how.compute_dtype", "?? 'float32'"),
+    "what is moved is free": ("gpuMoved", "if (!$made.onHost)", "if (true)"),
 }
 
 
@@ -432,7 +435,7 @@ def test_models_and_chips_come_from_python():
         assert listed[: values["spmdFamilies"][family]] == list(names)
         del listed[: len(names)]
     assert not listed
-    assert values["spmdChoices"]["recompute"] == RECOMPUTE
+    assert values["spmdChoices"]["recompute"] == [*RECOMPUTE]
     optimizers = values["spmdChoices"]["optimizer"].items()
     assert {name: tuple(counts) for name, counts in optimizers} == OPTIMIZERS
 

@@ -23,7 +23,6 @@ from .._training.dtypes import FLOATS, type_name
 from .._training.model import MLP, Transformer
 from .._training.models import FAMILIES, MODELS
 from .._training.recompute import (
-    CHECKPOINTED,
     RECOMPUTE,
     RESULTS,
     WITH_NAMES,
@@ -60,10 +59,9 @@ def data_script() -> str:
         "spmdChoices": {
             "optimizer": OPTIMIZERS,
             "muDtype": WITH_MU_DTYPE,
-            "recompute": RECOMPUTE,
+            "recompute": tuple(RECOMPUTE),
             "transformerSizes": _fields(int, int | None),
             "transformerSwitches": _fields(bool, bool | None),
-            "checkpointed": CHECKPOINTED,
             "withNames": WITH_NAMES,
             "withWeights": WITH_WEIGHTS,
             "results": RESULTS,
@@ -105,11 +103,8 @@ def models() -> dict[str, dict[str, object]]:
 
 
 def hardware() -> dict[str, dict[str, object]]:
-    """Name → memory and source of each chip of HARDWARE."""
-    keys = (
-        *("kind", "device_kind", "generation", "memory_bytes", "program_bytes"),
-        *("source", "date"),
-    )
+    """Name → what a program can use, and source, of each chip of HARDWARE."""
+    keys = ("kind", "generation", "program_bytes", "source", "date")
     return {
         name: {key: _exact(getattr(one, key)) for key in keys}
         for name, one in HARDWARE.items()
@@ -181,7 +176,7 @@ def _row(row: Row) -> dict[str, object]:
     refused = bool(row.get("refused"))
     return {
         "name": row["name"],
-        "state": _state(row),
+        "state": {key: value for key, value in _state(row).items() if value},
         "bytes": _exact(row["needed_bytes" if refused else "peak_bytes"]),
         "refused": refused,
         "devices": row["devices"],
@@ -237,12 +232,7 @@ def _type(given: Any) -> Any:
 
 # What training_memory takes and the calculator has no control for, with what it is
 # where it is not given.
-_NOT_OFFERED: dict[str, Any] = {
-    "lora_rank": None,
-    "lora_targets": (),
-    "base_dtype": None,
-    "offload_optimizer": False,
-}
+_NOT_OFFERED: dict[str, Any] = {}
 
 
 def _check_offered(how: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 import { formulaBytes, over } from "./formula.js";
 import { pyRepr } from "./python_words.js";
 import { overShards } from "./training_setup.js";
-import { deviceWeights } from "./training_state.js";
+import { columnScales, deviceWeights, stateSharded } from "./training_state.js";
 import { expertWeights, moeLayers } from "./transformer.js";
 import { refuse } from "./words.js";
 
@@ -21,9 +21,18 @@ export function kept(made) {
   const { model } = made;
   const moe = moeLayers(model);
   const lines = [];
-  if (made.paramBytes !== made.computeBytes) lines.push(keptLine("weights as computed with", [convertedWeights(made)]));
+  if (made.storedBytes !== made.computeBytes) lines.push(keptLine("weights as computed with", [convertedWeights(made)]));
+  if (made.lora?.isQuantized) lines.push(keptLine("scales as computed with", [columnScales(made)]));
+  if (made.lora && made.paramBytes !== made.computeBytes) {
+    // A share of a byte counts as one.
+    const formula = stateSharded(made, made.computeBytes, 3);
+    lines.push({ ...keptLine("adapters as computed with", [formula]), bytes: formulaBytes(formula, true) });
+  }
   if (made.isMlp) return [...lines, keptStream(made, "inputs of layers"), keptRelu(made)];
-  lines.push(keptNorms(made), keptStream(made, "inputs of matrices", "2"));
+  const inputs = [made.adapts("query", "key", "value"), made.adapts("gate", "up")].filter(Boolean).length;
+  lines.push(keptNorms(made));
+  if (inputs) lines.push(keptStream(made, "inputs of matrices", inputs > 1 ? "2" : ""));
+  if (made.lora) lines.push(keptNarrow(made));
   if (model.kv_lora_rank !== null) lines.push(...keptLatent(made));
   else lines.push(...keptHeadNorms(made), keptHeads(made));
   if (!made.scores) lines.push(keptSums(made));
@@ -58,6 +67,12 @@ export function convertedWeights(made) {
   return `${experts ? "" : `${keptLayers(made)} × `}${made.computeBytes} B × ${inside}${overShards(made, 3)}`;
 }
 
+// What the first matrices of adapters give, which goes into the second ones.
+function keptNarrow(made) {
+  const each = `${made.computeBytes} B × ${made.lora.targets.length} × ${made.lora.rank}`;
+  return keptLine("narrow results of adapters", [keptLayers(made), keptTokens(made), each]);
+}
+
 function keptStream(made, name, count = "") {
   const each = `${made.computeBytes} B × ${made.model.d_model}${over("model", made.stream)}`;
   return keptLine(name, [keptLayers(made), count, keptTokens(made), each]);
@@ -88,9 +103,14 @@ function keptRelu(made) {
   return keptLine("hidden, and its mask", [keptLayers(made), keptTokens(made), each]);
 }
 
+// Values that a norm keeps: the last is for its scale's gradient alone.
+function keptOfNorm({ lora }) {
+  return keptNorm - (lora ? 1n : 0n);
+}
+
 function keptNorms(made) {
   const { model, tokens, stream } = made;
-  const each = `4 B × (${keptNorm} × ${model.d_model} + 2)${over("model", stream)}`;
+  const each = `4 B × (${keptOfNorm(made)} × ${model.d_model} + 2)${over("model", stream)}`;
   const inside = `(${tokens} × ${each} + 4 B × ${model.d_model})`;
   return keptLine("norms", [keptLayers(made), model.post_norms ? "4" : "2", inside]);
 }
@@ -100,17 +120,22 @@ function keptHeadNorms(made) {
   const { model, tokens, split } = made;
   if (!model.qk_norm) return [];
   const rows = `(${model.heads} + ${model.kv_heads * (split / made.keysSplit)})${over("model", split)}`;
-  const each = `4 B × (${keptNorm} × ${model.head_dim} + 2)`;
+  const each = `4 B × (${keptOfNorm(made)} × ${model.head_dim} + 2)`;
   const inside = `(${tokens} × ${rows} × ${each} + 2 × 4 B × ${model.head_dim})`;
   return [keptLine("norms of q and k", [keptLayers(made), inside])];
 }
 
 // The results of products that a policy of jax.checkpoint saves, each by its name.
 function keptResults(made) {
-  return made.saved.map((name) => {
+  return keptStacked(made, "saved", made.saved);
+}
+
+/** Some results of all layers: those that are saved here, or offloaded to the host. */
+export function keptStacked(made, what, names) {
+  return names.map((name) => {
     const each = name === "scores" ? 4n : made.computeBytes;
     const formula = `${each} B × ${keptResult(made, name)}`;
-    return keptLine(`saved: ${name}`, [keptLayers(made), keptTokens(made), formula]);
+    return keptLine(`${what}: ${name}`, [keptLayers(made), keptTokens(made), formula]);
   });
 }
 
@@ -128,6 +153,11 @@ function keptHeads(made) {
   const { heads, kv_heads: keys, head_dim: wide } = model;
   const times = made.keysTokens / made.tokens;
   const by = over("model", split);
+  if (!made.adapts("out") && made.scores) {
+    // No gradient uses attention's result.
+    const each = `(${heads / split} + 2 × ${(times * keys) / keysSplit}) × ${wide}`;
+    return keptLine("queries, keys, values", [keptLayers(made), keptTokens(made), `${c} B × ${each}`]);
+  }
   const several = times > 1n ? `${times} × ` : "";
   const each =
     times === 1n && keysSplit === split
@@ -149,13 +179,14 @@ function keptSums(made) {
   return keptLine("sums of the scores' rows", [keptLayers(made), keptTokens(made), each], source);
 }
 
-function keptOfHidden({ gpu, model, computeBytes, split }, wide) {
-  return `${keptInside - (gpu && !model.gated ? 1n : 0n)} × ${computeBytes} B × ${wide}${over("model", split)}`;
+function keptOfHidden({ gpu, model, computeBytes, split }, wide, fewer = 0n) {
+  return `${keptInside - (gpu && !model.gated ? 1n : 0n) - fewer} × ${computeBytes} B × ${wide}${over("model", split)}`;
 }
 
 function keptHidden(made, moe) {
   const { layers, d_ff } = made.model;
-  return keptLine("inside of the mlp", [`${layers - moe} layers`, keptTokens(made), keptOfHidden(made, d_ff)]);
+  const fewer = made.adapts("down") ? 0n : 1n; // which uses the result
+  return keptLine("inside of the mlp", [`${layers - moe} layers`, keptTokens(made), keptOfHidden(made, d_ff, fewer)]);
 }
 
 // What layers with experts keep in place of a feed-forward part.

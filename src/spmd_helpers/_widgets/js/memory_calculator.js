@@ -1,7 +1,7 @@
 import { changesThatFit } from "./memory_changes.js";
 import { countMemory, memoryChoices, memoryCode, memoryDefaults } from "./memory_state.js";
 import { memoryView } from "./memory_view.js";
-import { activeParameters, cacheBytes, forwardFlops, parameterCount, withCommas } from "./transformer.js";
+import { activeParameters, cacheBytes, checkpointed, forwardFlops, parameterCount, withCommas } from "./transformer.js";
 import { stepPhases } from "./training_state.js";
 import { attempt, bytesWords } from "./words.js";
 
@@ -97,7 +97,7 @@ function memoryTakes(state) {
   const isCounted = (recompute) => {
     if (recompute === "nothing_saveable") return true;
     if (isStaged || (isMlp && recompute === "selective")) return false;
-    return !hasExperts || !spmdChoices.checkpointed.includes(recompute);
+    return !hasExperts || !checkpointed.includes(recompute);
   };
   return {
     recompute: memoryChoices.recompute.filter(isCounted),
@@ -106,6 +106,9 @@ function memoryTakes(state) {
     never: isMlp ? ["seq", "attention", "sequence_parallel"] : [],
     without: [
       ...(isMlp ? ["context", "stage", "counting"] : []),
+      ...(isMlp || hasExperts || isStaged || state.optimizer === "muon" ? ["lora_rank"] : []),
+      ...(state.lora_rank === "" ? ["lora_targets", "base_dtype"] : []),
+      ...(spmdHardware[state.chip]?.kind === "gpu" && !isStaged && !["muon", "adafactor"].includes(state.optimizer) ? [] : ["offload_optimizer"]),
       ...(hasExperts ? ["stage"] : ["expert", "capacity_factor"]),
       ...(isStaged ? ["context"] : ["interleave"]),
       ...(withNames < 0 ? ["names_which_can_be_saved"] : []),
@@ -198,7 +201,8 @@ export const memoryCalculator = {
     // What the model and the mesh can take; and what was chosen before, which the error names.
     const takes = memoryTakes(state);
     const offered = (key, names) => same(memoryChoices[key].filter((name) => names.includes(name) || name === state[key]));
-    const types = (key, empty) => [["", empty], ...offered(key, MEMORY_DTYPES).filter(([name]) => name)];
+    const types = (key, empty, more = []) => [["", empty], ...offered(key, [...MEMORY_DTYPES, ...more]).filter(([name]) => name)];
+    const names = (key, label) => ({ key, label, kind: "text", hint: "such as query, up" });
     const more = [
       number("expert", "Mesh axis expert", "shards the batch and the experts", MEMORY_MORE),
       number("capacity_factor", "Room of an expert (capacity_factor)", "by an even share; empty: 1.0", MEMORY_MORE),
@@ -221,13 +225,16 @@ export const memoryCalculator = {
         MEMORY_MORE,
         "both: bfloat16 and float32",
       ),
-      select("moment_dtype", "Type of its numbers (moment_dtype)", types("moment_dtype", "as optax"), MEMORY_MORE, "int8: with scales"),
+      select("moment_dtype", "Type of its numbers (moment_dtype)", types("moment_dtype", "as optax", ["int8"]), MEMORY_MORE, "int8: with scales"),
       select("mu_dtype", "Type of its first moment (mu_dtype)", types("mu_dtype", "as the others"), MEMORY_MORE),
+      number("lora_rank", "Rank of adapters (lora_rank)", "empty: all parameters are trained", MEMORY_MORE),
+      { ...names("lora_targets", "Matrices with adapters (lora_targets)"), group: MEMORY_MORE },
+      select("base_dtype", "Type of the frozen parameters (base_dtype)", types("base_dtype", "as computed", ["int8"]), MEMORY_MORE, "int8: with scales"),
+      check("offload_optimizer", "Optimizer's state on the host (offload_optimizer)", MEMORY_MORE),
       check("master_weights", "Keeps float32 master weights (master_weights)", MEMORY_MORE),
       select("counting", "Counting as", [["jax", "JAX"], ["megatron", "Megatron-LM"]], MEMORY_MORE),
       { key: "margin", label: "Part of the memory that may be filled (margin)", kind: "text", group: MEMORY_MORE },
     ];
-    const names = (key, label) => ({ key, label, kind: "text", hint: "such as query, up" });
     const isShown = ({ key }) =>
       !takes.never.includes(key) && (!takes.without.includes(key) || state[key] !== memoryDefaults[key]);
     return [

@@ -4,7 +4,8 @@ import { bytesWords, fixedWords } from "./words.js";
 /** The stored measurements, each beside what is counted for it here. */
 export function memoryCompared() {
   return spmdMeasured.rows.map((row) => {
-    const { found } = countMemory({ ...memoryDefaults, ...row.state });
+    const set = { ...memoryDefaults, ...row.state };
+    const { found } = countMemory(set);
     const measured = BigInt(row.bytes);
     const off = found.total_bytes - measured;
     const size = fixedWords(100n * (off < 0n ? -off : off), measured, 0n);
@@ -17,7 +18,7 @@ export function memoryCompared() {
       off: `${off < 0n ? "−" : "+"}${size} %`,
       verdict: row.refused ? "refused" : "accepted",
       by: `jax ${row.jax}, ${row.date}`,
-      set: row.state,
+      set,
     };
   });
 }

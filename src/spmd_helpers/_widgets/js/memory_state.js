@@ -69,6 +69,10 @@ export const memoryDefaults = {
   moment_dtype: "",
   mu_dtype: "",
   master_weights: "no",
+  lora_rank: "",
+  lora_targets: "",
+  base_dtype: "",
+  offload_optimizer: "no",
   counting: "jax",
   margin: "0.9",
 };
@@ -88,19 +92,20 @@ export const memoryChoices = {
   model: [...Object.keys(spmdModels), "custom", "mlp"],
   chip: Object.keys(spmdHardware),
   zero: ["0", "1", "2", "3"],
-  recompute: Object.keys(spmdChoices.recompute),
+  recompute: spmdChoices.recompute,
   attention: ["plain", "flash", "ring"],
   param_dtype: memoryFloats,
   compute_dtype: memoryFloats,
   grad_dtype: ["", ...memoryFloats],
   moment_dtype: ["", ...memoryFloats, "int8"],
   mu_dtype: ["", ...memoryFloats, "int8"],
+  base_dtype: ["", ...memoryFloats, "int8"],
   optimizer: Object.keys(spmdChoices.optimizer),
   counting: ["jax", "megatron"],
   positions: ["learned", "rotary", "none"],
   norm: ["layer", "rms"],
 };
-for (const key of [...transformerSwitches, "sequence_parallel", "master_weights"]) memoryChoices[key] = ["yes", "no"];
+for (const key of [...transformerSwitches, "sequence_parallel", "master_weights", "offload_optimizer"]) memoryChoices[key] = ["yes", "no"];
 
 /** Several names between commas. */
 function memoryNames(typed) {
@@ -164,6 +169,10 @@ export function readMemoryState(state) {
       names_which_can_be_offloaded: memoryNames(text("names_which_can_be_offloaded")),
       attention: isMlp ? "plain" : text("attention"),
       sequence_parallel: !isMlp && yes("sequence_parallel"),
+      lora_rank: orNone(whole, "lora_rank"),
+      lora_targets: memoryNames(text("lora_targets")),
+      base_dtype: orNone(text, "base_dtype"),
+      offload_optimizer: yes("offload_optimizer"),
       counting: text("counting"),
       chip: spmdHardware[text("chip")].kind === "gpu" ? text("chip") : null,
     },
@@ -248,7 +257,7 @@ export function memoryCode(state, { model, mesh, how, chip }) {
   const isMlp = model.kind === "MLP";
   const usual = {
     zero: mesh.fsdp ? 0n : 3n, param_dtype: "float32", compute_dtype: "bfloat16", optimizer: "adam",
-    master_weights: false, sequence_parallel: false, counting: "jax", chip: null, gradient_accumulation: 1n, interleave: 1n,
+    master_weights: false, sequence_parallel: false, offload_optimizer: false, counting: "jax", chip: null, gradient_accumulation: 1n, interleave: 1n,
     ...(isMlp ? { recompute: "everything_saveable", attention: "plain" } : {}),
   };
   return [

@@ -1,12 +1,12 @@
-import { chunksKept, kept, published } from "./activations.js";
+import { chunksKept, kept, keptStacked, published } from "./activations.js";
 import { formulaBytes } from "./formula.js";
 import { pyRepr } from "./python_words.js";
 import { setupAxes, trainingSetup } from "./training_setup.js";
-import { stateLines, stepPhases } from "./training_state.js";
+import { hostOptimizer, stateLines, stepPhases } from "./training_state.js";
 import { workLines } from "./training_work.js";
 import { gpuLines } from "./training_work_gpu.js";
 import { moeLayers } from "./transformer.js";
-import { meshWords } from "./words.js";
+import { bytesWords, joinWords, meshWords } from "./words.js";
 
 // The memory of one training step on each device: mirrors _training/training_memory.py.
 
@@ -26,19 +26,28 @@ export function trainingMemory(model, mesh, how) {
     phases[phase] = lines.reduce((n, line) => n + (line.when.includes(phase) ? line.bytes : 0n), 0n);
     if (phases[phase] > phases[peak]) peak = phase;
   }
-  const known = params.bytes + optimizer.bytes + (grads.when.includes(peak) ? grads.bytes : 0n);
+  const fixed = held.filter(({ name }) => /^(frozen|their scales)/.test(name));
+  const sum = (some) => some.reduce((n, line) => n + line.bytes, 0n);
+  const known = sum([params, grads, optimizer, ...fixed].filter(({ when }) => when.includes(peak)));
+  const onHost = [...hostOptimizer(made, optimizer), ...keptStacked(made, "offloaded", made.offloaded)];
   return {
-    params_bytes: params.bytes,
+    params_bytes: sum([params, ...fixed]),
     grads_bytes: grads.bytes,
     optimizer_bytes: optimizer.bytes,
     activations_bytes: phases[peak] - known,
     total_bytes: phases[peak],
+    host_bytes: sum(onHost),
     lines,
     phases,
     peak_phase: peak,
     what: trainingWhat(made),
-    notes: trainingNotes(made),
+    notes: [...trainingNotes(made), ...(made.onHost ? trainingHost(onHost) : [])],
   };
+}
+
+function trainingHost(lines) {
+  const words = lines.map(({ name, bytes }) => `${name}, ${bytesWords(bytes)}`);
+  return [`In the host's memory, for each device: ${joinWords(words)}.`];
 }
 
 function trainingBatch(made) {

@@ -1,6 +1,6 @@
 import { over } from "./formula.js";
 import { divisors, gcd, orWords, pyRepr } from "./python_words.js";
-import { checkCounted, checkProducts, moeLayers, wholeNumber, wholeSize } from "./transformer.js";
+import { checkCounted, checkpointed, checkProducts, moeLayers, wholeNumber, wholeSize } from "./transformer.js";
 import { joinWords, meshWords, refuse } from "./words.js";
 
 // The arguments of a training step, checked, as numbers of one device: _training/setup.py.
@@ -21,6 +21,7 @@ export function trainingSetup(model, mesh, how) {
   const parts = wholeNumber("gradient_accumulation", how.gradient_accumulation, "a number of parts");
   const [batch, seq] = setupBatch(model, how, axes, parts);
   const interleave = setupStages(model, how, axes, mesh, parts);
+  const lora = setupLora(model, how, axes);
   const grads = Array.isArray(how.grad_dtype) ? how.grad_dtype : [how.grad_dtype ?? how.param_dtype];
   setupMoments(model, how);
   const moments = how.moment_dtype ?? (how.master_weights ? "float32" : how.param_dtype);
@@ -59,9 +60,13 @@ export function trainingSetup(model, mesh, how) {
     counting: how.counting,
     scores: !isMlp && how.attention === "plain",
     stream: how.sequence_parallel ? axes.model : 1n,
-    checkpointed: spmdChoices.checkpointed.includes(how.recompute),
+    checkpointed: checkpointed.includes(how.recompute),
     chip: how.chip,
     gpu: how.chip !== null, // XLA's compiler for GPUs lays out the step, else a TPU's
+    lora,
+    // Bytes of a number of the layers' matrices, as they are stored.
+    storedBytes: lora ? lora.baseBytes : setupBytes(how.param_dtype),
+    onHost: setupOffload(how, axes),
     generation: how.chip === null ? "" : spmdHardware[how.chip].generation,
     grouped: !isMlp && model.kv_heads < model.heads,
   };
@@ -75,9 +80,20 @@ export function trainingSetup(model, mesh, how) {
     made.rows = ((model.vocab + made.split - 1n) / made.split) * made.split;
     made.keysTokens = made.tokens * (how.attention === "ring" ? 1n : axes.context);
   }
+  // Which results have a matrix with a gradient.
+  made.adapts = (...names) => !lora || names.some((name) => lora.targets.includes(name));
   // Where model has more devices than there are heads of keys, each device has them all.
   made.keysSplit = setupKeys(made, made.split);
   if (made.counting === "jax") setupDivision(made, mesh);
+  if (made.onHost && !made.gpu) {
+    refuse(
+      "offload_optimizer=True is counted for GPUs: a TPU's compiler keeps the optimizer's state on the " +
+        "chip; give chip= a GPU, such as 'h100', or leave it out.",
+    );
+  }
+  // Norms of q and k that do not divide are on each device.
+  const cut = shards(made, 1);
+  made.headNormsCut = !isMlp && model.head_dim % cut ? 1n : cut;
   if (moeLayers(made.model)) {
     const share = Number(made.tokens * model.experts_per_token) / Number(model.experts);
     made.room = BigInt(Math.ceil(factor * share)); // rows for which each expert has room
@@ -171,6 +187,64 @@ function setupStages(model, how, { stage, context }, mesh, parts) {
   return chunks;
 }
 
+// The adapters beside frozen parameters, if there are any.
+function setupLora(model, how, { stage }) {
+  const { lora_rank: typed, lora_targets: targets, base_dtype: base } = how;
+  if (typed === null) {
+    const given = targets.length ? ["lora_targets", setupTuple(targets)] : base !== null && ["base_dtype", pyRepr(base)];
+    if (!given) return null;
+    refuse(
+      `${given[0]}=${given[1]} is for adapters beside frozen parameters; give lora_rank= too, or leave ` +
+        `${given[0]} out.`,
+    );
+  }
+  const rank = wholeNumber("lora_rank", typed, "a rank of adapters");
+  const { recompute, optimizer, counting } = how;
+  const counted = ["nothing_saveable", "everything_saveable", "selective"];
+  let without = "";
+  if (model.kind === "MLP") without = "an MLP";
+  else if (model.experts !== null) without = `experts=${model.experts}`;
+  else if (model.kv_lora_rank !== null) without = `kv_lora_rank=${model.kv_lora_rank}`;
+  else if (stage > 1n) without = `stage=${stage}`;
+  else if (!counted.includes(recompute)) without = `recompute=${pyRepr(recompute)}`;
+  else if (optimizer === "muon") without = "optimizer='muon'";
+  else if (counting !== "jax") without = `counting=${pyRepr(counting)}`;
+  if (without) {
+    refuse(
+      `lora_rank=${rank}: adapters are counted for a transformer with one kind of layer, under recompute=` +
+        `${orWords(counted.map(pyRepr))}; not for ${without}.`,
+    );
+  }
+  const there = spmdChoices.results.filter((name) => name !== "context" && (name !== "gate" || model.gated));
+  const names = targets.length ? targets : there;
+  if (!names.every((name) => there.includes(name))) {
+    const foreign = names.find((name) => !there.includes(name));
+    refuse(
+      `lora_targets=${setupTuple(names)}: this model has no matrix of ${pyRepr(foreign)}; give some of ` +
+        `${joinWords(there.map(pyRepr))}.`,
+    );
+  }
+  if (new Set(names).size < names.length) refuse(`lora_targets=${setupTuple(names)}: give each name once.`);
+  const type = base ?? how.compute_dtype;
+  return { rank, targets: names, baseBytes: setupBytes(type), isQuantized: type === "int8" };
+}
+
+// Whether the optimizer's state is in the host's memory.
+function setupOffload(how, { stage }) {
+  let without = "";
+  if (["muon", "adafactor"].includes(how.optimizer)) without = `optimizer=${pyRepr(how.optimizer)}`;
+  else if (stage > 1n) without = `stage=${stage}`;
+  else if (how.counting !== "jax") without = `counting=${pyRepr(how.counting)}`;
+  if (how.offload_optimizer && without) {
+    refuse(`offload_optimizer=True is not counted for ${without}; leave one of them out.`);
+  }
+  return how.offload_optimizer;
+}
+
+function setupTuple(names) {
+  return `(${names.map(pyRepr).join(", ")}${names.length === 1 ? "," : ""})`;
+}
+
 function setupMoments(model, how) {
   if (how.moment_dtype !== null && how.optimizer === "adafactor") {
     refuse(
@@ -223,19 +297,18 @@ function setupNames(model, how) {
   const there = results.filter((name) => name !== "gate" || model.gated);
   const [saved, offloaded] = [how.names_which_can_be_saved, how.names_which_can_be_offloaded];
   const takes = spmdChoices.withNames.slice(offloaded.length ? 1 : 0);
-  const tuple = (names) => `(${names.map(pyRepr).join(", ")}${names.length === 1 ? "," : ""})`;
   for (const [end, names] of [["saved", saved], ["offloaded", offloaded]]) {
     const key = `names_which_can_be_${end}`;
     if (names.length && !takes.includes(how.recompute)) {
       refuse(
-        `${key}=${tuple(names)} is for recompute=${orWords(takes.map(pyRepr))}, and ` +
+        `${key}=${setupTuple(names)} is for recompute=${orWords(takes.map(pyRepr))}, and ` +
           `recompute=${pyRepr(how.recompute)} takes no such names; leave ${key} out.`,
       );
     }
     const foreign = names.find((name) => !there.includes(name));
     if (foreign === undefined) continue;
     refuse(
-      `${key}=${tuple(names)}: this model has no result ${pyRepr(foreign)}; give some of ` +
+      `${key}=${setupTuple(names)}: this model has no result ${pyRepr(foreign)}; give some of ` +
         `${joinWords(there.map(pyRepr))}.`,
     );
   }
@@ -368,6 +441,7 @@ function setupNotCut(made, mesh) {
       if (moe) cut.push(["expert_d_ff", model.expert_d_ff, both]);
     }
     for (const key of ["q_lora_rank", "kv_lora_rank"]) if (model[key] !== null) cut.push([key, model[key], by]);
+    if (made.lora) setupCutAdapters(made, cut, by);
   }
   const uneven = cut.find(([, size, devices]) => size % devices);
   if (!uneven) return "";
@@ -379,4 +453,17 @@ function setupNotCut(made, mesh) {
     );
   }
   return `fsdp shards ${where}, which does not divide; make ${by > fsdp ? "fsdp or data" : "fsdp"} smaller.`;
+}
+
+// What model shards of a matrix with an adapter, both axes shard; a dimension stands once.
+function setupCutAdapters({ model, split, keysSplit, lora }, cut, by) {
+  const adapts = (...names) => names.some((name) => lora.targets.includes(name));
+  const more = [
+    [adapts("query", "out"), "heads * head_dim", model.heads * model.head_dim, split],
+    [adapts("key", "value"), "kv_heads * head_dim", model.kv_heads * model.head_dim, keysSplit],
+    [adapts("gate", "up", "down"), "d_ff", model.d_ff, split],
+  ];
+  for (const [isThere, name, size, devices] of more) {
+    if (isThere && !cut.some(([other]) => other === name)) cut.push([name, size, by * devices]);
+  }
 }

@@ -6,6 +6,7 @@ import { expertWeights, moeLayers, parameterCount, parameterParts, transformerWe
 
 export const stepPhases = ["forward", "loss", "backward", "update"];
 const stateZero = "ZeRO, arXiv:1910.02054, section 5";
+const stateLora = "Hu et al. 2021, arXiv:2106.09685; shapes of the arrays";
 
 export function stateLines(made) {
   const kinds = [made.optimizer];
@@ -18,11 +19,50 @@ export function stateLines(made) {
   });
   const later = ["backward", "update"];
   return [
-    line("parameters", "parameters", stateSharded(made, made.paramBytes, 3), stepPhases),
+    line("parameters", made.lora ? "adapters" : "parameters", stateSharded(made, made.paramBytes, 3), stepPhases),
     line("gradients", "gradients", gradients, adds ? stepPhases : later),
-    line("optimizer", `optimizer (${kinds.join(", ")})`, stateOptimizer(made), stepPhases, `${stateZero}; optax's state`),
+    line(
+      "optimizer",
+      `optimizer (${kinds.join(", ")})`,
+      stateOptimizer(made),
+      made.onHost ? ["update"] : stepPhases,
+      `${stateZero}; optax's state`,
+    ),
+    ...stateFrozen(made).map(([name, formula]) => line("parameters", name, formula, stepPhases, stateLora)),
     ...(adds && made.counting === "jax" ? [line("gradients", "gradients of one part", gradients, ["backward"])] : []),
   ];
+}
+
+/** The parameters beside adapters, which are not trained: names and formulas. */
+function stateFrozen(made) {
+  const { lora } = made;
+  if (!lora) return [];
+  const what = "frozen parameters";
+  const [all, replicated] = stateNumbers(made);
+  if (!lora.isQuantized) return [[what, stateOfModel(made, lora.baseBytes, 3, all, replicated)]];
+  const [cut, more] = deviceWeights(made);
+  return [
+    [`${what} in int8`, stateOver(made, 1n, 3, cut, more)],
+    ["their scales", columnScales(made)],
+    [`${what}, the others`, stateOfModel(made, made.computeBytes, 3, all - cut, replicated - more)],
+  ];
+}
+
+/** A scale of each column of a layer's matrices, sharded as the columns are. */
+export function columnScales(made) {
+  const { model, split } = made;
+  const columns =
+    (model.heads * model.head_dim) / split +
+    (2n * model.kv_heads * model.head_dim) / made.keysSplit +
+    2n * (model.d_model / shards(made, 3)) +
+    ((model.gated ? 2n : 1n) * model.d_ff) / split;
+  return `${model.layers} layers × 4 B × ${columns}`;
+}
+
+/** Bytes of the optimizer in the host's memory: all but the scalars. */
+export function hostOptimizer(made, line) {
+  const bytes = line.bytes - BigInt(spmdChoices.optimizer[made.optimizer][1]);
+  return made.onHost && bytes > 0n ? [{ name: line.name, bytes }] : [];
 }
 
 // The formula of all that the optimizer keeps.
@@ -51,7 +91,8 @@ function stateArray(shape, cuts, count = 1n, isMatrix = false) {
 }
 
 // The parameters as arrays, with the shards of the optimizer's state.
-function stateArrays(made) {
+export function stateArrays(made) {
+  if (made.lora) return stateAdapters(made);
   const { model, split } = made;
   const cut = shards(made, 1);
   const { layers, d_model: wide, d_ff: inside } = model;
@@ -71,6 +112,27 @@ function stateArrays(made) {
   if (dense) found.push(...stateLayer(made, dense), ...stateMlp(made, dense, inside));
   if (moe) found.push(...stateLayer(made, moe), ...stateExperts(made, moe));
   return found;
+}
+
+// Two matrices for each that has adapters: [rows, rank] and [rank, columns].
+function stateAdapters(made) {
+  const { model, split } = made;
+  const cut = shards(made, 1);
+  const wide = [model.d_model, 1n];
+  const queries = [model.heads * model.head_dim, split];
+  const keys = [model.kv_heads * model.head_dim, made.keysSplit];
+  const inside = [model.d_ff, split];
+  const ends = {
+    query: [wide, queries], key: [wide, keys], value: [wide, keys], out: [queries, wide],
+    gate: [wide, inside], up: [wide, inside], down: [inside, wide],
+  };
+  return made.lora.targets.flatMap((name) => {
+    const [[rows, first], [columns, second]] = ends[name];
+    return [
+      stateArray([model.layers, rows, made.lora.rank], [1n, first * cut, 1n], 1n, true),
+      stateArray([model.layers, made.lora.rank, columns], [1n, 1n, second * cut], 1n, true),
+    ];
+  });
 }
 
 // Attention and the norms of so many layers.
@@ -100,7 +162,7 @@ function stateLayer(made, layers) {
   }
   const keys = model.kv_heads * model.head_dim;
   found.push(matrix(wide, heads, cut, split), matrix(wide, keys, cut, keysSplit, 2n), matrix(heads, wide, split, cut));
-  if (model.qk_norm) found.push(vector(model.head_dim, model.head_dim % cut ? 1n : cut, 2n * norm));
+  if (model.qk_norm) found.push(vector(model.head_dim, made.headNormsCut, 2n * norm));
   if (model.biases || model.qkv_biases) found.push(vector(heads, split * cut), vector(keys, keysSplit * cut, 2n));
   if (model.biases) found.push(vector(wide, cut));
   if (model.sinks) found.push(vector(model.heads, split));
@@ -134,7 +196,7 @@ function stateExperts(made, layers) {
 }
 
 // Numbers on each device, of an array's shape or of it without a dimension.
-function stateNumbersOf({ shape, cuts, count }, dropped = null) {
+export function stateNumbersOf({ shape, cuts, count }, dropped = null) {
   const sizes = shape.map((size, i) => (i === dropped ? 1n : (size + cuts[i] - 1n) / cuts[i]));
   return count * sizes.reduce((a, b) => a * b);
 }
@@ -174,20 +236,46 @@ function stateScales(made, moments) {
 }
 
 // The formula of `each` bytes for every parameter, sharded from a stage of ZeRO on.
-function stateSharded(made, each, stage) {
-  const { model, split } = made;
-  const [cut, replicated] = stateNumbers(made);
+export function stateSharded(made, each, stage) {
+  if (!made.lora) return stateOfModel(made, each, stage, ...stateNumbers(made));
+  const sums = [0n, 0n]; // what model shards of the adapters, and what it replicates
+  for (const { shape, cuts } of stateAdapters(made)) {
+    const isCut = cuts.reduce((a, b) => a * b) > shards(made, 1);
+    sums[isCut ? 0 : 1] += shape.reduce((a, b) => a * b);
+  }
+  return stateOver(made, each, stage, ...sums);
+}
+
+function stateOfModel(made, each, stage, cut, replicated) {
+  const more = stateUnsharded(made);
+  if (!moeLayers(made.model) && !more.length) return stateOver(made, each, stage, cut, replicated);
+  return stateWithExperts(made, each, overShards(made, stage), cut, replicated, more);
+}
+
+function stateOver(made, each, stage, cut, replicated) {
   const by = overShards(made, stage);
-  if (!made.isMlp && (moeLayers(model) || model.sinks || unshardedNorms(made)))
-    return stateWithExperts(made, each, by, cut, replicated);
-  let inside = `${cut}${over("model", split)}`;
-  if (replicated) inside += ` + ${replicated}`;
-  if (replicated && (by || each !== 1n)) inside = `(${inside})`;
-  return `${each} B × ${inside}${by}`;
+  const words = [cut && `${cut}${over("model", made.split)}`, replicated && `${replicated}`].filter(Boolean);
+  const inside = words.join(" + ");
+  return `${each} B × ${words.length > 1 && (by || each !== 1n) ? `(${inside})` : inside}${by}`;
+}
+
+// Few numbers that neither fsdp nor data shards: a router's biases, norms of q and k; and sinks.
+function stateUnsharded(made) {
+  const { model } = made;
+  if (made.isMlp || made.counting === "megatron") return [];
+  const moe = moeLayers(model);
+  const routers = moe && (model.biases || model.router_biases) ? moe * model.experts : 0n;
+  const all = routers + unshardedNorms(made);
+  return [all && `${all}`, model.sinks && `${model.layers * model.heads}${over("model", made.split)}`].filter(Boolean);
+}
+
+function unshardedNorms({ model, fsdp, data, zero }) {
+  if (!model.qk_norm || model.head_dim % shards({ fsdp, data, zero }, 1) === 0n) return 0n;
+  return model.layers * 2n * (model.norm === "layer" ? 2n : 1n) * model.head_dim;
 }
 
 // The same, where expert shards some of them, and others are not sharded.
-function stateWithExperts(made, each, by, cut, replicated) {
+function stateWithExperts(made, each, by, cut, replicated, more) {
   const { model, split, expert } = made;
   const moe = moeLayers(model);
   const inside = [`${cut}${over("model", split)}`, replicated ? `${replicated}` : ""];
@@ -198,20 +286,8 @@ function stateWithExperts(made, each, by, cut, replicated) {
     if (model.biases) words += ` + ${count * model.d_model}`;
     inside.push(`${model.biases && expert > 1n ? `(${words})` : words}${over("expert", expert)}`);
   }
-  const more = [];
-  const routers = moe && (model.biases || model.router_biases) ? moe * model.experts : 0n;
-  const few = routers + unshardedNorms(made);
-  if (few) more.push(`${few}`);
-  if (model.sinks) more.push(`${model.layers * model.heads}${over("model", split)}`);
   const formula = `${each} B × (${inside.filter(Boolean).join(" + ")})${by}`;
   return more.length ? `${formula} + ${each} B × (${more.join(" + ")})` : formula;
-}
-
-// The norms of q and k, where each device has all of them.
-function unshardedNorms(made) {
-  const { model } = made;
-  if (made.isMlp || !model.qk_norm || model.head_dim % shards(made, 1) === 0n) return 0n;
-  return model.layers * 2n * (model.norm === "layer" ? 2n : 1n) * model.head_dim;
 }
 
 // How many parameters the axis model shards, and how many it replicates, experts apart.

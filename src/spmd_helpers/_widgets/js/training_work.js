@@ -11,6 +11,7 @@ import { moeLayers } from "./transformer.js";
 const workInsideMlp = [[1n, 2n], [1n, 2n], [2n, 2n], [2n, 2n]];
 const workInsideLayer = [[1n, 2n], [1n, 4n], [3n, 8n], [1n, 8n]];
 // With experts: their rows as wide as inside of one, and as wide as d_model, and tokens.
+const workInsideLora = [[[3n, 1n], [10n, 2n]], [[2n, 8n], [6n, 6n]]]; // of a TPU, of a GPU; with a kernel
 const workInsideExperts = [[1n, 2n, 2n], [1n, 2n, 4n], [3n, 2n, 8n], [3n, 2n, 8n]];
 const workBuffers = "compiler's buffers at the peak, data/measured";
 
@@ -28,7 +29,7 @@ export function workLines(made) {
   } else {
     lines.push(...workPass(made, "forward"), workInside(made, "backward"));
   }
-  lines.push(...workGathers(made, "backward"), ...workRing(made));
+  lines.push(...workGathers(made, "backward"), ...workRing(made), ...workBesideAdapters(made));
   return [...lines, ...workCopied(made), ...workOrthogonalized(made)];
 }
 
@@ -47,6 +48,19 @@ function workGathers(made, when) {
     ...workSequences(made, when, back ? 2 : 1),
     ...workMatrices(made, when, back && made.checkpointed ? 3 : 2),
   ];
+}
+
+// What is kept with adapters, beside what JAX keeps: a TPU pads narrow results.
+function workBesideAdapters(made) {
+  if (!made.lora || made.checkpointed) return [];
+  const { model, tokens, computeBytes: c, lora } = made;
+  const each = `${model.layers} layers × ${tokens} tokens × ${c} B`;
+  const padding = (128n - (lora.rank % 128n)) % 128n;
+  const padded = `${each} × ${lora.targets.length} × ${padding}`;
+  const lines = [workLine(made, "narrow results, padded", padded, ...keptPhases)];
+  if (!made.adapts("gate", "up", "down")) return lines;
+  const inside = `${each} × ${model.d_ff}${over("model", made.split)}`;
+  return [...lines, workLine(made, "inside of the mlp, once more", inside, ...keptPhases)];
 }
 
 // The layers' inputs, copied between the loops where other results are offloaded.
@@ -71,7 +85,7 @@ export function workOrthogonalized(made) {
 }
 
 function workConversion(made) {
-  if (made.paramBytes === made.computeBytes) return [];
+  if (made.storedBytes === made.computeBytes) return [];
   const when = made.checkpointed ? keptPhases : ["forward"];
   return [workLine(made, "weights converted before the loop", convertedWeights(made), ...when)];
 }
@@ -79,10 +93,11 @@ function workConversion(made) {
 function workLoss(made) {
   const { tokens, rows, split, computeBytes: c, model } = made;
   const cut = over("model", split);
-  const lines = [
-    workLine(made, "logits", `${tokens} tokens × 4 B × ${rows}${cut}`, "loss"),
-    workLine(made, "head as computed with", `${c} B × ${rows}${cut} × ${model.d_model}`, "loss"),
-  ];
+  const lines = [workLine(made, "logits", `${tokens} tokens × 4 B × ${rows}${cut}`, "loss")];
+  if (!made.lora || made.storedBytes !== c) {
+    lines.push(workLine(made, "head as computed with", `${c} B × ${rows}${cut} × ${model.d_model}`, "loss"));
+  }
+  if (made.lora) return lines; // the head has no gradient that could wait for theirs
   if (shards(made, 2) > 1n && made.context === 1n) {
     const when = made.stage > 1n ? ["loss"] : ["loss", "backward"];
     lines.push(workLine(made, "gradient of the logits", `${tokens} tokens × ${c} B × ${rows}${cut}`, ...when));
@@ -113,10 +128,17 @@ function workBackwardKind(made) {
   return made.keeps.includes("up") && (made.keepsOut || made.isMlp) ? 3 : 2;
 }
 
+function workTensors(made, which) {
+  if (!made.lora || !made.checkpointed) return (made.isMlp ? workInsideMlp : workInsideLayer)[which];
+  if (!made.scores) return workInsideLora[made.gpu ? 1 : 0][which ? 1 : 0];
+  if (!which) return workInsideLayer[0];
+  return [made.adapts("gate", "up", "down") ? 2n : 0n, 6n];
+}
+
 // Of the layers with experts and those without, those that need more.
 function workInside(made, when) {
   const which = when === "forward" ? 0 : workBackwardKind(made);
-  const [hidden, stream] = (made.isMlp ? workInsideMlp : workInsideLayer)[which];
+  const [hidden, stream] = workTensors(made, which);
   const { model, tokens, computeBytes: c } = made;
   const name = `inside of one layer, ${when}`;
   const dense = workLine(

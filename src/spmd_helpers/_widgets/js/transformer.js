@@ -3,9 +3,12 @@ import { joinWords, refuse } from "./words.js";
 
 // The shapes of a model and how many parameters follow: mirrors _training/model.py.
 
+/** The policies of jax.checkpoint: _training/recompute.py. */
+export const checkpointed = spmdChoices.recompute.slice(2);
+
 /** Refuses a policy that has to know how a layer's experts are multiplied. */
 export function checkProducts(recompute, experts) {
-  if (experts === null || recompute === "nothing_saveable" || !spmdChoices.checkpointed.includes(recompute)) return;
+  if (experts === null || recompute === "nothing_saveable" || !checkpointed.includes(recompute)) return;
   refuse(
     `recompute=${pyRepr(recompute)} is not counted for a model with experts=${experts}; give ` +
       "'everything_saveable', 'selective' or 'nothing_saveable'.",
