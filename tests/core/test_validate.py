@@ -68,8 +68,9 @@ def test_a_whole_number_or_a_refusal_that_gives_the_range(value):
     )
 
 
-@pytest.mark.parametrize("digits", [32, 401, 5001])
-@pytest.mark.parametrize("most", [None, 8])
+@pytest.mark.parametrize(
+    ("digits", "most"), [(32, None), (401, None), (5001, None), (5001, 8)]
+)
 def test_an_integer_that_cannot_be_written_gets_one_sentence(digits, most):
     value = 10 ** (digits - 1)
     with pytest.raises(NotUnderstood) as caught:

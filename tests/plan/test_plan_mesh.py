@@ -521,6 +521,11 @@ def test_why_names_the_largest_difference():
 # --- What is refused ------------------------------------------------------------------
 
 
+def test_a_model_whose_seconds_would_be_no_number_is_not_made():
+    with pytest.raises(spmd.NotUnderstood, match=r"^d_model has an integer"):
+        spmd.MLP(4, 10**400, 16)
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
@@ -634,10 +639,11 @@ def test_why_names_the_largest_difference():
         ),
         ({"batch": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
         ({"seq": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
+        ({"lora_rank": 8}, spmd.NotUnderstood, "lora_rank=8 changes what a step runs"),
         (
-            {"model": spmd.MLP(4, 10**400, 16)},
+            {"offload_optimizer": True},
             spmd.NotUnderstood,
-            "seconds are no number; give sizes",
+            "offload_optimizer=True changes what a step runs, which a plan does not",
         ),
         ({"seq": np.float64(2048)}, spmd.NotUnderstood, "seq=np.float64"),
         (
@@ -672,9 +678,9 @@ def test_why_names_the_largest_difference():
             "divides batch=41; take another number of chips",
         ),
         (
-            {"model": "qwen3-8b", "topology": "h100:32x8", "batch": 256, **FSDP},
+            {"model": "gemma-3-1b", "topology": "h100:32x8", "batch": 256, **FSDP},
             spmd.NotDivisible,
-            "divides the model: fsdp shards head_dim=128 over 256 .*; take another",
+            "divides the model: fsdp shards d_model=1152 over 256 .*; take another",
         ),
         (
             {"topology": "v5p:4x4x4", "batch": 2, "axes": ("data", "model")},

@@ -35,6 +35,7 @@ def as_integer(value: object, least: float = 0, most: int | None = None) -> int 
     return number if fits else None
 
 
+_WRITTEN = 4000  # digits that str() writes
 LARGEST = 10**30  # the largest size that is counted with
 
 
@@ -74,7 +75,7 @@ def integer(
     number = as_integer(value, least, most)
     if number is not None and number <= LARGEST:
         return number
-    if is_huge(value):
+    if is_huge(value) and (most is None or _digits(value) > _WRITTEN):
         raise NotUnderstood(
             f"{name} has an integer of {_digits(value)} digits, more than is counted "
             f"here; give one of {_digits(LARGEST) - 1} digits at most."

@@ -519,6 +519,16 @@ _OWN = (
 )
 
 
+# Arguments of training_memory that change a step's products or transfers, and what
+# leaves these as they are.
+_OTHER_STEPS: dict[str, tuple[Any, ...]] = {
+    "lora_rank": (None,),
+    "lora_targets": ((),),
+    "base_dtype": (None,),
+    "offload_optimizer": (False,),
+}
+
+
 def _check_training(training: Mapping[str, Any]) -> None:
     """Refuse what a plan decides itself, and what `training_memory` does not take."""
     names = training_memory.__kwdefaults__ or {}
@@ -530,6 +540,11 @@ def _check_training(training: Mapping[str, Any]) -> None:
         if name in _ONE and as_integer(training[name], 1) != 1:
             raise NotUnderstood(
                 f"{name}={training[name]!r}: {_ONE[name].format(name)}."
+            )
+        if name in _OTHER_STEPS and training[name] not in _OTHER_STEPS[name]:
+            raise NotUnderstood(
+                f"{name}={training[name]!r} changes what a step runs, which a plan "
+                "does not time; leave it out, or count one mesh with training_memory."
             )
         if name not in names:
             known = [*names, "axes", "rates"]
