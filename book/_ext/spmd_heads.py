@@ -67,12 +67,19 @@ def seconds_of(output: dict) -> float:
     return SECONDS_AN_OUTPUT_LINE * len("".join(text).splitlines())
 
 
+# Pages that Sphinx writes by itself.
+MADE = {
+    "search": "Search the book: sections, terms of the glossary, and errors of JAX.",
+    "genindex": "The terms of the book's glossary, from A to Z.",
+}
+
+
 def describe(app, pagename, templatename, context, doctree):
     """Add the description and the card's words to the page's head."""
-    if doctree is None:
+    if doctree is None and pagename not in MADE:
         return
     said = {
-        "description": first_words(doctree),
+        "description": first_words(doctree) if doctree else MADE[pagename],
         "og:title": html.unescape(re.sub("<[^>]*>", "", context.get("title", ""))),
         "og:site_name": app.config.html_title,
         "og:type": "book" if pagename == app.config.root_doc else "article",
@@ -80,6 +87,7 @@ def describe(app, pagename, templatename, context, doctree):
     said["og:description"] = said["description"]
     if context.get("pageurl"):
         said["og:url"] = context["pageurl"]
+    context.setdefault("metatags", "")
     for name, text in said.items():
         kind = "property" if ":" in name else "name"
         escaped = html.escape(text, quote=True)
