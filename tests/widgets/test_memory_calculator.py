@@ -217,6 +217,7 @@ def test_an_mlp_begins_with_an_answer(browser):
 SHOWING = [
     *({"model": model} for model in ("custom", "mlp", "gpt3-xl", "mixtral-8x7b")),
     {"stage": "2"}, {"recompute": "save_and_offload_only_these_names"},
+    {"lora_rank": "8"},
 ]  # fmt: skip
 
 
