@@ -37,6 +37,15 @@ MORE = [
 ]
 
 
+MIXTURES = [
+    ({"data": 2, "fsdp": 2, "expert": 2}, 1, "nothing_saveable"),
+    ({"expert": 4, "model": 2}, 0, "everything_saveable"),
+    ({"fsdp": 2, "expert": 2, "context": 2}, 0, "nothing_saveable"),
+    ({"expert": 8}, 0, "nothing_saveable"),
+    ({"data": 4, "model": 2}, 2, "nothing_saveable"),
+]
+
+
 def chosen(name, mesh, zero, policy, **more):
     """A plan, and the strategy of it."""
     model = spmd.MLP(4, 1024, 4096) if name == "mlp" else MODELS.get(name, name)
@@ -91,12 +100,22 @@ def check(case):
         params.get("layers", {}).pop("b_k", None)
     for x, y in zip(*map(jax.tree.leaves, both), strict=True):
         np.testing.assert_allclose(np.median(np.abs(x - np.asarray(y))), 0, atol=1e-6)
+    check_state(one, several)
+
+
+def check_state(one, several):
+    """The optimizer's state is sharded as the strategy says, and all is finite."""
     state = jax.tree.leaves(several["state"])
     params = jax.tree.leaves(several["params"])
     here = sum(x.addressable_shards[0].data.nbytes for x in state)
     whole = sum(x.nbytes for x in state)
     shards = one.step.mesh["fsdp"] * one.step.mesh["model"]
     shards *= one.step.mesh["data"] if one.zero else 1
+    experts = [x for x in state if x.ndim == 4]
+    for x in experts:
+        each = x.addressable_shards[0].data.nbytes
+        assert each == x.nbytes // shards // one.step.mesh["expert"]
+        here, whole = here - each, whole - x.nbytes
     assert here <= 1.6 * whole / shards  # norms are cut less
     assert all(bool(jnp.isfinite(x).all()) for x in params)
 
@@ -109,6 +128,25 @@ def test_the_lines_run_and_equal_one_device():
 @pytest.mark.parametrize("case", MORE, ids=lambda case: f"{case[0]!s:.12} {case[1]}")
 def test_more_lines_run_and_equal_one_device(case):
     check(case)
+
+
+@pytest.mark.long("plans run as code")
+@pytest.mark.parametrize(("mesh", "zero", "policy"), MIXTURES, ids=str)
+def test_a_mixtures_lines_run_and_equal_one_device(mesh, zero, policy):
+    check(("mixtral-8x7b", mesh, zero, policy))
+
+
+def test_a_mixture_has_the_room_of_the_plan():
+    case = ("mixtral-8x7b", {"expert": 8}, 0, "nothing_saveable")
+    plan, one = chosen(*case)
+    text = plan.code(one)
+    assert "CAPACITY = EXPERTS / TOP  # room for all" in text
+    assert text.count("lax.all_to_all(") == 2
+    assert "P(None, 'expert', over, None)" in text
+    plan, one = chosen(*case, capacity_factor=1.5)
+    assert "CAPACITY = 1.5  # as the plan has it" in plan.code(one)
+    plan, one = chosen("mixtral-8x7b", {"fsdp": 8}, 0, "nothing_saveable")
+    assert "all_to_all" not in plan.code(one)
 
 
 def on_one_head(q, k, v):

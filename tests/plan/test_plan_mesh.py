@@ -359,6 +359,20 @@ def test_stages_send_each_microbatch_on():
     assert ends == 4 * 2 * HEAD
 
 
+def test_a_pipeline_adds_up_the_gradients_of_its_microbatches():
+    """Read, read, written, in float32: of 8 of 32 layers and both ends, 8 times."""
+    rates = rates_of(spmd.HARDWARE["h100"])
+
+    def memory(**more):
+        one = step(stage=4, data=2, schedule=(8, 1), **more)
+        shares = seconds.products(one, rates)
+        return seconds.seconds_of(one, 0, shares, [], lambda x: (0.0, ""), rates)
+
+    all_of_it = 8 * 3 * 4 * (8 * LAYER + 2 * HEAD) / rates.memory_bytes_per_s
+    more = memory().memory_s - memory(zero=2).memory_s
+    assert more == near(all_of_it / 2)  # ZeRO-2 has half of them on each
+
+
 @pytest.mark.parametrize(
     ("schedule", "share"), [((8, 1), 3 / 8), ((16, 1), 3 / 16), ((8, 2), 3 / 16)]
 )
@@ -635,7 +649,12 @@ def test_a_model_whose_seconds_would_be_no_number_is_not_made():
         (
             {"topology": "h100:1x8", "axes": ("stage",)},
             spmd.NotDivisible,
-            "divides layers=4; take another number of chips",
+            "divides batch=32 and layers=4; take another number of chips",
+        ),
+        (
+            {"model": LLAMA, "batch": 2, "axes": ("stage",)},
+            spmd.NotDivisible,
+            "divides batch=2 and layers=32; make batch=8, or take another number",
         ),
         ({"batch": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),
         ({"seq": 10**400}, spmd.NotUnderstood, "is not a size; give an integer from"),

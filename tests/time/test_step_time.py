@@ -73,6 +73,30 @@ def test_a_copy_takes_what_it_reads_and_writes():
     assert (step.parts[0].kind, step.parts[0].limit) == ("elementwise", "memory")
 
 
+@pytest.mark.parametrize(
+    ("to", "ends"),
+    [("{1,0:T(8,128)(2,1)S(1)}", 1), ("{1,0}", 2)],  # the fast memory, and HBM
+)
+def test_a_slice_that_hardware_of_its_own_copies_is_all_that_it_moves(to, ends):
+    """A quarter of an array; its value has the full array beside the slice."""
+    slice_ = f"bf16[2048,8192]{to}"
+    text = module(
+        f"{argument()}\n"
+        f"  %s = ((bf16[8192,8192]{{1,0}}), {slice_}, s32[]{{:S(2)}}) slice-start(%x), "
+        "slice={[0:2048], [0:8192]}\n"
+        f"  ROOT %y = {slice_} slice-done(%s)"
+    )
+    step = spmd.step_time(text, "v5p")
+    assert step.parts[0].nbytes == ends * ARRAY // 4
+    copy = module(
+        f"{argument()}\n"
+        f"  %s = (bf16[8192,8192]{to}, bf16[8192,8192]{{1,0}}, u32[]{{:S(2)}}) "
+        "copy-start(%x)\n"
+        f"  ROOT %y = bf16[8192,8192]{to} copy-done(%s)"
+    )
+    assert spmd.step_time(copy, "v5p").parts[0].nbytes == ends * ARRAY
+
+
 def test_of_a_stack_only_the_slice_that_is_taken_is_read():
     text = module(
         "  %s = bf16[9,8192,8192]{2,1,0} parameter(0)\n"

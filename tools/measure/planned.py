@@ -13,15 +13,19 @@ not compiled again; `--again` does.
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
+from spmd_helpers._hardware.chips import HARDWARE
 from spmd_helpers._plan.exchanges import SENT
 from spmd_helpers._plan.plan import Plan
 from spmd_helpers._plan.plan_mesh import plan_mesh
+from spmd_helpers._plan.seconds import products
 from spmd_helpers._plan.strategy import Strategy
+from spmd_helpers._time.rates import Rates, rates_of
 from spmd_helpers._training.model import MLP, Transformer
 from spmd_helpers._training.models import MODELS
 from tools.measure import runner
@@ -33,8 +37,11 @@ SETTINGS = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 SLOWER = 1.3  # of the first one's seconds, so that the order can be judged
-# Plans that numbers of the formula were chosen with.
-CHOSEN_WITH = ("mixtral h100",)
+# Plans, and one pipeline, that numbers of the formula were chosen with.
+CHOSEN_WITH = (
+    *("mixtral h100", "llama v5p"),
+    "llama h100: stage 4 × data 2, 8 microbatches, nothing_saveable",
+)
 
 
 def _llama(layers: int, *shapes: int, name: str, **more) -> Transformer:
@@ -111,13 +118,23 @@ CASES = {
 }
 
 
-def chosen(plan: Plan) -> list[Strategy]:
-    """The first three, and the first without stages that is clearly slower."""
+# Pipelines, which are not among the first three.
+PIPELINES = {
+    "llama h100": (
+        "stage 4 × data 2, 8 microbatches, nothing_saveable",
+        "stage 4 × fsdp 2, 8 microbatches, 2 chunks each, nothing_saveable",
+    )
+}
+
+
+def chosen(plan: Plan, also: Sequence[str] = ()) -> list[Strategy]:
+    """The first three, the first without stages that is clearly slower, and others."""
     first = [*plan.fitting[:3]]
     most = SLOWER * first[0].total_s
     others = [one for one in plan.fitting if "stage" not in one.mesh]
     slower = (one for one in others if one.total_s > most)
-    return [*first, *[one for one in [next(slower, None)] if one and one not in first]]
+    first += [one for one in [next(slower, None)] if one and one not in first]
+    return first + [one for one in plan.strategies if str(one) in also]
 
 
 def key_of(name: str, one: Strategy) -> str:
@@ -199,6 +216,36 @@ def _by_exchange(step) -> dict:
     return sums
 
 
+def ticks(one: Strategy) -> float:
+    """Ticks of one jitted program's pipeline for each microbatch and chunk; else 1."""
+    stages = one.step.mesh["stage"]
+    if stages == 1:
+        return 1.0
+    work = one.microbatches * one.chunks
+    return 2 * (work + stages - 1) / work
+
+
+def in_lockstep(one: Strategy, rates: Rates) -> float:
+    """The seconds of a strategy as `step_time` has to count those of a pipeline.
+
+    All stages of one jitted program take each tick together, and `step_time` takes each
+    as long as the longest it can be: a backward pass, with the head.
+    """
+    stages, seconds = one.step.mesh["stage"], one.seconds
+    if stages == 1:
+        return one.total_s
+    passes = seconds.bubble_s * one.microbatches * one.chunks / (stages - 1)
+    exposed = {"forward": 0.0, "backward": 0.0, "update": 0.0}
+    for each in one.exchanges:
+        exposed[each.when] += each.exposed_s
+    memory = passes - seconds.compute_s - exposed["forward"] - exposed["backward"]
+    head = stages * products(one.step, rates)[2]
+    layers = seconds.compute_s - seconds.recompute_s - head
+    backward = 2 / 3 * layers + seconds.recompute_s + head + 3 / 4 * memory
+    update = one.total_s - passes - seconds.bubble_s
+    return ticks(one) * (backward + exposed["backward"]) + update
+
+
 @dataclass(frozen=True)
 class Held:
     """A stored row beside what a plan says today.
@@ -218,8 +265,10 @@ class Held:
 
     @property
     def seconds_off(self) -> float:
-        """By which part the planned seconds are too long."""
-        return self.one.total_s / self.row["total_s"] - 1
+        """By which part the planned seconds are too long, of pipelines in lockstep."""
+        name = CASES[self.row["plan"]].topology.partition(":")[0]
+        planned = in_lockstep(self.one, rates_of(HARDWARE[name]))
+        return planned / self.row["total_s"] - 1
 
     @property
     def exchanged(self) -> dict[str, tuple[float, float]]:
@@ -232,6 +281,8 @@ class Held:
         for each in self.one.exchanges:
             size = prod(self.row["mesh"].get(axis, 1) for axis in each.axes)
             sent = each.count * each.nbytes * SENT[each.kind](size)
+            if each.when != "update":
+                sent *= ticks(self.one)
             sums["model" if each.axes == ("model",) else "others"][0] += sent
         for _, axes, _, sent in self.row["collectives"]:
             sums["model" if axes == ["model"] else "others"][1] += sent
@@ -265,7 +316,7 @@ def main():
     wanted = [
         (name, one)
         for name in given.names or CASES
-        for one in chosen(CASES[name].plan())
+        for one in chosen(CASES[name].plan(), PIPELINES.get(name, ()))
         if given.again or key_of(name, one) not in known
     ]
     with ThreadPoolExecutor(given.jobs) as pool:
@@ -291,7 +342,7 @@ def _row(name: str, one: Strategy) -> tuple[dict | None, str]:
         "recompute": one.recompute,
         "attention": one.attention,
         **found,
-        "kept_out": name not in CHOSEN_WITH,
+        "kept_out": name not in CHOSEN_WITH and key not in CHOSEN_WITH,
         "command": f"python -m tools.measure.planned {name!r}",
     }
     words = (

@@ -10,11 +10,14 @@ from .._errors import NotUnderstood
 from .._training.model import MLP, Transformer
 from .._training.training_memory import training_memory
 from .cluster import ORDER
+from .step import AXES_OF_BATCH
 from .strategy import Strategy
 
 # What a model may have that no reference here has, and its value without it.
 _WITHOUT = {
-    "experts": None,
+    "shared_experts": 0,
+    "dense_layers": 0,
+    "router_biases": False,
     "kv_lora_rank": None,
     "patch_size": None,
     "window": None,
@@ -31,7 +34,7 @@ _OPTIMIZERS = {
     "sgd": "optax.sgd(1e-3)",
 }
 # Arguments of `training_memory` that the lines follow.
-_FOLLOWED = ("param_dtype", "compute_dtype", "optimizer")
+_FOLLOWED = ("param_dtype", "compute_dtype", "optimizer", "capacity_factor")
 # Types that the lines run in: JAX makes float32 of float64, and computes in none of 8
 # bits.
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -70,14 +73,16 @@ def _check(one: Strategy, training: Mapping[str, object]) -> None:
         if value != usual:
             raise NotUnderstood(
                 f"{name} has {key}={value!r}, and code() has reference models like "
-                "GPT-3, Llama 3 and a stack of MLPs only; take the mesh and the specs "
-                "of a plan for one of those."
+                "GPT-3, Llama 3, Mixtral and a stack of MLPs only; take the mesh and "
+                "the specs of a plan for one of those."
             )
-    if isinstance(model, Transformer) and not (_is_llama(model) or _is_gpt(model)):
+    is_known = isinstance(model, MLP) or _is_llama(model)
+    if not is_known and not (_is_gpt(model) and not model.moe_layers):
         raise NotUnderstood(
             f"{name} has norm={model.norm!r}, positions={model.positions!r} and "
             f"biases={model.biases!r} together, and code() has reference models like "
-            "GPT-3, Llama 3 and a stack of MLPs only; take the specs of one of those."
+            "GPT-3, Llama 3, Mixtral and a stack of MLPs only; take the specs of one "
+            "of those."
         )
     without = _without(training)
     for key, given in training.items():
@@ -164,7 +169,12 @@ class _Writer:
 
     @property
     def rows(self) -> str:
-        return self.axis("data", "fsdp")
+        return self.axis(*AXES_OF_BATCH)
+
+    @property
+    def sequences(self) -> int:
+        """Sequences of the small model's batch: two for each part of it."""
+        return 2 * math.prod(self.mesh[axis] for axis in AXES_OF_BATCH)
 
     def over(self, least: int) -> str:
         """What shards a parameter's d_model, from a stage of ZeRO on."""
@@ -288,7 +298,7 @@ train = jax.jit(
     def mlp_shapes(self) -> str:
         model = self.one.step.model
         wide = 8 * self._shards
-        rows = 2 * self.mesh["data"] * self.mesh["fsdp"]
+        rows = self.sequences
         return f'''\
 # A small stack; yours has layers={model.layers}, d_model={model.d_model}, \
 d_ff={model.d_ff}.
@@ -343,7 +353,8 @@ print("loss", loss)
         model = self.one.step.model
         assert isinstance(model, Transformer)
         parts = [self.head(), self.shapes(model), self.specs(model), self.helpers()]
-        parts += [self.parts(model), self.attention(), self.layer(model)]
+        parts += [self.parts(model), self.attention(), self.mixture(model)]
+        parts.append(self.layer(model))
         return "".join([*parts, self.loss(model), self.train(), self.run()])
 
     def shapes(self, model: Transformer) -> str:
@@ -351,12 +362,28 @@ print("loss", loss)
         head_dim, wide = 8, 8 * self._shards
         hidden, vocab = 2 * wide, 16 * self._shards
         seq = 8 * self.mesh["context"]
-        rows = 2 * self.mesh["data"] * self.mesh["fsdp"]
+        rows = self.sequences
         return f"""# A small model of the family; yours has layers={model.layers}, \
 d_model={model.d_model}, heads={model.heads},
 # kv_heads={model.kv_heads}, d_ff={model.d_ff}, vocab={model.vocab}.
 LAYERS, D, HEADS, KV, HEAD_DIM = 2, {wide}, {heads}, {kv}, {head_dim}
 F, VOCAB, SEQ, BATCH = {hidden}, {vocab}, {seq}, {rows}
+{self.room(model)}"""
+
+    def room(self, model: Transformer) -> str:
+        """The lines of a model with experts: how many, and how much room each has."""
+        if not model.moe_layers:
+            return ""
+        given = self.training.get("capacity_factor")
+        top = min(2, model.experts_per_token or 1)
+        why = "as the plan has it"
+        if given is None:
+            why = "room for all: none is dropped. The plan counts 1.0"
+        return f"""\
+# Experts: yours has experts={model.experts}, \
+experts_per_token={model.experts_per_token}, expert_d_ff={model.expert_d_ff}.
+EXPERTS, TOP = {2 * max(2, self.mesh["expert"])}, {top}
+CAPACITY = {"EXPERTS / TOP" if given is None else given}  # {why}
 """
 
     def heads(self, model: Transformer) -> tuple[int, int]:
@@ -407,6 +434,8 @@ F, VOCAB, SEQ, BATCH = {hidden}, {vocab}, {seq}, {rows}
         if model.gated:
             lines.insert(4, f'        "gate": P(None, over, {split}),')
             sizes.insert(4, '        "gate": weight(LAYERS, D, F),')
+        if model.moe_layers:
+            self.with_experts(lines, sizes)
         if gpt:
             lines += [
                 f'        "b_q": P(None, {split}), "b_k": P(None, {keys}), '
@@ -472,6 +501,16 @@ def start(key):
 {join(start)}
     }}
 '''
+
+    def with_experts(self, lines: list[str], sizes: list[str]) -> None:
+        """Give the matrices of the feed-forward part a dimension of experts."""
+        expert = self.axis("expert")
+        for place, line in enumerate(lines):
+            if line.split('"')[1] in ("gate", "up", "down"):
+                lines[place] = line.replace("P(None, ", f"P(None, {expert}, ")
+                sizes[place] = sizes[place].replace("(LAYERS, ", "(LAYERS, EXPERTS, ")
+        lines.append('        "router": P(None, over),')
+        sizes.append('        "router": weight(LAYERS, D, EXPERTS),')
 
     def parts(self, model: Transformer) -> str:
         if _is_gpt(model):
@@ -586,6 +625,56 @@ def attention(q, k, v):
     return jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=how)
 """
 
+    def mixture(self, model: Transformer) -> str:
+        """The experts: each device's tokens go to theirs and back."""
+        if not model.moe_layers:
+            return ""
+        rows, context = self.rows, self.axis("context")
+        expert, split = self.axis("expert"), self.axis("model")
+        send, back, summed = "", "", "out"
+        if self.has("expert"):
+            send = '    rows = lax.all_to_all(rows, "expert", 0, 1, tiled=True)\n'
+            back = '    rows = lax.all_to_all(rows, "expert", 1, 0, tiled=True)\n'
+        if self.has("model"):
+            summed = 'lax.psum(out, "model")'
+        return f'''
+
+def routed(x, router, w):
+    """On one device: its tokens, and its part of the experts."""
+    tokens = x.reshape(-1, D)
+    scores = jnp.matmul(tokens, router, preferred_element_type=jnp.float32)
+    best, chosen = lax.top_k(scores, TOP)
+    shares = jax.nn.softmax(best, -1).astype(COMPUTE)
+    # The rows of an expert stand beside each other, in their order. What finds no room
+    # is dropped.
+    room, chosen = int(-(-CAPACITY * len(tokens) * TOP // EXPERTS)), chosen.reshape(-1)
+    hot = jax.nn.one_hot(chosen, EXPERTS, dtype=jnp.int32)
+    place = (jnp.cumsum(hot, 0) * hot).sum(-1) - 1
+    slot = jnp.where(place < room, chosen * room + place, EXPERTS * room)
+    rows = jnp.zeros((EXPERTS * room, D), COMPUTE)
+    rows = rows.at[slot].set(jnp.repeat(tokens, TOP, 0), mode="drop")
+    rows = rows.reshape(EXPERTS, room, D)
+{send}\
+    hidden = jax.nn.silu(jnp.einsum("erd,edf->erf", rows, w["gate"]))
+    hidden = hidden * jnp.einsum("erd,edf->erf", rows, w["up"])
+    rows = jnp.einsum("erf,efd->erd", hidden, w["down"])
+{back}\
+    rows = rows.reshape(-1, D).at[slot].get(mode="fill", fill_value=0)
+    out = (rows.reshape(-1, TOP, D) * shares[..., None]).sum(1)
+    return {summed}.reshape(x.shape)
+
+
+mixture = jax.shard_map(
+    routed, mesh=mesh, check_vma=False,
+    in_specs=(
+        P({rows}, {context}), P(),
+        {{"gate": P({expert}, None, {split}), "up": P({expert}, None, {split}),
+         "down": P({expert}, {split})}},
+    ),
+    out_specs=P({rows}, {context}),
+)
+'''
+
     def layer(self, model: Transformer) -> str:
         rows, context, split = self.rows, self.axis("context"), self.axis("model")
         keys = self.keys(model)
@@ -601,6 +690,15 @@ def attention(q, k, v):
             if gpt
             else f"jax.nn.silu({product('h', 'gate')}) * {product('h', 'up')}"
         )
+        last = f"""\
+    hidden = {hidden}
+    hidden = put(hidden, {rows}, {context}, {split})
+    return put(x + {product("hidden", "down")}, {rows}, {context}), None"""
+        if model.moe_layers:
+            last = f"""\
+    experts = {{name: w[name].astype(COMPUTE) for name in ("gate", "up", "down")}}
+    y = mixture(h, w["router"].astype(COMPUTE), experts)
+    return put(x + y, {rows}, {context}), None"""
         return f"""
 
 def layer(x, w):
@@ -615,9 +713,7 @@ def layer(x, w):
     y = put(attention(q, k, v), {rows}, {context}, {split}).reshape(b, s, -1)
     x = put(x + {product("y", "o")}, {rows}, {context})
     h = norm(x, w["norm2"])
-    hidden = {hidden}
-    hidden = put(hidden, {rows}, {context}, {split})
-    return put(x + {product("hidden", "down")}, {rows}, {context}), None
+{last}
 
 {self.remat()}"""
 

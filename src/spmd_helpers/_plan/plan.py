@@ -105,6 +105,9 @@ class Plan:
         parameter, the policy of recomputation, the optimizer's state where `zero` puts
         it. The model has the shapes of the family, made small; put yours in its place.
 
+        Experts have room for all rows, so that none is dropped, or as many as the plan
+        was given by `capacity_factor`. A pipeline has no lines.
+
         Attention 'flash' is cuDNN's kernel on a GPU, where that has one: in bfloat16
         and float16, and with the sequence whole. On a CPU and a TPU the same lines
         write the scores; on a TPU put a kernel of Pallas there. 'plain' writes them

@@ -579,7 +579,8 @@ def _nothing_divides(
 ) -> NotDivisible:
     """What to change where no mesh of so many devices divides anything."""
     model, chips, batch = planner.model, planner.chips, planner.batch
-    sizes = {"batch": batch} if {*AXES_OF_BATCH} & {*axes} else {}
+    # A pipeline has as many microbatches as stages, or more.
+    sizes = {"batch": batch} if {*AXES_OF_BATCH, "stage"} & {*axes} else {}
     if "model" in axes:
         if model.moe_layers < model.layers:
             sizes["d_ff"] = model.d_ff

@@ -231,11 +231,19 @@ def _memory_bytes(step: Step) -> float:
     total += each * step.moe_layers * _row_numbers(step)
     numbers = step.numbers * step.microbatches
     total += _CONVERTED * 4 * numbers / step.mesh["fsdp"] + _GATHERED * each * numbers
+    if step.microbatches > 1:
+        total += step.microbatches * _sum_bytes(step)
     if isinstance(model, MLP) or step.attention == "flash":
         return total
     scores = step.layers * step.tokens * step.seq * model.heads / step.split
     every = 0.0 if step.recomputes else _SCORES_STACKED
     return total + scores * (passes * _SCORES + every)
+
+
+def _sum_bytes(step: Step) -> float:
+    """What it moves to add the gradients of one microbatch to their sum."""
+    shards = step.mesh["fsdp"] * (step.mesh["data"] if step.zero == 2 else 1)
+    return 3 * step.each_param * (step.numbers + 2 * step.head_numbers) / shards
 
 
 def _row_numbers(step: Step) -> float:

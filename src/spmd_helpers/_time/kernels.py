@@ -136,10 +136,20 @@ def _moved(computation: Computation, i: Instruction) -> int:
         return 2 * _size(i)
     if i.opcode == "dynamic-update-slice":
         return 2 * _operand(computation, i.operands[1])
-    if i.opcode.endswith("-start"):  # its value repeats its operands
-        return 2 * max((s.nbytes for s in _results(i)), default=0)
+    if i.opcode.endswith("-start"):
+        return _copied(i)
     read = sum(_operand(computation, name) for name in i.operands)
     return read + sum(s.nbytes for s in _results(i))
+
+
+def _copied(i: Instruction) -> int:
+    """What a copy by hardware of its own moves, of a slice only that.
+
+    Its value has both ends, of which one can be in the fast memory.
+    """
+    arrays = [s.nbytes for s in shapes(i.type) if s.dims]
+    slow = [s for s in shapes(_FAST.sub("", i.type)) if s.dims]
+    return min(len(slow), 2) * min(arrays, default=0)
 
 
 def _results(i: Instruction) -> list[Shape]:
