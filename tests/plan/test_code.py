@@ -41,8 +41,6 @@ MIXTURES = [
     ({"data": 2, "fsdp": 2, "expert": 2}, 1, "nothing_saveable"),
     ({"expert": 4, "model": 2}, 0, "everything_saveable"),
     ({"fsdp": 2, "expert": 2, "context": 2}, 0, "nothing_saveable"),
-    ({"expert": 8}, 0, "nothing_saveable"),
-    ({"data": 4, "model": 2}, 2, "nothing_saveable"),
 ]
 
 

@@ -35,7 +35,7 @@ def test_the_plans_are_many_and_their_first_three_are_stored():
         assert {planned.key_of(name, one) for one in first} <= names
     assert {row["zero"] for row in ROWS} == {0, 1, 2}
     assert {axis for row in ROWS for axis, n in row["mesh"].items() if n > 1} == {
-        *("data", "fsdp", "expert", "context", "model")
+        *("stage", "data", "fsdp", "expert", "context", "model")
     }
     kept_out = [row for row in ROWS if row["kept_out"]]
     assert len(kept_out) >= len(ROWS) / 3
@@ -60,7 +60,9 @@ def test_seconds_are_within_the_error(every):
     for one in every:
         if abs(one.seconds_off) > TOLERANCE:
             assert page_plans.reasons(one)
-        assert abs(one.seconds_off) <= max(ERROR.values())
+        # A pipeline's reference does more than is planned; the page says what.
+        most = 0.25 if one.one.step.mesh["stage"] > 1 else max(ERROR.values())
+        assert abs(one.seconds_off) <= most
 
 
 def test_what_is_sent_is_what_was_planned(every):
@@ -75,7 +77,8 @@ def test_what_is_sent_is_what_was_planned(every):
             )
         )
         if not near[-1]:
-            assert one.row["mesh"]["context"] > 1 or one.row["mesh"]["data"] > 1
+            mesh = one.one.step.mesh
+            assert mesh["context"] > 1 or mesh["data"] > 1 or mesh["stage"] > 1
     assert sum(near) >= 0.9 * len(near)
 
 
@@ -85,11 +88,11 @@ def test_the_order_is_right_where_it_is_no_tie(every):
         kind = spmd.HARDWARE[
             planned.CASES[one.row["plan"]].topology.partition(":")[0]
         ].kind
-        least, most = sorted((one.one.total_s, other.one.total_s))
+        least, most = sorted((one.planned_s, other.planned_s))
         if one.row["plan"] != other.row["plan"] or most <= (1 + ERROR[kind]) * least:
             continue
         compared += 1
-        planned_first = one.one.total_s < other.one.total_s
+        planned_first = one.planned_s < other.planned_s
         assert planned_first == (one.row["total_s"] < other.row["total_s"])
     assert compared > 50
 

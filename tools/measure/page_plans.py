@@ -22,15 +22,14 @@ MEMORY = {
 }
 # Why seconds are, by the beginning of the row's name.
 SECONDS = {
-    "mlp v5e": "the TPU compiler multiplies with a piece of a matrix while the next one"
-    " arrives (collective-permutes), and `step_time` counts more for those products",
+    "mlp v5e": "the TPU compiler sends a piece of a matrix while it multiplies with"
+    " another, and hides more of it than is planned",
     "llama h100 two hosts: data 2 × context 8": "plain attention over `context` sends"
     " a fifth more than is planned, and little of it is hidden",
     "gpt3-6.7b h200 two hosts: data 2 × context 8": "the same",
-    "llama h100: stage": "in every tick `step_time` also counts a first stage's"
-    " gradient of the embedding, which one stage of four has",
-    "llama v5p": "the TPU compiler multiplies with a piece of a matrix while the next"
-    " one arrives, and `step_time` counts more for those products",
+    "llama h100: stage": "the reference runs the last layer of a chunk once more, and"
+    " `step_time` counts that and a first stage's gradient of the embedding in every"
+    " tick",
 }
 
 

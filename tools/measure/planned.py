@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 
 from spmd_helpers._hardware.chips import HARDWARE
-from spmd_helpers._plan.exchanges import SENT
+from spmd_helpers._plan.exchanges import SENT, Exchange
 from spmd_helpers._plan.plan import Plan
 from spmd_helpers._plan.plan_mesh import plan_mesh
 from spmd_helpers._plan.seconds import products
@@ -229,21 +229,35 @@ def in_lockstep(one: Strategy, rates: Rates) -> float:
     """The seconds of a strategy as `step_time` has to count those of a pipeline.
 
     All stages of one jitted program take each tick together, and `step_time` takes each
-    as long as the longest it can be: a backward pass, with the head.
+    as long as the longest it can be: a backward pass of a chunk, with the head.
     """
     stages, seconds = one.step.mesh["stage"], one.seconds
     if stages == 1:
         return one.total_s
     passes = seconds.bubble_s * one.microbatches * one.chunks / (stages - 1)
-    exposed = {"forward": 0.0, "backward": 0.0, "update": 0.0}
+    of = {"forward": 0.0, "backward": 0.0, "update": 0.0}
     for each in one.exchanges:
-        exposed[each.when] += each.exposed_s
-    memory = passes - seconds.compute_s - exposed["forward"] - exposed["backward"]
+        of[each.when] += each.exposed_s
+    memory = passes - seconds.compute_s - of["forward"] - of["backward"]
     head = stages * products(one.step, rates)[2]
     layers = seconds.compute_s - seconds.recompute_s - head
-    backward = 2 / 3 * layers + seconds.recompute_s + head + 3 / 4 * memory
+    backward = 2 / 3 * layers + seconds.recompute_s + 3 / 4 * memory
+    backward += one.chunks * head
+    waiting = sum(
+        _times(one, each) * each.exposed_s
+        for each in one.exchanges
+        if each.when == "backward"
+    )
     update = one.total_s - passes - seconds.bubble_s
-    return ticks(one) * (backward + exposed["backward"]) + update
+    return ticks(one) * backward + waiting + update
+
+
+def _times(one: Strategy, each: Exchange) -> float:
+    """How often all ticks of a pipeline have an exchange that the passes have once."""
+    if each.when == "update":
+        return 1.0
+    is_end = each.what in ("head", "embedding")  # of every chunk, not of one
+    return ticks(one) * (one.chunks if is_end else 1)
 
 
 @dataclass(frozen=True)
@@ -264,11 +278,15 @@ class Held:
         return self.one.memory_bytes / self.row["peak_bytes"] - 1
 
     @property
-    def seconds_off(self) -> float:
-        """By which part the planned seconds are too long, of pipelines in lockstep."""
+    def planned_s(self) -> float:
+        """The planned seconds, of pipelines in lockstep."""
         name = CASES[self.row["plan"]].topology.partition(":")[0]
-        planned = in_lockstep(self.one, rates_of(HARDWARE[name]))
-        return planned / self.row["total_s"] - 1
+        return in_lockstep(self.one, rates_of(HARDWARE[name]))
+
+    @property
+    def seconds_off(self) -> float:
+        """By which part the planned seconds are too long."""
+        return self.planned_s / self.row["total_s"] - 1
 
     @property
     def exchanged(self) -> dict[str, tuple[float, float]]:
@@ -281,8 +299,7 @@ class Held:
         for each in self.one.exchanges:
             size = prod(self.row["mesh"].get(axis, 1) for axis in each.axes)
             sent = each.count * each.nbytes * SENT[each.kind](size)
-            if each.when != "update":
-                sent *= ticks(self.one)
+            sent *= _times(self.one, each)
             sums["model" if each.axes == ("model",) else "others"][0] += sent
         for _, axes, _, sent in self.row["collectives"]:
             sums["model" if axes == ["model"] else "others"][1] += sent

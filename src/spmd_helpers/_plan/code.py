@@ -76,8 +76,9 @@ def _check(one: Strategy, training: Mapping[str, object]) -> None:
                 "GPT-3, Llama 3, Mixtral and a stack of MLPs only; take the mesh and "
                 "the specs of a plan for one of those."
             )
-    is_known = isinstance(model, MLP) or _is_llama(model)
-    if not is_known and not (_is_gpt(model) and not model.moe_layers):
+    if isinstance(model, Transformer) and not (
+        _is_llama(model) or (_is_gpt(model) and not model.moe_layers)
+    ):
         raise NotUnderstood(
             f"{name} has norm={model.norm!r}, positions={model.positions!r} and "
             f"biases={model.biases!r} together, and code() has reference models like "

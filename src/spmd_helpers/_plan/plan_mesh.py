@@ -32,7 +32,7 @@ from .strategy import Strategy
 
 # Within what nine of ten stored strategies are of `step_time` of the compiled program;
 # for TPUs few are stored, and their compiler makes other programs of small products.
-ERROR = {"gpu": 0.1, "tpu": 0.4}
+ERROR = {"gpu": 0.1, "tpu": 0.2}
 # Over how many hosts the largest of them ran, and of TPUs on how many chips.
 HOSTS, TPU_CHIPS = 4, 8
 # What products are timed in: the rates of others are of other kernels.
