@@ -715,6 +715,18 @@ def test_bad_input_is_refused_in_a_sentence(arguments, kind, words):
     assert "\n" not in str(raised.value)
 
 
+def test_a_norm_that_an_axis_does_not_divide_is_planned():
+    """A head_dim of 128 over 256 devices: its norms are replicated."""
+    found = plan("qwen3-8b", "h100:32x8", 256, seq=2048, **FSDP)
+    assert {tuple(one.mesh.items()) for one in found.strategies} == {(("fsdp", 256),)}
+
+
+def test_sizes_of_thirty_digits_are_planned():
+    found = plan(spmd.MLP(10**29, 10**29, 10**29), batch=8 * 10**11)
+    assert not found.fitting
+    assert 1e50 < found.strategies[0].total_s < 1e200
+
+
 def test_the_remedy_for_chips_that_do_not_divide_works():
     assert plan(topology="h100:1x7", batch=21).strategies
 

@@ -161,11 +161,6 @@ def plan_mesh(
             raise _nothing_divides(planner, axes, policies)
     except _ERRORS as error:
         raise error.with_traceback(None) from None
-    except OverflowError:
-        raise NotUnderstood(
-            f"model={getattr(model, 'name', '')!r} has sizes whose seconds are no "
-            "number; give sizes that a model can have."
-        ) from None
     unchecked = _unchecked(chips)
     return Plan(
         what=planner.what,
