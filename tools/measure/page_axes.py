@@ -45,8 +45,9 @@ def axes_section(rows: list[dict]) -> str:
         " `tools/measure/truth/measure.py --tpu --axes` and `--cards --axes`. Small"
         f" models over other axes: {near[0]} of {len(off)} peaks are within a tenth,"
         f" and {near[1]} of the {len(kept_out)} that were kept out. Which these are was"
-        " decided by the programs' names, before any of them was compiled. Programs on"
-        f" one or two H200s ran there with jax {_here(rows)}: `--gpu --axes`.\n\n"
+        " decided by the programs' names, before any of them was compiled, but for"
+        " three that were looked at. Programs on one or two H200s ran there with jax"
+        f" {_here(rows)}, `--gpu --axes`: those on two when all formulas stood.\n\n"
         + as_table(table)
     )
 

@@ -654,9 +654,22 @@ MORE_HERE = {
 }
 
 
+# Looked at while a formula was written, though their names were kept out for it.
+_LOOKED_AT = (
+    "1 gpu: llama lora full flash",
+    "1 gpu: llama-3.2-1b host full flash",
+    "cards: llama lora tp full",
+)
+
+
 def is_kept_out(name):
-    """Whether a program of these is used for no formula: about a third, by its name."""
-    return zlib.crc32(name.encode()) % 3 == 0
+    """Whether a program of these is used for no formula: about a third, by its name.
+
+    Those for two GPUs ran when all formulas stood.
+    """
+    if name.startswith("2 gpu: "):
+        return True
+    return name not in _LOOKED_AT and zlib.crc32(name.encode()) % 3 == 0
 
 
 # For GPUs: the step of the MLP that was timed on two H100s, and small transformers.
