@@ -24,6 +24,7 @@ from ._setting import (
     on,
     quick,
     redundancy,
+    require_function,
     require_spec,
     word,
 )
@@ -191,6 +192,101 @@ def check_12_6(make: Callable[..., Any]) -> None:
             ):
                 spmd.assert_close({"x": x_grad}, {"x": wanted_x}, rtol=1e-4)
             _require_gradients(make, host, own, grads, wanted)
+
+
+def check_12_7(rope_zigzag: Callable[..., Any]) -> None:
+    """RoPE by the true positions of tokens in zigzag order, with nothing exchanged."""
+    require_function(rope_zigzag, "rope_zigzag")
+    spec = P(None, "model")
+    for n, size in [(4, (2, 24, 3, 8)), (2, (1, 20, 2, 16)), (8, (3, 16, 1, 6))]:
+        mesh = make_mesh(model=n)
+        mapped = jax.shard_map(rope_zigzag, mesh=mesh, in_specs=spec, out_specs=spec)
+        rows, pull = normal(n, *size), normal(n + 9, *size)
+        order = _zigzag(size[1], n)
+        place = on(mesh, *spec)
+        given = jax.device_put((rows[:, order], pull[:, order]), (place, place))
+        program = jax.jit(_with_gradients(mapped, 1))
+        got, (slope,) = program(*given)
+        wanted, (right,) = _with_gradients(_rope, 1)(rows, pull)
+        with next_thought(
+            f"x is {list(size)} on {n} devices. Which two pieces of the sequence does a"
+            " device have, and at which position does each begin?"
+        ):
+            spmd.assert_close({"rope_zigzag": got}, {"rope_zigzag": wanted[:, order]})
+            spmd.assert_close({"gradient": slope}, {"gradient": right[:, order]}, 1e-4)
+        with next_thought("What does a device need to know to compute its positions?"):
+            spmd.assert_collectives(
+                spmd.xray(mapped, abstract(size, place)), exactly={}
+            )
+
+
+def check_12_8(context_attend: Callable[..., Any]) -> None:
+    """Causal attention over a sharded sequence, within a budget of bytes."""
+    require_function(context_attend, "context_attend")
+    spec = P(None, "model")
+    cases = [(4, 32, 6, 2, 8), (2, 12, 4, 4, 16), (8, 48, 3, 1, 4)]
+    for n, length, heads, few, width in cases:
+        mesh = make_mesh(model=n)
+        mapped = jax.shard_map(context_attend, mesh=mesh, in_specs=spec, out_specs=spec)
+        sizes = [(2, length, h, width) for h in (heads, few, few, heads)]
+        host = [normal(n + i, *size) for i, size in enumerate(sizes)]
+        given = jax.device_put(host, on(mesh, *spec))
+        forward = jax.jit(mapped).lower(*given[:3]).compile()
+        both = jax.jit(_with_gradients(mapped, 3)).lower(*given).compile()
+        wanted, slopes = jax.jit(_with_gradients(_causal, 3))(*host)
+        got, gradients = both(*given)
+        where = f"{length} tokens on {n} devices, {heads} heads, {few} of keys"
+        with next_thought(
+            f"{where}: which keys may a query of the second device use, and with which"
+            " head? Does every gradient pass through, in float32?"
+        ):
+            spmd.assert_close({"result": got}, {"result": wanted}, rtol=1e-4)
+            for name, of, right in zip("qkv", gradients, slopes, strict=True):
+                spmd.assert_close(
+                    {f"gradient of {name}": of}, {f"gradient of {name}": right}, 1e-4
+                )
+        budget = 2 * (n - 1) * 2 * (length // n) * few * width * 4
+        for name, program, most in [
+            ("forward", forward, budget),
+            ("forward and backward", both, 2 * budget),
+        ]:
+            _require_sent(program, most, f"{where}: {name}")
+
+
+def _require_sent(program: jax.stages.Compiled, most: int, name: str) -> None:
+    """The bytes that a device sends in all are within a budget."""
+    collectives = spmd.xray(program).collectives
+    sent = sum(
+        c.wire_bytes if c.total_wire_bytes is None else c.total_wire_bytes
+        for c in collectives
+    )
+    if sent > most:
+        shown = ", ".join(f"{c.kind} of {c.result_bytes:,} bytes" for c in collectives)
+        raise CheckFailed(
+            f"{name} sends {sent:,} bytes per device, and at most {most:,} are allowed:"
+            f" {shown}. How many heads do keys and values have when they are sent, and"
+            " who needs what?"
+        )
+
+
+def _zigzag(length: int, n: int) -> list[int]:
+    """The positions of the tokens in zigzag order."""
+    pieces = np.arange(length).reshape(2 * n, -1)
+    return [int(i) for d in range(n) for j in (d, 2 * n - 1 - d) for i in pieces[j]]
+
+
+def _with_gradients(f: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """The result for the first `count` arguments, and the gradients along the last."""
+
+    def pulled(*args: Any) -> tuple[Any, Any]:
+        result, back = jax.vjp(f, *args[:count])
+        return result, back(jnp.asarray(args[count]))
+
+    return pulled
+
+
+def _causal(q: Any, k: Any, v: Any) -> Any:
+    return jax.nn.dot_product_attention(q, k, v, is_causal=True)
 
 
 def _split(split: Callable[..., Any], heads: int, x: Any) -> Any:

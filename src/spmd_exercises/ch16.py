@@ -155,6 +155,84 @@ def check_16_6(capacity_for: Callable[..., Any]) -> None:
             )
 
 
+def check_16_7(places: Callable[..., Any]) -> None:
+    """Places in the experts' boxes, where choices with larger gates come first."""
+    require_function(places, "places")
+    sizes = [(6, 2, 4), (11, 1, 3), (9, 3, 5), (700, 2, 2), (1, 2, 7)]
+    for seed, (tokens, k, count) in enumerate(sizes):
+        rng = np.random.default_rng(167 + seed)
+        order = rng.permuted(np.tile(np.arange(count), (tokens, 1)), axis=1)
+        choice = order[:, :k].astype(np.int32)
+        ranks = rng.permutation(tokens * k).reshape(tokens, k)
+        gate = ((ranks + 1) / (tokens * k + 1)).astype(np.float32)
+        where = f"{tokens} tokens, {k} choices each, {count} experts"
+        program = compiled(functools.partial(places, count=count), choice, gate)
+        got = _integers(program(choice, gate), f"{where}: the result", choice.shape)
+        wanted = _places(choice, gate, count)
+        if (got != wanted).any():
+            at = tuple(int(i) for i in np.argwhere(got != wanted)[0])
+            raise CheckFailed(
+                f"{where}: choice {at[1]} of token {at[0]} is expert {choice[at]}, with"
+                f" a gate of {gate[at]:.3f}. Its place is {got[at]}, but"
+                f" {wanted[at]} choices of this expert have a larger gate. In which"
+                " order do you count, and which token does each count belong to?"
+            )
+
+
+def check_16_8(on_one_device: Callable[..., Any]) -> None:
+    """The k experts of a token on one device, with the largest sum of odds."""
+    require_function(on_one_device, "on_one_device")
+    sizes = [(12, 4, 3, 2), (7, 8, 2, 2), (9, 3, 5, 3), (5, 2, 4, 1), (6, 1, 6, 4)]
+    for seed, (tokens, n, each, k) in enumerate(sizes):
+        rng = np.random.default_rng(168 + seed)
+        odds = rng.dirichlet(np.full(n * each, 0.6), size=tokens).astype(np.float32)
+        where = f"{tokens} tokens, {n} devices with {each} experts each, k = {k}"
+        program = compiled(functools.partial(on_one_device, devices=n, k=k), odds)
+        got = _integers(program(odds), f"{where}: the result", (tokens, k))
+        for token, chosen in enumerate(got.tolist()):
+            _require_one_device(chosen, odds[token], n, where, token)
+
+
+def check_16_9(orders: Callable[..., Any]) -> None:
+    """The order of the work of each stage in 1F1B: in time, with few saved inputs."""
+    require_function(orders, "orders")
+    rng = np.random.default_rng(169)
+    drawn = rng.integers(2, 9, size=(3, 2)).tolist()
+    for count, many in [(4, 6), (3, 1), (5, 2), (1, 4), (2, 9), *drawn]:
+        call = f"orders({count}, {many})"
+        plans = _orders(orders(count, many), call, count, many)
+        _require_few_saved(plans, call, many)
+        ticks = _simulated(plans, call)
+        if ticks != 2 * (many + count - 1):
+            raise CheckFailed(
+                f"{call}: the work takes {ticks} ticks, but"
+                f" {2 * (many + count - 1)} are enough. How many forward passes does a"
+                " stage need before its first backward pass, to have no gap later?"
+            )
+
+
+def check_16_10(microbatches: Callable[..., Any]) -> None:
+    """The fewest microbatches within a budget of bytes and of idle time."""
+    require_function(microbatches, "microbatches")
+    cases = [
+        (4, 48, 100, 4800, 0.25),  # the bubble decides
+        (4, 48, 100, 900, 0.5),  # the bytes decide
+        (4, 48, 100, 399, 0.9),  # nothing fits
+        (8, 64, 10, 640, 0.05),  # no number of microbatches is enough
+        (1, 30, 7, 210, 0.0),  # one stage is never idle
+        (3, 50, 10, 299, 0.4),
+        (2, 210, 16, 300, 0.02),
+    ]
+    rng = np.random.default_rng(1610)
+    for _ in range(8):
+        stages, rows = int(rng.integers(2, 9)), int(rng.integers(6, 30)) * 12
+        limit = int(rows * 64 * rng.uniform(0.05, 1))
+        cases.append((stages, rows, 64, limit, float(rng.uniform(0.05, 0.6))))
+    for case in cases:
+        call = f"microbatches{(*case[:-1], round(case[-1], 3))}"
+        _require_fewest(microbatches(*case), call, *case)
+
+
 def _rows_of_process_1() -> dict[str, int]:
     """The rows of 48 that the second half of the devices has, by the specs of 16.1."""
     mesh, turned = make_mesh(data=2, model=4), make_mesh(model=4, data=2)
@@ -422,3 +500,171 @@ def _integer(answer: Any, name: str) -> int:
     except TypeError:
         pass
     raise CheckFailed(f"{name} is {short(answer)}, but has to be a whole number")
+
+
+def _integers(
+    answer: Any, name: str, shape: tuple[int, ...]
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """An array of integers of this shape."""
+    if getattr(answer, "shape", None) != shape:
+        kind = getattr(answer, "shape", None) or short(answer)
+        raise CheckFailed(f"{name} has shape {kind}, but has to have {shape}")
+    if np.asarray(answer).dtype.kind not in "iu":
+        raise CheckFailed(f"{name} is {answer.dtype}, but has to be integers")
+    return np.asarray(answer).astype(np.int64)
+
+
+def _places(
+    choice: np.ndarray[Any, Any], gate: Floats, count: int
+) -> np.ndarray[Any, Any]:
+    """For each choice, how many of the same expert have a larger gate."""
+    places = np.zeros(choice.shape, np.int64)
+    for expert in range(count):
+        mine = choice == expert
+        places[mine] = np.argsort(np.argsort(-gate[mine]))
+    return places
+
+
+def _require_one_device(
+    chosen: list[int], odds: Floats, devices: int, where: str, token: int
+) -> None:
+    """Distinct experts of one device, with the largest sum of odds there is."""
+    each, k = len(odds) // devices, len(chosen)
+    where = f"{where}: token {token} goes to the experts {chosen}"
+    if len({*chosen}) != k or not all(0 <= one < len(odds) for one in chosen):
+        raise CheckFailed(
+            f"{where}, but has to go to {k} different ones of 0 to {len(odds) - 1}."
+            " Is each number that of the expert among all?"
+        )
+    used = sorted({one // each for one in chosen})
+    if len(used) > 1:
+        raise CheckFailed(
+            f"{where}, which are on the devices {used}, so its row is sent"
+            f" {len(used)} times. Which device do you choose before its experts?"
+        )
+    best: Any = np.sort(odds.reshape(devices, each))[:, -k:].sum(axis=1)
+    got = float(odds[chosen].sum())
+    if got < best.max() - 1e-6:
+        raise CheckFailed(
+            f"{where}, whose odds add up to {got:.4f}, but {k} experts of device"
+            f" {best.argmax()} have {best.max():.4f}. What do you compare between"
+            " devices?"
+        )
+
+
+_Plan = list[tuple[bool, int]]  # (is backward, microbatch) of a stage, in order
+
+
+def _orders(answer: object, call: str, count: int, many: int) -> list[_Plan]:
+    """The answer as a plan for each stage, with each pass of each microbatch once."""
+    if not isinstance(answer, Iterable) or isinstance(answer, str | Mapping):
+        raise CheckFailed(f"{call} is {short(answer)}, but has to be a list of lists")
+    plans = []
+    for s, plan in enumerate(answer):
+        if not isinstance(plan, Iterable) or isinstance(plan, str | Mapping):
+            raise CheckFailed(f"{call}, stage {s} is {short(plan)}, not a list")
+        plans.append([_pass(one, f"{call}, stage {s}") for one in plan])
+        wanted = [(back, i) for back in (False, True) for i in range(many)]
+        if sorted(plans[-1]) != wanted:
+            raise CheckFailed(
+                f"{call}: stage {s} has {len(plans[-1])} passes, and has to have"
+                f" {2 * many}: F and B of each of 0 to {many - 1}, once. Which is"
+                " missing or twice?"
+            )
+    if len(plans) != count:
+        raise CheckFailed(f"{call} has {len(plans)} lists, for {count} stages")
+    return plans
+
+
+def _pass(one: object, where: str) -> tuple[bool, int]:
+    pair = one if isinstance(one, tuple | list) and len(one) == 2 else (None, None)
+    if isinstance(pair[0], str) and pair[0] in ("F", "B"):
+        return pair[0] == "B", _integer(pair[1], where)
+    raise CheckFailed(f"{where}: {short(one)} is no pass, such as ('F', 0)")
+
+
+def _require_few_saved(plans: list[_Plan], call: str, many: int) -> None:
+    """Stage s keeps the inputs of at most count - s microbatches."""
+    for s, plan in enumerate(plans):
+        saved = most = 0
+        for back, _ in plan:
+            saved += -1 if back else 1
+            most = max(most, saved)
+        if most > min(len(plans) - s, many):
+            raise CheckFailed(
+                f"{call}: stage {s} saves the inputs of {most} microbatches at once,"
+                f" but {min(len(plans) - s, many)} are enough. When can it do its first"
+                " backward pass?"
+            )
+
+
+def _simulated(plans: list[_Plan], call: str) -> int:
+    """The ticks that the plans take if each pass begins as soon as it can."""
+    done: dict[tuple[int, bool, int], int] = {}
+    at, tick, last = [0] * len(plans), 0, len(plans) - 1
+    while any(i < len(plan) for i, plan in zip(at, plans, strict=True)):
+        now = []
+        for s, plan in enumerate(plans):
+            if at[s] == len(plan):
+                continue
+            back, one = plan[at[s]]
+            needs = [(s, False, one)] if back else []
+            if back and s < last:
+                needs.append((s + 1, True, one))
+            if not back and s > 0:
+                needs.append((s - 1, False, one))
+            if all(need in done for need in needs):
+                now.append((s, back, one))
+        if not now:
+            s = next(s for s, plan in enumerate(plans) if at[s] < len(plan))
+            back, one = plans[s][at[s]]
+            raise CheckFailed(
+                f"{call}: after {tick} ticks every stage waits for another. Stage {s}"
+                f" waits to do {'B' if back else 'F'} of microbatch {one}. What does"
+                " that pass need from its neighbor, and when does that come?"
+            )
+        for one_pass in now:
+            done[one_pass] = tick
+            at[one_pass[0]] += 1
+        tick += 1
+    return tick
+
+
+def _require_fewest(
+    answer: Any, call: str, stages: int, rows: int, each: int, limit: int, idle: float
+) -> None:
+    """The answer is the fewest microbatches that fit, or None where none do."""
+
+    def saved(m: int) -> int:
+        return min(stages, m) * (rows // m) * each
+
+    def bubble(m: int) -> float:
+        return (stages - 1) / (m + stages - 1)
+
+    fit = [
+        m
+        for m in range(1, rows + 1)
+        if rows % m == 0 and saved(m) <= limit and bubble(m) <= idle
+    ]
+    if answer is None:
+        if fit:
+            raise CheckFailed(
+                f"{call} is None, but {fit[0]} microbatches save {saved(fit[0]):,}"
+                f" bytes and are idle for {bubble(fit[0]):.1%}. How many microbatches"
+                " does a stage save in 1F1B?"
+            )
+        return
+    m = _integer(answer, call)
+    if m < 1 or rows % m:
+        raise CheckFailed(f"{call} is {m}, which does not divide {rows} rows")
+    if saved(m) > limit or bubble(m) > idle:
+        raise CheckFailed(
+            f"{call} is {m}: stage 0 saves {saved(m):,} bytes of at most {limit:,}, and"
+            f" each stage is idle for {bubble(m):.1%} of at most {idle:.1%}. Which of"
+            " the two is over, and what changes it?"
+        )
+    if m > fit[0]:
+        raise CheckFailed(
+            f"{call} is {m}, but {fit[0]} microbatches are within both budgets too, and"
+            " fewer are larger: is it the smallest number that fits?"
+        )

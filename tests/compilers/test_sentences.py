@@ -8,6 +8,7 @@ from jax.sharding import PartitionSpec as P
 
 import spmd_helpers as spmd
 from tests.book.chapters import ROOT
+from tests.book.test_pages import blocks
 
 
 def prose(number):
@@ -203,3 +204,103 @@ def test_a_kernel_is_sharded_by_hand():
         jax.jit(by_kernel).lower(q, q, q)
     mapped = jax.shard_map(by_kernel, mesh=mesh, in_specs=spec, out_specs=spec)
     assert spmd.xray(mapped, q, q, q).collectives == ()
+
+
+def ragged_products(mesh):
+    """FLOPs per device of 24 rows of 10 by three matrices of 10 × 14."""
+    rows, weights = array(mesh, (24, 10)), array(mesh, (3, 10, 14))
+    sizes = jax.ShapeDtypeStruct((3,), "int32", sharding=NamedSharding(mesh, P()))
+    return spmd.xray(jax.lax.ragged_dot, rows, weights, sizes).flops_per_device
+
+
+def sends_ragged(mesh):
+    """Send rows to the device that each is for, without padding."""
+
+    def body(rows, out, counts):
+        every = jax.lax.all_gather(counts[0], "expert")
+        me = jax.lax.axis_index("expert")
+        before = jnp.cumsum(every, axis=0) - every
+        starts = jnp.cumsum(counts[0]) - counts[0]
+        return jax.lax.ragged_all_to_all(
+            rows, out, starts, counts[0], before[me], every[:, me], axis_name="expert"
+        )
+
+    n = mesh.shape["expert"]
+    place = NamedSharding(mesh, P("expert"))
+    rows, out = array(mesh, (6 * n, 10), "expert"), array(mesh, (12 * n, 10), "expert")
+    counts = jax.ShapeDtypeStruct((n, n), "int32", sharding=place)
+    f = jax.shard_map(body, mesh=mesh, in_specs=P("expert"), out_specs=P("expert"))
+    return [c.kind for c in spmd.xray(f, rows, out, counts).collectives]
+
+
+ONE_MATRIX = 24 * 2 * 10 * 14
+
+
+@pytest.mark.compiler("tpu")
+def test_a_tpu_multiplies_a_ragged_row_by_one_matrix():
+    """Chapter 16, which also says what each compiler does with rows without padding."""
+    assert "**On a TPU** `ragged_dot` multiplies each row by one" in prose("16")
+    one = spmd.tpu_mesh("v5e:1x1", expert=1, anyhow=True)
+    assert ragged_products(one) == ONE_MATRIX
+    eight = spmd.tpu_mesh("v5e:2x4", expert=8, anyhow=True)
+    assert "ragged-all-to-all" in sends_ragged(eight)
+
+
+@pytest.mark.compiler("gpu")
+def test_a_gpu_multiplies_a_ragged_row_by_every_matrix():
+    assert "So does the compiler for an H100" in prose("16")
+    assert ragged_products(spmd.gpu_mesh("h100:1", expert=1)) == 3 * ONE_MATRIX
+    assert "ragged-all-to-all" in sends_ragged(spmd.gpu_mesh("h100:8", expert=8))
+
+
+def test_cpu_devices_multiply_by_every_matrix_and_send_nothing_ragged():
+    kind = (jax.sharding.AxisType.Auto,)
+    one = jax.make_mesh((1,), ("expert",), axis_types=kind, devices=jax.devices()[:1])
+    assert ragged_products(one) == 3 * ONE_MATRIX
+    eight = jax.make_mesh((8,), ("expert",), axis_types=kind)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="ragged-all-to-all"):
+        sends_ragged(eight)
+
+
+def zero_steps(mesh):
+    """What a step of ZeRO-1 and one of ZeRO-2 exchange, by the cheatsheet's code."""
+    first, *others = blocks("cheatsheet.md")
+    names: dict = {}
+    (block,) = [b for b in others if "def stepper" in b]
+    exec(first + block.split("\nrng = ")[0], names)
+    data, sizes = P("data"), {"up": (64, 256), "down": (256, 128)}
+    found = []
+    for grads in (P(), data):
+        step, places, _ = names["stepper"](mesh, P(), grads, data, data)
+        state = {
+            key: {
+                name: jax.ShapeDtypeStruct(size, "float32", sharding=to[name])
+                for name, size in sizes.items()
+            }
+            for key, to in places.items()
+        }
+        x, y = array(mesh, (64, 64), "data"), array(mesh, (64, 128), "data")
+        found.append(exchanged(step, state, x, y))
+    return found
+
+
+def one_program(steps):
+    first, second = steps
+    kinds = {kind for kind, _ in first}
+    return sorted(first) == sorted(second) and kinds == {"reduce-scatter", "all-gather"}
+
+
+def test_zero_1_and_zero_2_are_one_program():
+    """The cheatsheet says so of each compiler."""
+    kind = (jax.sharding.AxisType.Auto,)
+    assert one_program(zero_steps(jax.make_mesh((8,), ("data",), axis_types=kind)))
+
+
+@pytest.mark.compiler("tpu")
+def test_zero_1_and_zero_2_are_one_program_on_a_tpu():
+    assert one_program(zero_steps(spmd.tpu_mesh("v5e:2x4", data=8)))
+
+
+@pytest.mark.compiler("gpu")
+def test_zero_1_and_zero_2_are_one_program_on_a_gpu():
+    assert one_program(zero_steps(spmd.gpu_mesh("h100:8", data=8)))

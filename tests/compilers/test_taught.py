@@ -94,6 +94,11 @@ def exchanged(report, halved=False):
     return sent
 
 
+def is_ragged(program):
+    """A TPU multiplies each row by one matrix; CPU devices by all, and masks."""
+    return "ragged_dot" in program.compiled.as_text()
+
+
 def said_of(platform, number):
     (path,) = (ROOT / "book" / "chapters").glob(f"{number}_*.md")
     begins = rf"\*\*[Oo]n an? {platform.upper()}\*\*[^\n]*"
@@ -131,6 +136,9 @@ def test_work_and_findings_are_the_chapters(chapter, platform):
         # The compiler for GPUs pads a long sum, to divide it: 784 products to 16 × 52.
         most = 0.07 if platform == "gpu" else 0
         same = there.flops_per_device == here.flops_per_device
+        if platform == "tpu" and is_ragged(program):
+            assert more < 0, where(program)
+            continue
         assert same or 0 < more < most, where(program)
         assert there.redundancy == pytest.approx(here.redundancy), where(program)
 
@@ -141,7 +149,7 @@ def test_other_exchanges_are_in_the_text(chapter, platform):
     for program, here, there in rays(chapter, platform):
         had, has = exchanged(here), exchanged(there)
         had_so, has_so = exchanged(here, True), exchanged(there, True)
-        other |= had != has
+        other |= had != has or here.flops_per_device > there.flops_per_device
         for kind, axes in (has - had) & (has_so - had_so):
             more.setdefault(kind, f"{where(program)}, over {axes}")
         fewer += [where(program)] if (had - has) & (had_so - has_so) else []

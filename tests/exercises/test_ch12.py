@@ -140,6 +140,36 @@ F3 = (
     "    return params, f"
 )
 
+ROPE_ZIGZAG = "def rope_zigzag(x):\n"
+POSITIONS = (
+    "    n, me = lax.axis_size('model'), lax.axis_index('model')\n"
+    "    half, late = x.shape[1] // 2, 2 * n - 1 - me\n"
+    "    i = jnp.arange(half)\n"
+    "    at = jnp.concatenate([me * half + i, late * half + i])\n"
+)
+TURNED = (
+    "    speed = 1e4 ** (-jnp.arange(x.shape[3] // 2) * 2 / x.shape[3])\n"
+    "    angle = at[:, None, None] * speed\n"
+    "    a, b = jnp.split(x, 2, axis=-1)\n"
+    "    cos, sin = jnp.cos(angle), jnp.sin(angle)\n"
+    "    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)"
+)
+CONTEXT = "def context_attend(q, k, v):\n"
+GATHERED = (
+    "    k, v = (lax.all_gather(t, 'model', axis=1, tiled=True) for t in (k, v))\n"
+)
+ROWS = "    rows = lax.axis_index('model') * q.shape[1] + jnp.arange(q.shape[1])\n"
+MASKED = (
+    "    mask = jnp.arange(k.shape[1]) <= rows[:, None]\n"
+    "    return jax.nn.dot_product_attention(q, k, v, mask=mask[None, None])"
+)
+SCORED = (
+    "    mask = jnp.arange(k.shape[1]) <= rows[:, None]\n"
+    "    scores = jnp.einsum('bshd,bthd->bhst', q, k) / q.shape[-1] ** 0.5\n"
+    "    weights = jax.nn.softmax(jnp.where(mask, scores, -jnp.inf))\n"
+    "    return jnp.einsum('bhst,bthd->bshd', weights, v)"
+)
+
 ANSWERS = {
     "12.1": Answers(
         right=[
@@ -664,6 +694,153 @@ ANSWERS = {
                 MAKE + CUT3 + PUT + F3.replace("return params, f", ""),
                 "make returned None, but has to return (params, f)",
             ),
+        ],
+    ),
+    "12.7": Answers(
+        right=[
+            ROPE_ZIGZAG + POSITIONS + TURNED,
+            ROPE_ZIGZAG
+            + "    n, me = lax.axis_size('model'), lax.axis_index('model')\n"
+            "    early, late = jnp.split(x, 2, axis=1)\n"
+            "    def turned(x, piece):\n"
+            "        at = piece * x.shape[1] + jnp.arange(x.shape[1])\n"
+            "        speed = 1e4 ** (-jnp.arange(x.shape[3] // 2) * 2 / x.shape[3])\n"
+            "        z = lax.complex(*jnp.split(x, 2, axis=-1))\n"
+            "        z = z * jnp.exp(1j * at[:, None, None] * speed)\n"
+            "        return jnp.concatenate([z.real, z.imag], axis=-1)\n"
+            "    parts = turned(early, me), turned(late, 2 * n - 1 - me)\n"
+            "    return jnp.concatenate(parts, axis=1)",
+            # the tables of all positions, of which each device takes its own
+            ROPE_ZIGZAG + POSITIONS + "    full = jnp.zeros((1, n * x.shape[1], 1,"
+            " x.shape[3]))\n"
+            "    angle = angles(full)[at]\n"
+            "    a, b = jnp.split(x, 2, axis=-1)\n"
+            "    cos, sin = jnp.cos(angle), jnp.sin(angle)\n"
+            "    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)",
+        ],
+        wrong=[
+            (ROPE_ZIGZAG + "    return rope(x)", "at which position does each begin"),
+            (  # the usual order
+                ROPE_ZIGZAG + "    at = lax.axis_index('model') * x.shape[1]\n"
+                "    at = at + jnp.arange(x.shape[1])\n" + TURNED,
+                "at which position does each begin",
+            ),
+            (  # the late piece is that of the next device
+                ROPE_ZIGZAG
+                + POSITIONS.replace("2 * n - 1 - me", "2 * n - me")
+                + TURNED,
+                "at which position does each begin",
+            ),
+            (  # the late piece counts down
+                ROPE_ZIGZAG
+                + POSITIONS.replace("late * half + i", "late * half + i[::-1]")
+                + TURNED,
+                "at which position does each begin",
+            ),
+            (  # four devices always
+                ROPE_ZIGZAG + POSITIONS.replace("lax.axis_size('model')", "4") + TURNED,
+                "x is [1, 20, 2, 16] on 2 devices",
+            ),
+            (  # gathered and turned back
+                ROPE_ZIGZAG
+                + POSITIONS
+                + "    full = lax.all_gather(x, 'model', axis=1,"
+                " tiled=True)\n"
+                "    every = lax.all_gather(at, 'model', tiled=True)\n"
+                "    full = rope(full[:, jnp.argsort(every)])\n"
+                "    return full[:, at]",
+                "What does a device need to know",
+            ),
+            (  # no gradient
+                ROPE_ZIGZAG + POSITIONS + "    x = lax.stop_gradient(x)\n" + TURNED,
+                "gradient",
+            ),
+            (  # in half precision
+                ROPE_ZIGZAG
+                + POSITIONS
+                + TURNED.replace("jnp.split(x,", "jnp.split(x.astype(jnp.float16),"),
+                "rope_zigzag",
+            ),
+            ("rope_zigzag = None", "has to be a function"),
+        ],
+    ),
+    "12.8": Answers(
+        right=[
+            CONTEXT + "    kv = lax.all_gather(jnp.stack([k, v]), 'model', axis=2,"
+            " tiled=True)\n"
+            "    k, v = jnp.repeat(kv, q.shape[2] // k.shape[2], axis=3)\n"
+            "    rows = lax.axis_index('model') * len(q[0]) + jnp.arange(len(q[0]))\n"
+            + SCORED,
+            # a ring without the last exchange
+            CONTEXT + "    n, me = lax.axis_size('model'), lax.axis_index('model')\n"
+            "    size, rows = q.shape[1], jnp.arange(q.shape[1])\n"
+            "    times = q.shape[2] // k.shape[2]\n"
+            "    total, out = 0, 0\n"
+            "    for i in range(n):\n"
+            "        first = (me - i) % n * size\n"
+            "        mask = first + rows <= (me * size + rows)[:, None]\n"
+            "        keys, values = (jnp.repeat(t, times, axis=2) for t in (k, v))\n"
+            "        scores = jnp.einsum('bshd,bthd->bsht', q, keys)\n"
+            "        share = jnp.exp(scores / q.shape[-1] ** 0.5) * mask[:, None]\n"
+            "        total += share.sum(axis=-1, keepdims=True)\n"
+            "        out += jnp.einsum('bsht,bthd->bshd', share, values)\n"
+            "        if i < n - 1:\n"
+            "            k, v = lax.ppermute((k, v), 'model',\n"
+            "                                [(j, (j + 1) % n) for j in range(n)])\n"
+            "    return out / total",
+        ],
+        wrong=[
+            (  # all heads are sent
+                CONTEXT
+                + "    k, v = (jnp.repeat(t, q.shape[2] // t.shape[2], axis=2)\n"
+                "            for t in (k, v))\n" + GATHERED + ROWS + MASKED,
+                "How many heads do keys and values have when they are sent",
+            ),
+            (  # the mask of one device
+                CONTEXT + GATHERED + "    return jax.nn.dot_product_attention("
+                "q, k, v, is_causal=True)",
+                "which keys may a query of the second device use",
+            ),
+            (  # its own keys alone
+                CONTEXT + "    return jax.nn.dot_product_attention("
+                "q, k, v, is_causal=True)",
+                "which keys may a query of the second device use",
+            ),
+            (  # no mask
+                CONTEXT + GATHERED + "    return jax.nn.dot_product_attention(q, k, v)",
+                "which keys may a query of the second device use",
+            ),
+            (  # the heads of keys in turn
+                CONTEXT + GATHERED + "    k, v = (jnp.tile(t, (1, 1, q.shape[2] //"
+                " t.shape[2], 1))\n            for t in (k, v))\n" + ROWS + MASKED,
+                "with which head",
+            ),
+            (  # what is gathered has no gradient
+                CONTEXT
+                + GATHERED
+                + "    k, v = lax.stop_gradient((k, v))\n"
+                + ROWS
+                + MASKED,
+                "gradient of k",
+            ),
+            (  # the queries are sent too
+                CONTEXT + GATHERED + "    size = q.shape[1]\n"
+                "    q = lax.all_gather(q, 'model', axis=1, tiled=True)\n"
+                "    out = jax.nn.dot_product_attention(q, k, v, is_causal=True)\n"
+                "    first = lax.axis_index('model') * size\n"
+                "    return lax.dynamic_slice_in_dim(out, first, size, 1)",
+                "bytes per device, and at most",
+            ),
+            (  # sent in half precision
+                CONTEXT
+                + "    k, v = (t.astype(jnp.bfloat16) for t in (k, v))\n"
+                + GATHERED
+                + "    k, v = (t.astype(q.dtype) for t in (k, v))\n"
+                + ROWS
+                + MASKED,
+                "result",
+            ),
+            ("context_attend = 8", "has to be a function"),
         ],
     ),
 }

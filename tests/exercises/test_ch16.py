@@ -40,6 +40,17 @@ PROGRAM = "def program(p, rows, each, together, say):\n"
 SCHEDULE = "def schedule(count, many):\n"
 ENOUGH = "def enough(count, idle):\n"
 CAPACITY = "def capacity_for(choice, count):\n"
+PLACES = "def places(choice, gate, count):\n"
+ONE_DEVICE = "def on_one_device(odds, devices, k):\n"
+BY_DEVICE = ONE_DEVICE + "    parts = odds.reshape(len(odds), devices, -1)\n"
+OF_DEVICE = (
+    "    mine = jnp.take_along_axis(parts, device[:, None, None], axis=1)[:, 0]\n"
+    "    first = device[:, None] * parts.shape[2]\n"
+    "    return first + lax.top_k(mine, k)[1]"
+)
+ORDERS = "def orders(count, many):\n"
+FEWEST = "def microbatches(stages, rows, row_bytes, limit, idle):\n"
+DIVISORS = "    fit = [m for m in range(1, rows + 1) if rows % m == 0]\n"
 
 GOOD_SCHEDULE = (
     SCHEDULE + "    return [[t - s if 0 <= t - s < many else None\n"
@@ -630,6 +641,308 @@ ANSWERS = {
                 ),
                 "drops",
             ),
+        ],
+    ),
+    "16.7": Answers(
+        right=[
+            PLACES + "    c, g = choice.ravel(), gate.ravel()\n"
+            "    same = c[:, None] == c[None, :]\n"
+            "    larger = g[None, :] > g[:, None]\n"
+            "    return (same & larger).sum(axis=1).reshape(choice.shape)",
+            "@partial(jax.jit, static_argnames='count')\n"
+            + PLACES
+            + "    c, g = choice.ravel(), gate.ravel()\n"
+            "    def rank(expert):\n"
+            "        mine = jnp.where(c == expert, g, -jnp.inf)\n"
+            "        return jnp.argsort(jnp.argsort(-mine))\n"
+            "    ranks = jax.vmap(rank)(jnp.arange(count))\n"
+            "    return ranks[c, jnp.arange(c.size)].reshape(choice.shape)",
+            PLACES + "    c = choice.ravel()\n"
+            "    order = jnp.lexsort((-gate.ravel(), c))\n"
+            "    starts = jnp.searchsorted(c[order], jnp.arange(count))\n"
+            "    place = jnp.arange(c.size) - starts[c[order]]\n"
+            "    return jnp.zeros_like(c).at[order].set(place)"
+            ".reshape(choice.shape)",
+        ],
+        wrong=[
+            (  # in the order of the tokens
+                PLACES + "    one = jax.nn.one_hot(choice.ravel(), count, dtype=int)\n"
+                "    place = ((one.cumsum(0) - 1) * one).sum(1)\n"
+                "    return place.reshape(choice.shape)",
+                "of this expert have a larger gate",
+            ),
+            (  # the smallest gate first
+                PLACES + "    c, g = choice.ravel(), gate.ravel()\n"
+                "    same = c[:, None] == c[None, :]\n"
+                "    smaller = g[None, :] < g[:, None]\n"
+                "    return (same & smaller).sum(axis=1).reshape(choice.shape)",
+                "of this expert have a larger gate",
+            ),
+            (  # the places stay in the sorted order
+                PLACES + "    order = jnp.argsort(-gate.ravel())\n"
+                "    c = choice.ravel()[order]\n"
+                "    one = jax.nn.one_hot(c, count, dtype=int)\n"
+                "    place = ((one.cumsum(0) - 1) * one).sum(1)\n"
+                "    return place.reshape(choice.shape)",
+                "which token does each count belong to",
+            ),
+            (  # all first choices before the second ones
+                PLACES + "    c, g = choice.ravel(), gate.ravel()\n"
+                "    kind = jnp.broadcast_to(jnp.arange(choice.shape[1]),"
+                " choice.shape).ravel()\n"
+                "    g = g - kind\n"
+                "    same = c[:, None] == c[None, :]\n"
+                "    return (same & (g[None, :] > g[:, None])).sum(1)"
+                ".reshape(choice.shape)",
+                "of this expert have a larger gate",
+            ),
+            (  # one order for all experts
+                PLACES + "    g = gate.ravel()\n"
+                "    return (g[None, :] > g[:, None]).sum(1).reshape(choice.shape)",
+                "of this expert have a larger gate",
+            ),
+            (  # counted from 1
+                PLACES + "    c, g = choice.ravel(), gate.ravel()\n"
+                "    same = c[:, None] == c[None, :]\n"
+                "    larger = g[None, :] >= g[:, None]\n"
+                "    return (same & larger).sum(axis=1).reshape(choice.shape)",
+                "of this expert have a larger gate",
+            ),
+            (  # does not run under jit
+                PLACES + "    out = np.zeros(choice.shape, int)\n"
+                "    for e in range(count):\n"
+                "        mine = np.asarray(choice) == e\n"
+                "        out[mine] = np.argsort(np.argsort(-np.asarray(gate)[mine]))\n"
+                "    return out",
+                "TracerArrayConversionError",
+            ),
+            (  # counts in half precision
+                PLACES + "    c, g = choice.ravel(), gate.ravel()\n"
+                "    same = (c[:, None] == c[None, :]) & (g[None, :] > g[:, None])\n"
+                "    return same.astype(jnp.bfloat16).sum(axis=1)"
+                ".reshape(choice.shape)",
+                "but has to be integers",
+            ),
+            (PLACES + "    return jnp.argsort(-gate.ravel())", "has shape"),
+            (PLACES + "    return 3", "has shape 3, but has to have (6, 2)|has shape"),
+            ("places = None", "has to be a function"),
+        ],
+    ),
+    "16.8": Answers(
+        right=[
+            BY_DEVICE + "    device = jnp.sort(parts)[:, :, -k:].sum(2).argmax(1)\n"
+            "    mine = jnp.arange(devices).repeat(parts.shape[2]) =="
+            " device[:, None]\n"
+            "    return lax.top_k(jnp.where(mine, odds, -1), k)[1]",
+            BY_DEVICE + "    device = lax.top_k(parts, k)[0].sum(-1).argmax(-1)\n"
+            "    mine = jnp.take_along_axis(parts, device[:, None, None], 1)[:, 0]\n"
+            "    best = jnp.argsort(mine, axis=1)[:, -k:]\n"
+            "    return best + device[:, None] * parts.shape[2]",
+            "def of_token(odds, devices, k):\n"
+            "    sums, experts = [], []\n"
+            "    each = len(odds) // devices\n"
+            "    for n in range(devices):\n"
+            "        best, at = lax.top_k(odds[n * each:(n + 1) * each], k)\n"
+            "        sums.append(best.sum())\n"
+            "        experts.append(at + n * each)\n"
+            "    return jnp.stack(experts)[jnp.argmax(jnp.stack(sums))]\n"
+            + ONE_DEVICE
+            + "    return jax.vmap(lambda row: of_token(row, devices, k))(odds)",
+        ],
+        wrong=[
+            (  # the best of all
+                ONE_DEVICE + "    return lax.top_k(odds, k)[1]",
+                "so its row is sent 2 times",
+            ),
+            (  # the device with the most of everything
+                BY_DEVICE
+                + "    device = parts.sum(axis=2).argmax(axis=1)\n"
+                + OF_DEVICE,
+                "What do you compare between devices?",
+            ),
+            (  # the device of the best expert
+                BY_DEVICE
+                + "    device = parts.max(axis=2).argmax(axis=1)\n"
+                + OF_DEVICE,
+                "What do you compare between devices?",
+            ),
+            (  # the numbers on the device
+                BY_DEVICE + "    device = lax.top_k(parts, k)[0].sum(2).argmax(1)\n"
+                "    mine = jnp.take_along_axis(parts, device[:, None, None], 1)\n"
+                "    return lax.top_k(mine[:, 0], k)[1]",
+                "What do you compare between devices?",
+            ),
+            (  # one expert k times
+                BY_DEVICE + "    return jnp.tile(odds.argmax(1)[:, None], (1, k))",
+                "but has to go to 2 different ones",
+            ),
+            (  # one device for all tokens
+                BY_DEVICE
+                + "    device = lax.top_k(parts, k)[0].sum(2).sum(0).argmax()\n"
+                "    device = jnp.full(len(odds), device)\n" + OF_DEVICE,
+                "What do you compare between devices?",
+            ),
+            (  # experts on every n-th device
+                BY_DEVICE + "    turned = odds.reshape(len(odds), -1, devices)\n"
+                "    device = lax.top_k(turned.swapaxes(1, 2), k)[0].sum(2).argmax(1)\n"
+                "    mine = turned[jnp.arange(len(odds)), :, device]\n"
+                "    return lax.top_k(mine, k)[1] * devices + device[:, None]",
+                "so its row is sent",
+            ),
+            (BY_DEVICE + "    return lax.top_k(odds, k)[0]", "but has to be integers"),
+            (BY_DEVICE + "    return lax.top_k(parts, k)[1]", "has shape (12, 4, 2)"),
+            ("on_one_device = 1", "has to be a function"),
+        ],
+    ),
+    "16.9": Answers(
+        right=[
+            ORDERS + "    plans = []\n"
+            "    for s in range(count):\n"
+            "        forward, back, plan = 0, 0, []\n"
+            "        while back < many:\n"
+            "            if forward < many and forward - back < count - s:\n"
+            "                plan.append(('F', forward))\n"
+            "                forward += 1\n"
+            "            else:\n"
+            "                plan.append(('B', back))\n"
+            "                back += 1\n"
+            "        plans.append(plan)\n"
+            "    return plans",
+            ORDERS + "    plan = spmd.PipelineSchedule(count, many, '1f1b').work\n"
+            "    plan = sorted(plan, key=lambda one: one.step)\n"
+            "    return tuple(tuple(['FB'[one.is_backward], one.microbatch]\n"
+            "                       for one in plan if one.stage == s)\n"
+            "                 for s in range(count))",
+        ],
+        wrong=[
+            (  # GPipe
+                ORDERS + "    return [[('F', i) for i in range(many)]\n"
+                "            + [('B', i) for i in range(many)]] * count",
+                "saves the inputs of 6 microbatches at once, but 4 are enough",
+            ),
+            (  # one after the other, without a warm-up
+                ORDERS + "    return [[(k, i) for i in range(many) for k in 'FB']\n"
+                "            for _ in range(count)]",
+                "the work takes 48 ticks, but 18 are enough",
+            ),
+            (  # one fewer forward pass first
+                ORDERS + "    plans = []\n"
+                "    for s in range(count):\n"
+                "        early = max(0, min(count - s - 2, many))\n"
+                "        plan = [('F', i) for i in range(early)]\n"
+                "        for i in range(many - early):\n"
+                "            plan += [('F', early + i), ('B', i)]\n"
+                "        plans.append(plan + [('B', i)"
+                " for i in range(many - early, many)])\n"
+                "    return plans",
+                "How many forward passes does a stage need",
+            ),
+            (  # B before F in each pair
+                ORDERS + "    return [[(k, i) for i in range(many) for k in 'BF']\n"
+                "            for _ in range(count)]",
+                "after 0 ticks every stage waits",
+            ),
+            (  # the last backward passes are missing
+                ORDERS + "    plans = []\n"
+                "    for s in range(count):\n"
+                "        early = min(count - s - 1, many)\n"
+                "        plan = [('F', i) for i in range(early)]\n"
+                "        for i in range(many - early):\n"
+                "            plan += [('F', early + i), ('B', i)]\n"
+                "        plans.append(plan)\n"
+                "    return plans",
+                "stage 0 has 9 passes, and has to have 12",
+            ),
+            (  # the warm-up of the last stage for all, in reverse
+                ORDERS + "    plans = []\n"
+                "    for s in range(count):\n"
+                "        early = min(s, many)\n"
+                "        plan = [('F', i) for i in range(early)]\n"
+                "        for i in range(many - early):\n"
+                "            plan += [('F', early + i), ('B', i)]\n"
+                "        plans.append(plan + [('B', i)"
+                " for i in range(many - early, many)])\n"
+                "    return plans",
+                "microbatches at once, but",
+            ),
+            (  # the last microbatch first
+                ORDERS + "    plans = []\n"
+                "    for s in range(count):\n"
+                "        early = min(count - s, many)\n"
+                "        plan = [('F', i) for i in range(early)]\n"
+                "        back = list(range(early))[::-1] + list(range(early, many))\n"
+                "        for i in range(early, many):\n"
+                "            plan += [('B', back[i - early]), ('F', i)]\n"
+                "        plans.append(plan + [('B', i)"
+                " for i in back[many - early:]])\n"
+                "    return plans",
+                "every stage waits for another",
+            ),
+            (ORDERS + "    return [['F0', 'B0']] * count", "'F0' is no pass"),
+            (ORDERS + "    return [[('F', 0.5)]] * count", "has to be a whole number"),
+            (ORDERS + "    return []", "orders(4, 6) has 0 lists, for 4 stages"),
+            (ORDERS + "    return 18", "has to be a list of lists"),
+            ("orders = []", "has to be a function"),
+        ],
+    ),
+    "16.10": Answers(
+        right=[
+            FEWEST + DIVISORS + "    fit = [m for m in fit\n"
+            "           if row_bytes * rows * min(stages / m, 1) <= limit\n"
+            "           and stages - 1 <= idle * (m + stages - 1)]\n"
+            "    return min(fit, default=None)",
+            FEWEST + "    m = np.arange(1, rows + 1)\n"
+            "    saved = np.minimum(stages, m) * rows // m * row_bytes\n"
+            "    fits = (rows % m == 0) & (saved <= limit)\n"
+            "    fits &= (stages - 1) / (m + stages - 1) <= idle\n"
+            "    return m[fits][0] if fits.any() else None",
+        ],
+        wrong=[
+            (  # all rows are saved, as in GPipe
+                FEWEST + DIVISORS + "    if rows * row_bytes > limit:\n"
+                "        return None\n"
+                "    return next((m for m in fit\n"
+                "        if (stages - 1) / (m + stages - 1) <= idle), None)",
+                "How many microbatches does a stage save in 1F1B?",
+            ),
+            (  # one microbatch is saved
+                FEWEST + DIVISORS + "    return next((m for m in fit\n"
+                "        if rows // m * row_bytes <= limit\n"
+                "        and (stages - 1) / (m + stages - 1) <= idle), None)",
+                "Which of the two is over",
+            ),
+            (  # the bubble alone
+                FEWEST + DIVISORS + "    return next((m for m in fit\n"
+                "        if (stages - 1) / (m + stages - 1) <= idle), None)",
+                "Which of the two is over",
+            ),
+            (  # the bytes alone
+                FEWEST + DIVISORS + "    return next((m for m in fit\n"
+                "        if min(stages, m) * (rows // m) * row_bytes <= limit), None)",
+                "Which of the two is over",
+            ),
+            (  # the largest
+                FEWEST + DIVISORS + "    return next((m for m in fit[::-1]\n"
+                "        if min(stages, m) * (rows // m) * row_bytes <= limit\n"
+                "        and (stages - 1) / (m + stages - 1) <= idle), None)",
+                "is it the smallest number that fits?",
+            ),
+            (  # any number, whether or not it divides
+                FEWEST + "    return next((m for m in range(1, rows + 1)\n"
+                "        if min(stages, m) * rows / m * row_bytes <= limit\n"
+                "        and (stages - 1) / (m + stages - 1) <= idle), None)",
+                "which does not divide",
+            ),
+            (  # idle over busy
+                FEWEST + DIVISORS + "    return next((m for m in fit\n"
+                "        if min(stages, m) * (rows // m) * row_bytes <= limit\n"
+                "        and (stages - 1) / m <= idle), None)",
+                "is it the smallest number that fits?|How many microbatches",
+            ),
+            (FEWEST + "    return rows", "is it the smallest number|Which of the two"),
+            (FEWEST + "    pass", "microbatches(4, 48, 100, 4800, 0.25) is None"),
+            (FEWEST + "    return 12.0", "has to be a whole number"),
+            ("microbatches = 4", "has to be a function"),
         ],
     ),
 }
