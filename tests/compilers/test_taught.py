@@ -31,6 +31,8 @@ CHECKED = ["02", "05", "06", "08", "10", "12", "14", "15"]  # whose checks read 
 # A finding that needs the function: an accelerator's compiled text does not show it.
 # The sentence's own test asks for it there.
 TRACED = {("08", "direct"): ["gathered-reshard"]}
+# A share of the work of a reference for one device that accelerators leave out.
+LEFT_OUT = {("16", "block_loss"): 0.02}
 SHARDED = {"02", "06", "08", "10", "13", "16"}  # a few of those that must have some
 
 
@@ -139,7 +141,9 @@ def test_work_and_findings_are_the_chapters(chapter, platform):
         if platform == "tpu" and is_ragged(program):
             assert more < 0, where(program)
             continue
-        assert same or 0 < more < most, where(program)
+        alone = LEFT_OUT.get((chapter[0], program.name)) if not program.axes else None
+        least = 0 if alone is None else -alone
+        assert same or least < more < most, where(program)
         assert there.redundancy == pytest.approx(here.redundancy), where(program)
 
 
