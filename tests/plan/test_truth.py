@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 import spmd_helpers as spmd
+from spmd_helpers._plan import seconds
 from spmd_helpers._plan.plan_mesh import ERROR
 from tools.measure import page_plans, planned
 
@@ -39,6 +40,22 @@ def test_the_plans_are_many_and_their_first_three_are_stored():
     }
     kept_out = [row for row in ROWS if row["kept_out"]]
     assert len(kept_out) >= len(ROWS) / 3
+    chosen_with = f"chosen with {len(ROWS) - len(kept_out)} of the {len(ROWS)} stored"
+    assert chosen_with in " ".join(seconds.__doc__.split())
+
+
+def test_what_the_page_says_of_plain_attention_tpus_and_pipelines(every):
+    assert {row["attention"] for row in ROWS} == {"plain"}
+    tpus = [one.row for one in every if one.row not in on_gpus(ROWS)]
+    pipelines = [one for one in every if one.one.step.mesh["stage"] > 1]
+    assert len(tpus) == 4
+    assert len(pipelines) == 2
+    assert all(abs(one.seconds_off) > TOLERANCE for one in pipelines)
+    assert not any(row["kept_out"] for row in tpus)
+    assert not any(one.row["kept_out"] for one in pipelines)
+    for row in ROWS:  # what is compiled again is as kept out as it was
+        if row["plan"] in planned.CHOSEN_WITH or row["name"] in planned.CHOSEN_WITH:
+            assert not row["kept_out"]
 
 
 def test_memory_is_within_a_tenth_or_the_page_says_why(every):

@@ -40,7 +40,8 @@ class Exchange:
             'collective-permute'.
         axes: the axes that it goes over.
         when: 'forward', 'backward' or 'update'.
-        count: how often in a step; of weights, once for each layer.
+        count: how often in a step; of weights, once for each matrix, layer and
+            microbatch.
         nbytes: of one: the result of an all-gather, otherwise what a device puts in.
         seconds: of all together.
         exposed_s: of these, what the kernels wait.

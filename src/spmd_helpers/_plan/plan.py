@@ -27,9 +27,12 @@ class Plan:
         strategies: those that fit by their seconds, then the others by their memory;
             each a `Strategy`.
         allowed_bytes: what a strategy may fill of each chip.
-        error: by which part the seconds of a formula were off in nine of ten compiled
-            programs; two strategies that differ by less are a tie. None where no
-            program was compiled or measured over so many hosts.
+        error: at least nine of ten stored values of the formula were within this part
+            of `step_time` of the compiled program; two strategies that differ by less
+            are a tie. None where nothing was timed over so many hosts, or for so many
+            TPUs. All were planned and compiled with `attention='plain'`. A plan's
+            default, 'flash', and 'ring' over `context`, were held against nothing, and
+            the seconds of pipelines were not checked.
         unchecked: where there is no error, a sentence on why.
         notes: what else there is to know, a sentence each.
         remedy: what to change where nothing fits.
@@ -101,7 +104,7 @@ class Plan:
     ) -> str:
         """The JAX lines of a strategy: a small model of the family, and one step.
 
-        They run as they are where there are so many devices: mesh, specs of every
+        They run as they are on as many devices as the plan has: mesh, specs of every
         parameter, the policy of recomputation, the optimizer's state where `zero` puts
         it. The model has the shapes of the family, made small; put yours in its place.
 
@@ -159,8 +162,9 @@ class Plan:
             return f"{times} by the formula. {self.unchecked}"
         if abs(longer) <= self.error:
             return (
-                f"{times}: a tie, since they differ by {abs(longer):.1%} and the "
-                f"formula is off by up to {self.error:.0%}."
+                f"{times}. This is a tie: they differ by {abs(longer):.1%}, and at "
+                f"least nine of ten formula values were within {self.error:.0%} of "
+                "step_time, which has an error of its own."
             )
         more = f"{longer:.0%} more" if longer > 0 else f"{-longer:.0%} less"
         return f"{times}, {more}."
@@ -199,8 +203,9 @@ class Plan:
             notes.append(self.unchecked)
         elif ties > 1:
             notes.append(
-                f"The first {ties} are a tie: they differ by less than the "
-                f"{self.error:.0%} that the formula is off by."
+                f"The first {ties} are a tie: they differ by {self.error:.0%} or "
+                "less, and at least nine of ten formula values were within "
+                f"{self.error:.0%} of step_time, which has an error of its own."
             )
         if every > ROWS:
             notes.append(f"{every - ROWS} more are in `strategies`.")

@@ -1,6 +1,6 @@
 """Which mesh for a model on so many chips: every strategy, counted and timed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -31,9 +31,9 @@ from .step import AXES_OF_BATCH, Step
 from .strategy import Strategy
 
 # Within what nine of ten stored strategies are of `step_time` of the compiled program;
-# for TPUs few are stored, and their compiler makes other programs of small products.
+# for TPUs four are stored, and numbers of the formula were chosen with all of them.
 ERROR = {"gpu": 0.1, "tpu": 0.2}
-# Over how many hosts the largest of them ran, and of TPUs on how many chips.
+# For how many hosts the largest of them was compiled, and of TPUs for how many chips.
 HOSTS, TPU_CHIPS = 4, 8
 # What products are timed in: the rates of others are of other kernels.
 _TIMED = ("bfloat16", "float16", "float32")
@@ -44,6 +44,8 @@ _MOST = 10**12  # sequences, or tokens of one
 # What changes the products or the exchanges of a layer in ways that are not timed.
 _NOT_TIMED = ("kv_lora_rank", "patch_size")
 _TYPES = ("param_dtype", "compute_dtype")
+# With one of these given, Adam's moments are of another type than the parameters.
+_OF_MOMENTS = ("moment_dtype", "mu_dtype", "master_weights")
 _ERRORS = (NotUnderstood, SpecError, UnknownTopology)
 
 
@@ -74,22 +76,32 @@ def plan_mesh(
 
     Exchanges are assumed to be hidden as the compilers' schedules hide them: a fixed
     part of each kind is exposed (of an all-gather less than of a sum, which something
-    waits for), and more where there is too little work to hide it. No program was
-    compiled or measured over more than 4 hosts: there an exchange's time before it
-    sends is that of NCCL's own model, a ring or a tree, and such a plan has no `error`.
+    waits for), and more of one exchange where the pass is shorter than that exchange.
     Of more than 100 meshes those are left out that take more than 1.5 times as long as
     the best with any policy, and strategies whose state alone is larger than a chip;
     notes say how many.
+
+    What was checked: seconds were held against compiled programs over up to 4 hosts;
+    none ran over more than one. All were planned and compiled with `attention='plain'`.
+    The default, 'flash', and 'ring' over `context`, were held against nothing. Beyond 4
+    hosts nothing was timed, nor for more than 8 TPUs, and such a plan has no `error`.
+    Between hosts a collective sends the least that a hierarchical one has to, where a
+    ring sends up to twice as much over two hosts, and it waits for fewer round trips
+    than in XLA's model; beyond 4 hosts the waiting grows as in NCCL's model of rings
+    and trees.
 
     A model with experts has `expert` in place of `stage`, and no policy that saves some
     of the products. Each token is sent to the devices of its experts and back, in as
     many rows as `capacity_factor` gives them room. A pipeline over `stage` is 1F1B, or
     interleaved with two chunks of layers per device, for dense transformers under
-    'nothing_saveable' and without `context`; with 8, 4, 2 or 1 microbatches for each
-    stage, of which the two largest numbers are planned that divide the sequences of a
-    device. A stage waits (stage - 1) / (chunks * microbatches) of its work (Narayanan
-    et al. 2021, arXiv:2104.04473), if no other stage holds it up between: a single
-    jitted program, in which all stages take each tick together, takes longer.
+    'nothing_saveable' and without `context`. It has 8, 4, 2 or 1 times as many
+    microbatches as stages; of the numbers that divide a device's sequences the two
+    largest are planned. A stage waits (stage - 1) / (chunks * microbatches) of its work
+    (Narayanan et al. 2021, arXiv:2104.04473), if no other stage holds it up between: a
+    single jitted program, in which all stages take each tick together, takes longer.
+    Gradients are summed and weights gathered for every microbatch, as in one jitted
+    program; systems that reduce once a step send less. The seconds of a pipeline were
+    not checked.
 
     Args:
         model: a Transformer, an MLP, or a name in MODELS.
@@ -108,10 +120,13 @@ def plan_mesh(
             'dots_with_no_batch_dims_saveable' (save the products with weights),
             'nothing_saveable' (recompute every layer). All three, if not given.
         attention: as `training_memory` has it. Not given, 'flash', and over `context`
-            'ring', which 'ring' means too.
+            'ring', which 'ring' means too. 'ring' is counted as the lines that `code()`
+            prints: the scores of every block are computed and written. A ring of
+            kernels is faster.
         rates: your own, as `step_time` takes them.
         training: other arguments of `training_memory`, such as `optimizer` or
-            `param_dtype`. `compute_dtype` is 'bfloat16', 'float16' or 'float32'.
+            `param_dtype`, but for those that change what a step runs, such as
+            `sequence_parallel`. `compute_dtype` is 'bfloat16', 'float16' or 'float32'.
 
     Returns:
         A `Plan`.
@@ -168,7 +183,7 @@ def plan_mesh(
         strategies=chosen,
         allowed_bytes=allowed,
         error=None if unchecked else ERROR[chips.chip.kind],
-        notes=tuple(_notes(known, chips, planner)),
+        notes=tuple(_notes(known, chips, planner, chosen)),
         remedy=_remedy(model, training),
         training=dict(training),
         unchecked=unchecked,
@@ -181,9 +196,13 @@ def _remedy(model: Transformer | MLP, training: Mapping[str, Any]) -> str:
     if isinstance(model, Transformer):
         others.append("shorter sequences")
     fewer = ""
+    is_adam = training.get("optimizer", "adam") in ("adam", "adamw")
     if itemsize(training.get("param_dtype", "float32")) > 2:
         fewer = "param_dtype='bfloat16'"
-    elif training.get("optimizer", "adam") in ("adam", "adamw"):
+        given = [training.get(key) for key in _OF_MOMENTS]
+        if is_adam and all(one is None or one is False for one in given):
+            fewer += ", which makes Adam's moments bfloat16 too"
+    elif is_adam:
         fewer = "optimizer='lion'"
     if not fewer:
         return f"Take {or_words(others)}."
@@ -498,20 +517,21 @@ def _checked_policies(
 _ONE = {
     "gradient_accumulation": (
         "a plan chooses the microbatches of a pipeline, and elsewhere times one pass "
-        "over the batch; leave {} out, and plan for the batch of one part"
+        "over the batch; leave {} out, plan for the batch of one part, and count the "
+        "update and the gradients' sum once"
     ),
     "interleave": (
         "a plan chooses how many chunks of layers a device of stage has; leave {} out"
     ),
 }
-_OWN = (
-    "mesh",
-    "zero",
+_DECIDED = ("mesh", "zero")
+_USELESS = (
     "chip",
     "counting",
     "names_which_can_be_saved",
     "names_which_can_be_offloaded",
 )
+_OWN = (*_DECIDED, *_USELESS)
 
 
 # Arguments of training_memory that change a step's products or transfers, and what
@@ -521,6 +541,7 @@ _OTHER_STEPS: dict[str, tuple[Any, ...]] = {
     "lora_targets": ((),),
     "base_dtype": (None,),
     "offload_optimizer": (False,),
+    "sequence_parallel": (False,),
 }
 
 
@@ -528,15 +549,19 @@ def _check_training(training: Mapping[str, Any]) -> None:
     """Refuse what a plan decides itself, and what `training_memory` does not take."""
     names = training_memory.__kwdefaults__ or {}
     for name in training:
-        if name in _OWN:
+        if name in _DECIDED:
             raise NotUnderstood(
                 f"{name}={training[name]!r} is what a plan decides; leave {name} out."
+            )
+        if name in _USELESS:
+            raise NotUnderstood(
+                f"{name}={training[name]!r} has no use in a plan; leave {name} out."
             )
         if name in _ONE and as_integer(training[name], 1) != 1:
             raise NotUnderstood(
                 f"{name}={training[name]!r}: {_ONE[name].format(name)}."
             )
-        if name in _OTHER_STEPS and training[name] not in _OTHER_STEPS[name]:
+        if name in _OTHER_STEPS and not _is_one(training[name], _OTHER_STEPS[name]):
             raise NotUnderstood(
                 f"{name}={training[name]!r} changes what a step runs, which a plan "
                 "does not time; leave it out, or count one mesh with training_memory."
@@ -552,6 +577,11 @@ def _check_training(training: Mapping[str, Any]) -> None:
         value = training[name]
         if name.endswith("_dtype") and not isinstance(value, str | tuple | list | None):
             itemsize(value, name)
+    if _is_one(training.get("optimizer"), ("muon",)):
+        raise NotUnderstood(
+            "optimizer='muon' multiplies matrices in its update, which a plan does not "
+            "time; plan with 'adam', or count one mesh with training_memory."
+        )
     compute = training.get("compute_dtype", "bfloat16")
     if compute not in _TIMED:
         raise NotUnderstood(
@@ -559,6 +589,11 @@ def _check_training(training: Mapping[str, Any]) -> None:
             f"{join_words(_TIMED)} only; give one of these, or count the memory of one "
             "mesh with training_memory."
         )
+
+
+def _is_one(value: object, of: tuple[Any, ...]) -> bool:
+    """Whether a value is one of these; an array is none."""
+    return isinstance(value, Hashable) and value in of
 
 
 def _with_type_names(training: Mapping[str, Any]) -> dict[str, Any]:
@@ -611,18 +646,29 @@ def _nothing_divides(
 
 def _unchecked(chips: Chips) -> str:
     """Why nobody knows how far the formula is off; nothing where it is known."""
+    if chips.torus:
+        if chips.devices <= TPU_CHIPS:
+            return ""
+        return (
+            f"No plan was held against a program for more than {TPU_CHIPS} TPUs, and "
+            f"these are {chips.devices}: how far the formula is off was not checked, "
+            "and the order may be another."
+        )
     hosts = -(-chips.devices // chips.per_host)
-    if chips.torus or hosts <= HOSTS:
+    if hosts <= HOSTS:
         return ""
     return (
-        f"No program was compiled or measured over more than {HOSTS} hosts, and these "
+        f"Seconds were held against compiled programs over up to {HOSTS} hosts; none "
+        f"ran over more than one. Beyond {HOSTS} hosts nothing was timed, and these "
         f"are {hosts}: how far the formula is off was not checked, and the order may "
-        "be another. Between so many hosts it counts as NCCL's own model does, by "
-        "rings and trees."
+        "be another. What a collective waits for more hosts grows as in NCCL's model "
+        "of rings and trees."
     )
 
 
-def _notes(rates: Rates, chips: Chips, planner: _Planner) -> list[str]:
+def _notes(
+    rates: Rates, chips: Chips, planner: _Planner, chosen: Sequence[Strategy]
+) -> list[str]:
     notes = []
     if planner.far:
         are = "mesh is" if planner.far == 1 else "meshes are"
@@ -642,11 +688,13 @@ def _notes(rates: Rates, chips: Chips, planner: _Planner) -> list[str]:
             f"No step was measured on chip {chips.chip.name}: its rates are fractions "
             "of the published figures."
         )
-    if chips.torus and chips.devices > TPU_CHIPS:
+    if any(one.attention != "plain" for one in chosen):
         notes.append(
-            f"No program was compiled for more than {TPU_CHIPS} TPUs: by how much the "
-            "formula is off is known of those alone."
+            "Only attention='plain' was held against compiled programs: 'flash' and "
+            "'ring' were held against nothing."
         )
+    if any("stage" in one.mesh for one in chosen):
+        notes.append("The seconds of a pipeline over stage were not checked.")
     notes.append(
         "Seconds are by formula, with a part of each exchange assumed to be hidden; "
         "compile the first few and ask step_time."

@@ -25,7 +25,8 @@ class Strategy:
             is what is missing.
         seconds: of a step, with its parts.
         tokens_per_s: on all chips together (of an MLP: rows).
-        mfu: FLOPs that the model needs, nothing recomputed, over the chips' peak.
+        mfu: FLOPs of `Transformer.flops`, masked scores included and nothing
+            recomputed, over the chips' peak in bfloat16.
     """
 
     rank: int

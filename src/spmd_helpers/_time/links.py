@@ -1,20 +1,25 @@
 """What a collective costs, by the links that its groups cross.
 
 Within a host of GPUs, a ring: Patarasuk and Yuan (2009), as `Collective.wire_bytes`
-counts it, at rates by the size of the group. Between hosts NCCL makes as many rings as
-a group has GPUs of a host, each over a network card of its own, so that a host sends
-over all of them together, and the slower of the two levels decides: jax-ml/scaling-book
-gpus.md @1a55377, "Cross-node collectives"; XLA's own model divides by the same number
-(sol_gpu_cost_model.cc @3e1a45f, `RingLatency`). On a TPU's torus a group uses the links
-of every direction in which it extends, both ways where they close to a ring:
-scaling-book tpus.md @04d8de5.
+counts it, at rates by the size of the group. Over hosts what is sent is the least that
+a hierarchical collective sends, (hosts - 1) / hosts of the array; a ring of n devices
+sends (n - 1) / n of it, up to twice as much over two hosts. A host sends over as many
+network cards together as a group has GPUs there, and the slower of the two levels
+decides: jax-ml/scaling-book gpus.md @1a55377, "Cross-node collectives"; XLA's own model
+divides by the same number (sol_gpu_cost_model.cc @3e1a45f, `RingLatency`). On a TPU's
+torus a group uses the links of every direction in which it extends, both ways where
+they close to a ring: scaling-book tpus.md @04d8de5.
 
 Before it sends, a collective over up to four hosts takes a round trip for each of them
-but one, as in XLA's model. From there on it grows as in the model by which NCCL itself
-chooses how to send (NVIDIA/nccl src/graph/tuning.cc @5067397): a ring passes every
-device of the group, a tree, which only an all-reduce can be, as many levels as the
-logarithm of the hosts. Short messages go with protocols that wait less and use less of
-the links. As there, the shortest of all these is taken.
+but one. These are fewer than in XLA's model, which takes (num_gpus - 1) /
+num_gpus_per_node of them, for an all-reduce twice. Beyond four hosts only the growth
+follows the model by which NCCL itself chooses how to send (NVIDIA/nccl
+src/graph/tuning.cc @5067397), without NVLS and without its corrections: a ring passes
+every device of the group, a tree, which only an all-reduce can be, as many levels as
+the logarithm of the hosts. Short messages go with protocols that wait less and use less
+of the links. The shortest of all these is taken. An all-to-all is charged one start
+however many hosts there are, where XLA's model has a round trip for each device of the
+others.
 """
 
 from collections import Counter
@@ -38,7 +43,7 @@ _TREES = {
     "Simple": (4.0e-6, 14.0e-6, 0.92),
 }
 _RINGS_OF = ("all-gather", "reduce-scatter", "all-reduce")
-_FEW_HOSTS = 4  # over so many each takes a round trip, as XLA's model has it
+_FEW_HOSTS = 4  # over up to so many each but one takes a round trip
 
 
 @dataclass(frozen=True)
