@@ -661,7 +661,7 @@ def _unchecked(chips: Chips) -> str:
         f"Seconds were held against compiled programs over up to {HOSTS} hosts; none "
         f"ran over more than one. Beyond {HOSTS} hosts nothing was timed, and these "
         f"are {hosts}: how far the formula is off was not checked, and the order may "
-        "be another. What a collective waits for more hosts grows as in NCCL's model "
+        "be another. What a collective waits before it sends grows as in NCCL's model "
         "of rings and trees."
     )
 
