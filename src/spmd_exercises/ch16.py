@@ -212,7 +212,7 @@ def check_16_9(orders: Callable[..., Any]) -> None:
 
 
 def check_16_10(microbatches: Callable[..., Any]) -> None:
-    """The fewest microbatches within a budget of bytes and of idle time."""
+    """The fewest microbatches within a budget of bytes and of idle ticks."""
     require_function(microbatches, "microbatches")
     cases = [
         (4, 48, 100, 4800, 0.25),  # the bubble decides
