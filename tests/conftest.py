@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests import mutants
 from tools.check.browser import browser_path, no_browser
@@ -56,6 +57,11 @@ def _counted(reports) -> dict[int, Counter]:
             if report.failed:
                 count["misjudged"] += 1
     return found
+
+
+# No test is timed: where the machine is busy an example takes as long as it takes.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def pytest_configure(config):

@@ -191,7 +191,8 @@ def products(step: Step, rates: Rates) -> tuple[float, float, float]:
         seconds = (layers - 3 * scores) / rate + forward + backward
         more = (repeated - scores) / rate + forward if step.recomputes else 0.0
         parts = seconds, more, head
-    return tuple(part / step.devices for part in parts)  # type: ignore[return-value]
+    of_layers, recomputed, of_head = (part / step.devices for part in parts)
+    return of_layers, recomputed, of_head
 
 
 def _expert_flops(step: Step) -> float:
