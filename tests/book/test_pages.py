@@ -6,9 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 import yaml
 
+import spmd_helpers as spmd
 from tools.book.build_site import toc_files
 
 BOOK = Path(__file__).parents[2] / "book"
@@ -78,6 +80,26 @@ def test_the_cheatsheet_runs_and_a_broken_one_is_seen():
     with pytest.raises(AttributeError):
         run([last.replace("lax.pcast", "lax.pvary")], dict(names))
     run([last], names)
+    require_said_of_its_layers(names)
+
+
+def require_said_of_its_layers(names: dict) -> None:
+    """The collectives of the cheatsheet's layers are those it names."""
+    at, x = names["at"], names["x3"]
+    by_rows, by_tokens = jax.device_put((x, x), (at("data"), at("data", "model")))
+    qkv = jax.device_put(names["qkv"], names["by_tokens"])
+    for layer, arguments, kinds in [
+        ("tensor_parallel", (names["placed"], by_rows), ["all-reduce"]),
+        (
+            "sequence_parallel",
+            (names["placed"], by_tokens),
+            ["all-gather", "reduce-scatter"],
+        ),
+        ("context", qkv, ["all-gather"] * 2),
+    ]:
+        report = spmd.xray(names[layer], *arguments)
+        assert [c.kind for c in report.collectives] == kinds, layer
+    assert {c.result_bytes for c in report.collectives} == {names["qkv"][1].nbytes}
 
 
 def test_the_glossary_is_in_order_and_names_chapters_that_exist():

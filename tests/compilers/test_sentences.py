@@ -270,7 +270,7 @@ def zero_steps(mesh):
     exec(first + block.split("\nrng = ")[0], names)
     data, sizes = P("data"), {"up": (64, 256), "down": (256, 128)}
     found = []
-    for grads in (P(), data):
+    for grads in (None, data):
         step, places, _ = names["stepper"](mesh, P(), grads, data, data)
         state = {
             key: {
