@@ -70,6 +70,14 @@ def test_what_a_tpu_exchanges_otherwise():
         assert exchanged(jnp.matmul, x, w) == [("all-gather", 960)]
     assert "an all-gather of an operand has half the bytes" in prose("04")
 
+    def running(x):
+        return x.cumsum(axis=1)
+
+    assert exchanged(running, x) == [("all-gather", 1920)]
+    long = exchanged(running, array(mesh, (256, 8192), "data", "model"))
+    assert [size for kind, size in long if kind == "all-gather"] == [16_384]
+    assert "with [256, 8192] it all-gathers 16,384 bytes" in prose("04")
+
     columns = NamedSharding(mesh, P(None, "model"))
     kind = {"memory_kind": "pinned_host"}
     on_host = array(mesh, (48, 40), "data", "model", **kind)
