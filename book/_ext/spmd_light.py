@@ -5,6 +5,8 @@ classes that no page and no script names. The scripts become one that runs when 
 has been read, so that nothing waits for it. Only the search page asks for the index of
 words. Files that nothing asks for any more are removed.
 
+Code has no element around a word that looks like the text beside it: half of all words.
+
 Figures bring their style and their script along. A page has each of them once, the
 styles in its head: a style in the middle would make the browser style all elements
 again.
@@ -60,6 +62,10 @@ IMPORT = re.compile(r"""@import (?:url\()?["']?([^"')]+)["']?\)?;""")
 CLASS = re.compile(r"\.(-?[A-Za-z_][\w-]*)")
 # Arguments of these may name what is not there, and the rule still counts.
 INNER = re.compile(r":(?:not|is|where|has)\([^()]*(?:\([^()]*\)[^()]*)*\)|\[[^\]]*\]")
+# The colors of code: of a theme's text, or of one kind of word.
+COLOR = re.compile(r"([^{}]*?)\.highlight( \.\w+)?\{([^}]*)\}")
+CODE = re.compile(r'<div class="highlight"><pre>.*?</pre>', re.S)
+WORD_OF_CODE = re.compile(r'<span class="(\w+)">([^<]*)</span>')
 LICENSE = re.compile(r"/\*!.*?\*/", re.S)
 WORD = re.compile(r"[\w-]+")
 FILE_NAME = re.compile(r"""(?<=["'/(])[\w.-]+\.\w+(?=["'?)#])""")
@@ -159,6 +165,36 @@ def each_once(text: str) -> str:
     return head + (f"<style>\n{made}\n</style>\n" if made else "") + end + body
 
 
+def plain_kinds(css: str) -> set[str]:
+    """The kinds of words that have their theme's own color of text and nothing else.
+
+    `css` is what `used_rules` writes.
+    """
+    rules = COLOR.findall(css)
+    texts = {theme.strip(): _color(body) for theme, kind, body in rules if not kind}
+    styles: dict[str, set[bool]] = {}
+    for theme, kind, body in rules:
+        if kind:
+            text = texts.get(theme.strip())
+            is_text = body.strip() == f"color: {text}"
+            styles.setdefault(kind.strip(" ."), set()).add(is_text)
+    return {kind for kind, same in styles.items() if same == {True}}
+
+
+def _color(body: str) -> str | None:
+    found = re.search(r"(?:^|;)\s*color: ([^;]+)", body)
+    return found[1].strip() if found else None
+
+
+def plain_code(text: str, kinds: set[str]) -> str:
+    """A page whose code has no element around words of these kinds."""
+
+    def bare(word: re.Match) -> str:
+        return word[2] if word[1] in kinds else word[0]
+
+    return CODE.sub(lambda code: WORD_OF_CODE.sub(bare, code[0]), text)
+
+
 class Site:
     """The pages of a built site, and what all of them ask for."""
 
@@ -196,11 +232,13 @@ class Site:
         words = words_of([*self.pages.values(), *scripts])
         css = "\n".join(whole(f, folder) for f in files)
         licenses = "\n".join(dict.fromkeys(LICENSE.findall(css)))
-        made = _write(folder, "site", ".css", f"{licenses}\n{used_rules(css, words)}\n")
+        rules = used_rules(css, words)
+        made = _write(folder, "site", ".css", f"{licenses}\n{rules}\n")
+        plain = plain_kinds(rules)
         for page, text in self.pages.items():
             self.pages[page] = self._replace(
                 page,
-                text,
+                plain_code(text, plain),
                 STYLE,
                 1,
                 set(files),

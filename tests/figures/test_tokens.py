@@ -16,6 +16,7 @@ from spmd_helpers._figures import tokens
 from tests.mutants import both_ways
 
 from . import chapters
+from .slots import slots
 
 DEVICES, TOKENS = 8, 6
 CHOICES = {
@@ -128,7 +129,8 @@ def test_every_token_is_sent_or_dropped():
 
 def boxes_of(svg: str, kind: str) -> list[tuple[float, ...]]:
     found = re.findall(rf'<rect class="{kind}" x="(\S+)" y="(\S+)"', svg)
-    return [tuple(map(float, place)) for place in found]
+    places = [tuple(map(float, place)) for place in found]
+    return places + slots(svg) * (kind == "empty")
 
 
 def test_the_boxes_fly_to_where_they_are_received():

@@ -10,7 +10,16 @@ from .site_reading import PAGES, ROOT, SITE, reading
 
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
-from spmd_light import each_once, is_used, moved, used_rules, whole, words_of
+from spmd_light import (
+    each_once,
+    is_used,
+    moved,
+    plain_code,
+    plain_kinds,
+    used_rules,
+    whole,
+    words_of,
+)
 
 WORDS = words_of(['<p class="a b-c">', "toggle('shown')"])
 
@@ -47,6 +56,40 @@ def test_each_style_and_script_is_kept_once():
         f"<p></p>{script.format('wake')}</body>"
     )
     assert each_once("<head></head><p>") == "<head></head><p>"
+
+
+COLORS_OF_CODE = """
+html[data-theme="light"] .highlight{background: #fff; color: #080808}
+html[data-theme="light"] .highlight .n{color: #080808}
+html[data-theme="light"] .highlight .k{color: #6730C5}
+html[data-theme="light"] .highlight .p{color: #080808}
+html[data-theme="light"] .highlight .ge{color: #080808; font-style: italic}
+html[data-theme="dark"] .highlight{background: #000; color: #F8F8F2}
+html[data-theme="dark"] .highlight .n{color: #F8F8F2}
+html[data-theme="dark"] .highlight .p{color: #080808}
+"""
+
+
+def test_words_of_code_that_look_like_its_text_have_no_element():
+    kinds = plain_kinds(COLORS_OF_CODE)
+    assert kinds == {"n"}
+    code = '<span class="k">if</span> <span class="n">x</span><span class="p">:</span>'
+    box = '<div class="highlight"><pre>{}</pre></div>'
+    page = box.format(code) + '<span class="n">x</span>'
+    bare = code.replace('<span class="n">x</span>', "x")
+    assert plain_code(page, kinds) == box.format(bare) + '<span class="n">x</span>'
+    assert plain_kinds(COLORS_OF_CODE.replace("#F8F8F2", "#080808")) == {"n", "p"}
+
+
+def test_bare_words_of_code_have_its_colors(browser):
+    color = "e => getComputedStyle(e).color"
+    with reading(browser, SITE.as_uri() + "/") as reader:
+        page = reader.go("notebooks/03_mesh_and_partitionspec.html")
+        code = page.locator(".highlight").first
+        assert not code.locator(".n").count()
+        for theme in ("light", "dark"):
+            page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+            assert code.locator("pre").evaluate(color) == code.evaluate(color)
 
 
 def test_every_file_is_asked_for():

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeGuard
 
 from .._core.notebook import InNotebook
 from .._core.palette import (
@@ -34,7 +35,8 @@ class Box:
     Attributes:
         x: its left side; y is its upper side.
         kind: 'shard', filled with its color; 'frame', with a frame in its color;
-            'part', hatched in its color; 'empty', dashed; 'dropped', crossed out;
+            'part', hatched in its color; 'empty', dashed; 'slot', one
+            of many empty ones, which has no label; 'dropped', crossed out;
             'device', 'host' and 'mark', outlines; 'bar', grey.
         hue: its number among the colors of shards; None for no color.
         to: how far it moves before the next frame: right and down.
@@ -78,6 +80,11 @@ class Text:
 
 
 Item = Box | Line | Text
+
+
+@dataclass(frozen=True)
+class _Slots:
+    boxes: tuple[Box, ...]
 
 
 class Diagram(InNotebook):
@@ -126,7 +133,7 @@ class Diagram(InNotebook):
         )
 
     def _element(self, rules: Sequence[str], margin: int) -> str:
-        body = [line for item in self._items for line in _drawn(item)]
+        body = [line for item in _joined(self._items) for line in _drawn(item)]
         if margin > 1:
             box = Box(-margin, -margin, self._width + 2 * margin, 0)
             place = _place(box, self._height + 2 * margin)
@@ -203,7 +210,29 @@ _PAGE_RULES = (
 )
 
 
-def _drawn(item: Item) -> list[str]:
+# The classes of boxes that are called otherwise.
+_CLASSES = {"shard": "paper", "frame": "paper", "device": "paper", "slot": "empty"}
+
+
+def _joined(items: Sequence[Item]) -> list[Item | _Slots]:
+    """The items, with the slots that stay as one element: it is lighter."""
+    slots = [item for item in items if _is_slot(item)]
+    first = next(iter(slots), None)
+    return [
+        _Slots(tuple(slots)) if item is first else item
+        for item in items
+        if item is first or not _is_slot(item)
+    ]
+
+
+def _is_slot(item: Item) -> TypeGuard[Box]:
+    return isinstance(item, Box) and item.kind == "slot" and item.to is None
+
+
+def _drawn(item: Item | _Slots) -> list[str]:
+    if isinstance(item, _Slots):
+        outlines = "".join(map(_outline, item.boxes))
+        return [f'<path class="empty" d="{outlines}"/>']
     if isinstance(item, Text):
         anchor = "" if item.anchor == "start" else f' text-anchor="{item.anchor}"'
         return [
@@ -257,7 +286,7 @@ def _box(box: Box) -> list[str]:
         ]
     if box.kind == "mark":
         return [f'<rect class="{kind}" {place}/>' for kind in ("under", "mark")]
-    kind = "paper" if box.kind in ("shard", "frame", "device") else box.kind
+    kind = _CLASSES.get(box.kind, box.kind)
     return [f'<rect class="{kind}" {place}/>', *words]
 
 
@@ -293,6 +322,12 @@ def _cross(box: Box) -> str:
     return (
         f"M{_n(x)} {_n(y)}L{_n(right)} {_n(low)}M{_n(x)} {_n(low)}L{_n(right)} {_n(y)}"
     )
+
+
+def _outline(box: Box) -> str:
+    """A box as the data of a path."""
+    wide, high = _n(box.width), _n(box.height)
+    return f"M{_n(box.x)} {_n(box.y)}h{wide}v{high}h-{wide}z"
 
 
 def _place(box: Box, height: float | None = None) -> str:

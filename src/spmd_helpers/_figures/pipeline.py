@@ -211,7 +211,7 @@ class PipelineSchedule(InNotebook):
             y = _TOP + stage * (row + 4)
             items.append(Text(0, y + row / 2 + 4, f"stage {stage}"))
             items += [
-                Box(_LEFT + step * wide, y, wide - 2, row, "empty")
+                Box(_LEFT + step * wide, y, wide - 2, row, "slot")
                 for step in range(self.steps)
                 if step >= until or stage not in self._at(step)
             ]

@@ -268,7 +268,7 @@ class TokenRouting(InNotebook):
                 text = f"t{tokens[slot]}"
                 items.append(Box(*place, "shard", text, hue, moves))
             else:
-                items.append(Box(*place, "empty", to=moves))
+                items.append(Box(*place, "slot", to=moves))
         return items
 
     def _table(
