@@ -91,6 +91,35 @@ def test_what_a_tpu_exchanges_otherwise():
     assert "an all-gather over `data` of 3,840 bytes" in prose("04")
 
 
+def half_products(mesh):
+    """The dtypes that jit, and a `pmean` in `shard_map`, all-reduce a gradient in."""
+
+    def loss(w, x):
+        y = x.astype("bfloat16") @ w.astype("bfloat16")
+        return (y.astype("float32") ** 2).mean()
+
+    def averaged(w, x):
+        w = jax.lax.pcast(w, "data", to="varying")
+        return jax.lax.pmean(jax.grad(loss)(w, x), "data")
+
+    specs = {"in_specs": (P(), P("data")), "out_specs": P()}
+    steps = jax.grad(loss), jax.shard_map(averaged, mesh=mesh, **specs)
+    w, x = array(mesh, (64, 128)), array(mesh, (256, 64), "data")
+    return [[c.dtype for c in spmd.xray(f, w, x).collectives] for f in steps]
+
+
+@pytest.mark.compiler("gpu")
+@pytest.mark.compiler("tpu")
+def test_mixed_precision_all_reduces_in_the_dtype_of_the_product():
+    """Chapter 2."""
+    for mesh in (
+        spmd.gpu_mesh("h100:8", data=8),
+        spmd.tpu_mesh("v5e:2x4", data=8, anyhow=True),
+    ):
+        assert half_products(mesh) == [["bfloat16"], ["float32"]]
+    assert "all-reduces the gradient in bfloat16, before its cast" in prose("02")
+
+
 @pytest.mark.compiler("gpu")
 def test_a_gpu_gathers_sums_for_a_cumsum():
     """Chapter 4."""
