@@ -28,7 +28,7 @@ class widget(nodes.General, nodes.Element):
 
 
 class Widget(Directive):
-    """`sharding-explorer`, `matmul-explorer` or `memory-calculator`."""
+    """The name of a widget: `sharding-explorer`, `mesh-planner`."""
 
     required_arguments = 1
 
@@ -46,9 +46,9 @@ def show(translator, node):
     raise nodes.SkipNode
 
 
-def script_name(widget_id: str) -> str:
-    """The file that wakes a widget, by its id or by its name in Python."""
-    return f"spmd-{widget_id.replace('_', '-')}.js"
+def script_name(name: str) -> str:
+    """The file of a script, by its name in Python."""
+    return f"spmd-{name.replace('_', '-')}.js"
 
 
 def write_files(app):
@@ -60,16 +60,21 @@ def write_files(app):
     folder = Path(app.outdir) / "_static"
     folder.mkdir(parents=True, exist_ok=True)
     for name in source.WIDGETS:
-        script = source.page_script(name)
-        (folder / script_name(name)).write_text(script, "utf8")
+        for one, script in source.page_scripts(name).items():
+            (folder / script_name(one)).write_text(script, "utf8")
     (folder / STYLE).write_text(source.style(), "utf8")
 
 
 def add_files(app, pagename, templatename, context, doctree):
     """A page with a widget asks for both."""
-    for place in doctree.findall(widget) if doctree is not None else ():
+    places = [*doctree.findall(widget)] if doctree is not None else []
+    if places:
+        from spmd_helpers._widgets import source
+
         app.add_css_file(STYLE)
-        app.add_js_file(script_name(place["name"]), loading_method="defer")
+    for place in places:
+        for one in source.page_scripts(place["name"].replace("-", "_")):
+            app.add_js_file(script_name(one), loading_method="defer")
 
 
 def skip_to_widgets(app, exception):

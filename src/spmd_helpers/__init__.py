@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from ._training.training_memory import training_memory as training_memory
     from ._widgets.widgets import MatmulExplorer as MatmulExplorer
     from ._widgets.widgets import MemoryCalculator as MemoryCalculator
+    from ._widgets.widgets import MeshPlanner as MeshPlanner
     from ._widgets.widgets import ShardingExplorer as ShardingExplorer
     from ._xray.xray import XRay as XRay
     from ._xray.xray import xray as xray
@@ -166,6 +167,7 @@ _HOMES = {
     "ShardingExplorer": "_widgets.widgets",
     "MatmulExplorer": "_widgets.widgets",
     "MemoryCalculator": "_widgets.widgets",
+    "MeshPlanner": "_widgets.widgets",
     "launch": "_launch.launch",
     "Launched": "_launch.launch",
     "SpecError": "_errors",

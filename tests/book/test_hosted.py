@@ -341,7 +341,8 @@ def test_what_install_md_says_for_accelerators(extra, tmp_path):
 
 WIDGETS = """\
 spmd.use_devices(8)
-for explorer in spmd.ShardingExplorer(), spmd.MatmulExplorer(), spmd.MemoryCalculator():
+for kind in "ShardingExplorer", "MatmulExplorer", "MemoryCalculator", "MeshPlanner":
+    explorer = getattr(spmd, kind)()
     display(explorer)
     print(type(explorer).__name__, explorer.keys and "has state")
 """

@@ -15,6 +15,7 @@ WIDGETS = {
     "book/sharding_explorer.html": "sharding-explorer",
     "book/matmul_explorer.html": "matmul-explorer",
     "book/memory_calculator.html": "memory-calculator",
+    "book/mesh_planner.html": "mesh-planner",
 }
 LENGTH = "document.querySelector('article').innerText.length"
 SHOWN = """() => [...document.querySelectorAll(

@@ -137,7 +137,8 @@ def test_the_sidebar_shows_where_one_is(reader, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["sharding_explorer", "matmul_explorer", "memory_calculator"]
+    "name",
+    ["sharding_explorer", "matmul_explorer", "memory_calculator", "mesh_planner"],
 )
 def test_a_widget_is_few_stops_away(reader, name):
     page = reader.go(f"book/{name}.html")

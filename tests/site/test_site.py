@@ -301,8 +301,9 @@ def test_paper_has_every_section(over_http):
     page.emulate_media(media="screen")
 
 
-# Gzipped bytes of everything that a page asks for, the index of the search apart. The
-# largest widget has 54 models and the memory formulas of two compilers.
+# Gzipped bytes of everything that a page asks for, the index of the search apart, and
+# of each script of a widget. The calculator and the planner share one, with the memory
+# formulas of two compilers and 54 models.
 PAGE_BYTES, FILE_BYTES, REQUESTS, WIDGET_BYTES = 130 * 1024, 120 * 1024, 40, 34 * 1024
 INDEX = "searchindex.js"
 
@@ -319,7 +320,7 @@ def test_page_is_light(looked, name):
     widgets = [
         n for address, n in sizes.items() if re.search(r"/spmd-[\w-]+\.js", address)
     ]
-    assert sum(widgets) <= WIDGET_BYTES
+    assert max(widgets, default=0) <= WIDGET_BYTES
 
 
 WITH_TABLES = [

@@ -69,7 +69,7 @@ def test_devices_of_a_block(name, devices, kind):
 
 def test_every_usual_block_is_known_to_the_compiler():
     for generation in tpu_topology.GENERATIONS.values():
-        for chips in tpu_topology._usual_blocks(generation):
+        for chips in tpu_topology.usual_blocks(generation):
             if prod(chips) <= 256:
                 block = tpu_topology.Topology(generation, chips)
                 assert tpu_mesh(block.name, data=block.devices).size == block.devices

@@ -25,7 +25,7 @@ PLACE = """<!doctype html><html lang="en" data-theme="light"><meta charset="utf-
 <meta name="viewport" content="width=device-width"><title>A widget</title>
 <style>body { font-family: system-ui; background: #fff } {style}</style>
 <main><h1>A widget</h1><figure id="{id}"></figure></main>
-<script>{script}</script></html>"""
+{scripts}</html>"""
 
 
 def answers(browser, name: str, states: Sequence[dict], change=None) -> list[dict]:
@@ -89,7 +89,8 @@ def page_with(name: str) -> str:
     """A whole page that shows one widget."""
     place = PLACE.replace("{style}", source.style())
     place = place.replace("{id}", "spmd-" + name.replace("_", "-"))
-    return place.replace("{script}", source.page_script(name))
+    scripts = (f"<script>{one}</script>" for one in source.page_scripts(name).values())
+    return place.replace("{scripts}", "".join(scripts))
 
 
 class Opened:

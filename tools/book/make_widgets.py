@@ -24,7 +24,9 @@ def page() -> str:
         style=source.style(),
         places="".join(f'<figure id="spmd-{one}"></figure>' for one in ids),
         scripts="".join(
-            f"<script>{source.page_script(name)}</script>" for name in source.WIDGETS
+            f"<script>{script}</script>"
+            for name in source.WIDGETS
+            for script in source.page_scripts(name).values()
         ),
     )
 

@@ -16,8 +16,8 @@ POLICIES = (
 
 
 # Microbatches of a pipeline, for each of its stages; the first two that divide.
-_FOR_EACH_STAGE = (8, 4, 2, 1)
-_CHUNKS = (1, 2)
+FOR_EACH_STAGE = (8, 4, 2, 1)
+CHUNKS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def ways(
 
 def _schedules(layers: int, stages: int, each: int) -> Iterator[tuple[int, int]]:
     """Microbatches and chunks of 1F1B and of its interleaved form."""
-    counts = [n * stages for n in _FOR_EACH_STAGE if each % (n * stages) == 0]
+    counts = [n * stages for n in FOR_EACH_STAGE if each % (n * stages) == 0]
     for parts in counts[:2]:
-        for chunks in _CHUNKS:
+        for chunks in CHUNKS:
             if layers % (stages * chunks) == 0:
                 yield parts, chunks
 

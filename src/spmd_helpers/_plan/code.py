@@ -14,7 +14,7 @@ from .step import AXES_OF_BATCH
 from .strategy import Strategy
 
 # What a model may have that no reference here has, and its value without it.
-_WITHOUT = {
+WITHOUT = {
     "shared_experts": 0,
     "dense_layers": 0,
     "router_biases": False,
@@ -26,7 +26,7 @@ _WITHOUT = {
     "qk_norm": False,
     "qkv_biases": False,
 }
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "adam": "optax.adam(1e-3)",
     "adamw": "optax.adamw(1e-3)",
     "lion": "optax.lion(1e-3)",
@@ -68,7 +68,7 @@ def _check(one: Strategy, training: Mapping[str, object]) -> None:
             "without stage, or plan with axes=('data', 'fsdp', 'model')."
         )
     name = getattr(model, "name", "") or "this model"
-    for key, usual in _WITHOUT.items():
+    for key, usual in WITHOUT.items():
         value = getattr(model, key, usual)
         if value != usual:
             raise NotUnderstood(
@@ -93,7 +93,7 @@ def _check(one: Strategy, training: Mapping[str, object]) -> None:
                 "of plan_mesh, or add it to the lines yourself."
             )
     optimizer = training.get("optimizer", "adam")
-    if optimizer not in _OPTIMIZERS:
+    if optimizer not in OPTIMIZERS:
         raise NotUnderstood(
             f"optimizer={optimizer!r} keeps arrays of other shapes than the "
             "parameters, which code() has no specs for; plan with 'adam'."
@@ -254,7 +254,7 @@ layer = jax.checkpoint(  # in a scan nothing is merged
 """
 
     def train(self) -> str:
-        optimizer = _OPTIMIZERS[str(self.training.get("optimizer", "adam"))]
+        optimizer = OPTIMIZERS[str(self.training.get("optimizer", "adam"))]
         zero, data = self.one.zero, self.has("data")
         why = {
             0: "as the parameters",

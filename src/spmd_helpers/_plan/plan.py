@@ -193,7 +193,7 @@ class Plan:
         )
 
     def _table(self) -> Table:
-        rows = [_row(one) for one in self.strategies[:ROWS]]
+        rows = [row(one) for one in self.strategies[:ROWS]]
         fitting, every = len(self.fitting), len(self.strategies)
         of = count_words(every, "strategy", "strategies")
         heading = f"Plan for {self.what}: {fitting} of {of} fit"
@@ -223,7 +223,8 @@ class Plan:
         return self._table().html()
 
 
-def _row(one: Strategy) -> tuple[str, ...]:
+def row(one: Strategy) -> tuple[str, ...]:
+    """A strategy as the table shows it, by the columns of HEAD."""
     memory = bytes_words(one.memory_bytes)
     first = [(name, share) for name, share in one.limits if share >= 0.05][:3]
     return (

@@ -10,6 +10,7 @@ all four for TPUs and both pipelines.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from .._time.rates import Rates
 from .._training.model import MLP
@@ -261,3 +262,22 @@ def _row_numbers(step: Step) -> float:
         wide, inside = wide + _ROWS_STACKED, inside + _ROWS_STACKED
     each = wide * model.d_model + inside * model.expert_d_ff / step.split
     return step.expert_rows * each
+
+
+def numbers() -> dict[str, Any]:
+    """The numbers that are assumed at the top, by name, for the page's twin."""
+    return {
+        "stream": _STREAM,
+        "hidden": _HIDDEN,
+        "stacked": _STACKED,
+        "scores": _SCORES,
+        "scoresStacked": _SCORES_STACKED,
+        "converted": _CONVERTED,
+        "gathered": _GATHERED,
+        "updated": _UPDATED,
+        "rows": _ROWS,
+        "hiddenRows": _HIDDEN_ROWS,
+        "rowsStacked": _ROWS_STACKED,
+        "waited": _WAITED,
+        "exposed": _EXPOSED,
+    }

@@ -25,6 +25,7 @@ others.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .._hardware.positions import Positions
 from .._hlo.collectives import Collective
@@ -209,3 +210,13 @@ def _ways(
 def _is_closed(size: int, rates: Rates) -> bool:
     """Whether so many chips in a row close to a ring."""
     return size % (16 if rates.chip.links == 4 else 4) == 0
+
+
+def numbers() -> dict[str, Any]:
+    """The numbers of the model of many hosts, by name, for the page's twin."""
+    return {
+        "few": _FEW_HOSTS,
+        "rings": tuple(_RINGS.values()),
+        "trees": tuple(_TREES.values()),
+        "ringsOf": _RINGS_OF,
+    }

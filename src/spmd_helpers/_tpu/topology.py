@@ -199,13 +199,13 @@ def _problem(generation: Generation, chips: tuple[int, ...]) -> str:
 
 def near_topologies(generation: Generation, chips: int) -> list[Topology]:
     """Up to three usual blocks that have about as many chips, the nearest first."""
-    usual = _usual_blocks(generation)
+    usual = usual_blocks(generation)
     usual.sort(key=lambda block: (abs(prod(block) - chips), prod(block), block))
     nearest = [block for block in usual if prod(block) == chips][:3] or usual[:2]
     return [Topology(generation, block) for block in nearest]
 
 
-def _usual_blocks(generation: Generation) -> list[tuple[int, ...]]:
+def usual_blocks(generation: Generation) -> list[tuple[int, ...]]:
     """The blocks that Google's pages list: even, as square as their size allows."""
     if generation.dims == 2:
         pairs = itertools.combinations_with_replacement((2, 4, 8, 16), 2)

@@ -1,4 +1,5 @@
-"""The explorers and the calculator; their JavaScript is in js/.
+"""The explorers, the calculator and the planner; their JavaScript is in js/.
 
-Imports `_training`, `_matmul`, `_hardware`, `_shardings` and `_core`.
+Imports `_plan`, `_time`, `_training`, `_matmul`, `_gpu`, `_tpu`, `_hardware`,
+`_shardings` and `_core`.
 """

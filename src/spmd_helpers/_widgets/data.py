@@ -30,6 +30,7 @@ from .._training.recompute import (
 )
 from .._training.setup import OPTIMIZERS, WITH_MU_DTYPE
 from .._training.training_memory import training_memory
+from .plans import plans
 
 # The axes of the calculator's mesh, and the controls that they have.
 _OF_BATCH = ("data", "fsdp", "expert")
@@ -50,10 +51,13 @@ Row = dict[str, Any]  # a stored measurement, as JSON has it
 
 
 @functools.cache
-def data_script() -> str:
-    """Constants of JavaScript: choices, models, chips, measurements.
+def data_script(*names: str) -> str:
+    """Constants of JavaScript: choices, models, chips, measurements, plans.
 
     The models stand in the order of their families, of which the number is given.
+
+    Args:
+        names: the constants that are wanted; all if none is given.
     """
     values = {
         "spmdChoices": {
@@ -71,9 +75,12 @@ def data_script() -> str:
         "spmdFamilies": {family: len(names) for family, names in FAMILIES.items()},
         "spmdHardware": hardware(),
         "spmdMeasured": measured(),
+        "spmdPlan": plans(),
     }
     return "".join(
-        f"const {name} = {_compact(value)};\n" for name, value in values.items()
+        f"const {name} = {_compact(value)};\n"
+        for name, value in values.items()
+        if name in names or not names
     )
 
 

@@ -6,7 +6,7 @@ be opened from a folder where browsers refuse modules, a classic script for each
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -19,10 +19,15 @@ WIDGETS = {
     "sharding_explorer": "shardingExplorer",
     "matmul_explorer": "matmulExplorer",
     "memory_calculator": "memoryCalculator",
+    "mesh_planner": "meshPlanner",
 }
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.M)
+# What two widgets have in common stands in a script of its own, which a browser keeps.
+_SHARED = ("page", "training")
+_SHARING = ("memory_calculator", "mesh_planner")
+SHARED = "shared"  # how that script is called
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "\./(\w+)\.js";\n', re.M)
 _COMMENT = re.compile(r"^ *(?://[^\n]*|/\*\*.*?\*/)\n", re.M | re.S)
-_TABLES = "memory_state"  # the part that reads what data_script gives
+_TABLE = re.compile(r"\bspmd[A-Z]\w+")  # what data_script gives
 _TOKEN = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[\w$]+|\.{3}|.""",
     re.S,
@@ -40,7 +45,7 @@ def parts(*names: str) -> list[str]:
 
     def visit(name: str) -> None:
         if name not in ordered:
-            for needed in _IMPORT.findall(source(name)):
+            for _, needed in _IMPORT.findall(source(name)):
                 visit(needed)
             ordered.append(name)
 
@@ -56,11 +61,20 @@ def source(name: str) -> str:
 
 def joined(*names: str) -> str:
     """These files and what they need as one text, without imports and exports."""
-    order = parts(*names)
-    texts = [_IMPORT.sub("", source(name)) for name in order]
-    if _TABLES in order:
-        texts.insert(0, data_script())
-    return "".join(_EXPORT.sub("", _COMMENT.sub("", text)) for text in texts)
+    text = _texts(parts(*names))
+    return _tables(_TABLE.findall(text)) + text
+
+
+def _texts(names: Iterable[str]) -> str:
+    """Some files as one text, without imports and exports."""
+    texts = (_COMMENT.sub("", _IMPORT.sub("", source(name))) for name in names)
+    return "".join(_EXPORT.sub("", text) for text in texts)
+
+
+def _tables(names: Iterable[str]) -> str:
+    """These constants of `data_script`."""
+    wanted = sorted(set(names))
+    return data_script(*wanted) if wanted else ""
 
 
 def compact(script: str) -> str:
@@ -146,18 +160,68 @@ export default {{ render }};
     return compact(joined("page", name) + render)
 
 
-def page_script(name: str) -> str:
-    """A widget as a classic script, which wakes the widget's place on a page.
+def page_scripts(name: str) -> dict[str, str]:
+    """A widget as classic scripts, which wake the widget's place on a page.
 
     Args:
         name: a key of WIDGETS.
+
+    Returns:
+        By their names, in the order in which a page asks for them: what other widgets
+        have too, if there is such a part, and the widget's own.
     """
     wake = f"""
 const root = document.getElementById("spmd-{name.replace("_", "-")}");
 if (root) mount(root, {WIDGETS[name]}, {{ linkable: true }});
 """
-    script = compact(f"(() => {{\n{joined('page', name)}{wake}}})();\n")
-    return f'"use strict";\n{script}'
+    if name not in _SHARING:
+        return {name: _script(f"{joined('page', name)}{wake}")}
+    shared = _shared()
+    own = _texts(_own(name))
+    tables = _tables(one for one in _TABLE.findall(own) if one not in shared)
+    taken = ", ".join(sorted({*_names(name), *_TABLE.findall(own)} & {*shared}))
+    of = f"const {{ {taken} }} = globalThis.spmdShared;\n"
+    begin = f"globalThis.spmdShared = (() => {{\n{_shared_text()}"
+    return {
+        SHARED: compact(f"{begin}return {{ {', '.join(shared)} }};\n}})();\n"),
+        name: _script(f"{of}{tables}{own}{wake}"),
+    }
+
+
+def _script(text: str) -> str:
+    return '"use strict";\n' + compact(f"(() => {{\n{text}}})();\n")
+
+
+def _own(name: str) -> list[str]:
+    """The files that a widget needs beside the shared ones."""
+    shared = parts(*_SHARED)
+    return [one for one in parts("page", name) if one not in shared]
+
+
+def _names(name: str) -> set[str]:
+    """What a widget's own files import from the shared ones, and `mount`."""
+    shared, found = parts(*_SHARED), {"mount"}
+    for one in _own(name):
+        for names, place in _IMPORT.findall(source(one)):
+            if place in shared:
+                found |= {each.strip() for each in names.split(",") if each.strip()}
+    return found
+
+
+def _shared_tables() -> set[str]:
+    """The tables of the shared files, and those that all widgets with them have."""
+    of_each = [{*_TABLE.findall(_texts(_own(name)))} for name in _SHARING]
+    return {*_TABLE.findall(_texts(parts(*_SHARED))), *set.intersection(*of_each)}
+
+
+@cache
+def _shared_text() -> str:
+    return _tables(_shared_tables()) + _texts(parts(*_SHARED))
+
+
+def _shared() -> list[str]:
+    """What the shared script hands on."""
+    return sorted(_shared_tables().union(*map(_names, _SHARING)))
 
 
 def palette_css() -> str:

@@ -1,17 +1,25 @@
-"""The explorers and the calculator as widgets of a notebook."""
+"""The explorers, the calculator and the planner as widgets of a notebook."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._errors import MeshMismatch, MissingLibrary, NotUnderstood, SpecError
+from .._errors import (
+    MeshMismatch,
+    MissingLibrary,
+    NotUnderstood,
+    SpecError,
+    UnknownTopology,
+)
 from .._hardware.chips import Chip
 from .._matmul.matmul import Spec, matmul
+from .._plan.plan_mesh import plan_mesh
 from .._shardings.from_jax import sharding as read_sharding
 from .._shardings.sharding import ShardingInfo, as_tuples, spec_words
 from .._training.model import MLP, Transformer
 from .._training.models import MODELS
 from .._training.training_memory import training_memory
 from .data import memory_state
+from .plans import planner_state
 from .source import module, style
 
 if TYPE_CHECKING:
@@ -28,7 +36,7 @@ except ModuleNotFoundError as error:
 
 
 # What a reader gives wrongly: the error shows its sentence, without lines from here.
-_REFUSED = (MeshMismatch, NotUnderstood, SpecError)
+_REFUSED = (MeshMismatch, NotUnderstood, SpecError, UnknownTopology)
 
 
 class _Widget(anywidget.AnyWidget):
@@ -242,6 +250,60 @@ def _memory(
     margin = {"margin": how.pop("margin")} if "margin" in how else {}
     training_memory(model, mesh=mesh, batch=batch, **how).fits(chip, **margin)
     return memory_state(model, chip=chip, mesh=mesh, batch=batch, **how, **margin)
+
+
+class MeshPlanner(_Widget):
+    """Try models and chips: every mesh, the fastest that fits first, and its code.
+
+    Works in Jupyter, in Colab and, without Python, on the book's own page. All is
+    computed in the browser, by the arithmetic of `plan_mesh`.
+
+    >>> planner = MeshPlanner("llama-3-8b", "h100:2x8", batch=32, seq=4096)
+    >>> planner.state["chip"], planner.state["hosts"], planner.state["batch"]
+    ('h100', '2', '32')
+
+    Args:
+        model: what to begin with: one of MODELS, also by its name. Nothing: Llama 3 8B
+            on two hosts of eight H100s.
+        topology: the chips, as `plan_mesh` takes them; with `model`. At most 1024
+            devices; of a TPU one of the usual slices.
+        batch: sequences a step, over all devices; with `model`.
+        seq: tokens of a sequence; the model's own if not given.
+        **how: of what else `plan_mesh` takes `axes`, `recompute` (one policy),
+            `attention` ('flash' or 'plain'), `param_dtype` ('float32' or 'bfloat16')
+            and `optimizer`.
+
+    Attributes:
+        state: a dict of strings, as the controls show them; what is not there has its
+            default. Set it to set the controls.
+
+    Raises:
+        NotUnderstood, UnknownAxis, UnknownTopology, NotDivisible: as `plan_mesh` does;
+            or the planner has no control for an argument.
+        MissingLibrary: anywidget is not there.
+
+    Used in the book's page of it; chapter 14 chooses a mesh with `plan_mesh`.
+    """
+
+    _esm = module("mesh_planner")
+
+    def __init__(
+        self,
+        model: Transformer | str | None = None,
+        topology: str = "h100:2x8",
+        *,
+        batch: int = 32,
+        seq: int | None = None,
+        **how: Any,
+    ) -> None:
+        try:
+            state = {}
+            if model is not None:
+                plan_mesh(model, topology, batch=batch, seq=seq, **how)
+                state = planner_state(model, topology, batch=batch, seq=seq, **how)
+            super().__init__(state=state)
+        except _REFUSED as error:
+            raise error.with_traceback(None) from None
 
 
 def _state(info: ShardingInfo) -> dict[str, str]:

@@ -1,5 +1,6 @@
 import { changesThatFit } from "./memory_changes.js";
 import { countMemory, memoryChoices, memoryCode, memoryDefaults } from "./memory_state.js";
+import { memoryBars, memoryShare } from "./memory_picture.js";
 import { memoryView } from "./memory_view.js";
 import { activeParameters, cacheBytes, checkpointed, forwardFlops, parameterCount, withCommas } from "./transformer.js";
 import { stepPhases } from "./training_state.js";
@@ -7,32 +8,9 @@ import { attempt, bytesWords } from "./words.js";
 
 // Model, mesh and options → what a training step takes on each device, and does it fit.
 
-const MEMORY_PARTS = ["parameters", "optimizer", "gradients", "kept", "work", "batch"];
 const MEMORY_MORE = "More";
 const MEMORY_SHAPE = "Experts, windows, latent attention, images";
 const MEMORY_DTYPES = ["float32", "bfloat16", "float16"];
-
-/** In each phase: the parts, and their shares of the bar in hundredths of a percent. */
-function memoryBars(found, scale) {
-  return stepPhases.map((phase) => {
-    const parts = MEMORY_PARTS.map((part) => {
-      const there = found.lines.filter((line) => line.part === part && line.when.includes(phase));
-      const bytes = there.reduce((n, line) => n + line.bytes, 0n);
-      return { part, bytes: `${bytes}`, words: bytesWords(bytes), share: memoryShare(bytes, scale) };
-    });
-    return {
-      phase,
-      bytes: `${found.phases[phase]}`,
-      words: bytesWords(found.phases[phase]),
-      most: phase === found.peak_phase,
-      parts: parts.filter(({ bytes }) => bytes !== "0"),
-    };
-  });
-}
-
-function memoryShare(bytes, scale) {
-  return Number((bytes * 10000n) / scale) / 100;
-}
 
 function memoryVerdict(left, short) {
   if (left < 0n) return `Does not fit, ${bytesWords(-left)} over`;
