@@ -2019,8 +2019,8 @@ WORDS = {
     ("an_average_that_starts_as_the_parameters", "donated-twice"): (
         "donated-twice: state['ema'] and state['params'] are in the same memory, and "
         "state['ema'] is donated: the call raises an error or, before jax 0.11.1 on "
-        "CPU devices, ends the process. Give the second one its own memory: jnp.copy "
-        "of state['params'] before the first step. (chapter 13)"
+        "several CPU devices, ends the process. Give the second one its own memory: "
+        "jnp.copy of state['params'] before the first step. (chapter 13)"
     ),
     ("donated_for_another_sharding", "donation-ignored"): (
         "donation-ignored: x is donated, but no result takes its memory (4 KiB per "

@@ -23,7 +23,7 @@ def donated_twice(evidence: Evidence) -> Iterator[Finding]:
         "donated-twice",
         f"{first.path} and {second.path} are in the same memory{others}, and "
         f"{changed.path} is donated: the call raises an error or, before jax 0.11.1 on "
-        "CPU devices, ends the process.",
+        "several CPU devices, ends the process.",
         f"Give the second one its own memory: jnp.copy of {kept.path} before the "
         "first step.",
         "13_training_loop",
