@@ -61,7 +61,7 @@ def test_it_says_what_the_package_says(browser):
 
 
 MUTANTS = {
-    "not rounded up": ("formulaBytes", "up ? $bottom - 1n : 0n", "0n"),
+    "not rounded up": ("formulaCounted", "up ? $bottom - 1n : 0n", "0n"),
     "gradients cut by ZeRO-1": (
         "stateLines",
         "$made.gradBytes, 2",
@@ -429,7 +429,7 @@ def test_models_and_chips_come_from_python():
         for key, value in each.items():
             assert getattr(HARDWARE[name], key) == value
     assert set(values["spmdHardware"]) == set(HARDWARE)
-    names = ["Choices", "Models", "Families", "Hardware", "Measured"]
+    names = ["Choices", "Models", "Families", "Hardware", "Measured", "Plan"]
     assert list(values) == [f"spmd{name}" for name in names]
     listed = list(values["spmdModels"])
     for family, names in FAMILIES.items():

@@ -1,7 +1,19 @@
 // A line's bytes are what its formula says, with its words left out: each stands once.
 
+const formulaKnown = new Map(); // a plan asks for the same ones again and again
+
 /** The value of a formula, rounded down, or up where `up` says so. */
 export function formulaBytes(formula, up = false) {
+  const key = up ? `up ${formula}` : formula;
+  let bytes = formulaKnown.get(key);
+  if (bytes !== undefined) return bytes;
+  if (formulaKnown.size > 20000) formulaKnown.clear();
+  bytes = formulaCounted(formula, up);
+  formulaKnown.set(key, bytes);
+  return bytes;
+}
+
+function formulaCounted(formula, up) {
   const tokens = formula.match(/\d+|[-+×/()]/g);
   let at = 0;
   const factor = () => {

@@ -10,7 +10,7 @@ export function plannerView(answer, ui) {
   const more = answer.left > 0 && answer.count > answer.rows.length;
   return [
     plannerList(answer, ui),
-    more ? h("p", { class: "spmd-mp-more" }, plannerMore(answer, ui)) : "",
+    more ? h("div", { class: "spmd-mp-more" }, plannerMore(answer, ui)) : "",
     answer.ties ? h("p", {}, answer.ties) : "",
     h("p", { class: "spmd-mp-title" }, `${answer.chosen}: ${answer.title}`),
     h("p", { class: "spmd-mc-heading" }, `Memory on each device: ${answer.memory}, ${answer.fits ? "fits" : "too much"}`),

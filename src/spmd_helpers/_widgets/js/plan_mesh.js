@@ -63,15 +63,16 @@ function planPlanner(asked) {
 }
 
 function planMemory(planner, mesh, { zero, recompute, microbatches, chunks }, attention) {
-  const whole = Object.fromEntries(Object.entries(mesh).map(([axis, size]) => [axis, BigInt(size)]));
-  return trainingMemory(planner.exact, whole, {
-    ...planMemoryUsual,
-    ...{ zero: BigInt(zero), batch: BigInt(planner.batch), seq: BigInt(planner.seq), recompute },
-    ...{ gradient_accumulation: BigInt(microbatches), interleave: BigInt(chunks), attention: attention ?? "flash" },
-    ...{ param_dtype: planner.paramDtype, compute_dtype: planner.computeDtype, optimizer: planner.optimizer },
+  const whole = {};
+  for (const axis of Object.keys(mesh)) whole[axis] = BigInt(mesh[axis]);
+  const how = {
+    zero: BigInt(zero), batch: BigInt(planner.batch), seq: BigInt(planner.seq), recompute,
+    gradient_accumulation: BigInt(microbatches), interleave: BigInt(chunks), attention: attention ?? "flash",
+    param_dtype: planner.paramDtype, compute_dtype: planner.computeDtype, optimizer: planner.optimizer,
     capacity_factor: null,
     chip: planner.chips.kind === "gpu" ? planner.chips.chip : null,
-  });
+  };
+  return trainingMemory(planner.exact, whole, Object.assign(how, planMemoryUsual));
 }
 
 /** What `trainingMemory` says of a strategy. */
@@ -159,10 +160,13 @@ function planStrategy(planner, way, mesh, priced) {
   const bytes = Number(memory.total_bytes);
   const left = planner.allowed - bytes;
   const sizes = Object.entries(mesh).filter(([, size]) => size > 1);
+  const { total, compute, again, memory: moved, exchanges, bubble } = seconds;
   return {
-    ...way, attention, mesh: sizes.length ? Object.fromEntries(sizes) : { data: 1 },
+    zero: way.zero, recompute: way.recompute, microbatches: way.microbatches, chunks: way.chunks,
+    attention, mesh: sizes.length ? Object.fromEntries(sizes) : { data: 1 },
     words: planWords(sizes, way),
-    bytes, left, fits: left >= 0, ...seconds,
+    bytes, left, fits: left >= 0,
+    total, compute, again, memory: moved, exchanges, bubble, rank: 0,
     tokens: (planner.batch * planner.seq) / seconds.total,
     mfu: planner.flops / (planner.bf16 * planner.chips.devices) / seconds.total,
   };

@@ -21,7 +21,8 @@ export function planStep({ model, batch, seq, paramDtype, computeDtype, capacity
   const wide = model.gated ? 3 : 2;
   const experts = model.experts === null ? 0 : wide * model.d_model * (model.expert_d_ff ?? 0);
   const step = {
-    ...way, model, mesh, attention, split, layers, seq,
+    zero: way.zero, recompute: way.recompute, microbatches: way.microbatches, chunks: way.chunks,
+    model, mesh, attention, split, layers, seq,
     moeLayers: moe,
     recomputes: way.recompute !== "everything_saveable",
     tokens: Math.floor((Math.floor(batch / (data * fsdp * expert)) * seq) / mesh.context),
@@ -32,6 +33,7 @@ export function planStep({ model, batch, seq, paramDtype, computeDtype, capacity
     expertNumbers: Math.floor((experts * (model.experts ?? 0)) / (split * expert)),
     sharedNumbers: Math.floor((experts * model.shared_experts) / split),
     headNumbers: Math.floor((rows * model.d_model) / split),
+    expertRows: 0, numbers: 0,
   };
   step.expertRows = capacity * step.tokens * (model.experts_per_token ?? 0);
   step.numbers = layers * step.attentionNumbers + (layers - moe) * step.mlpNumbers;

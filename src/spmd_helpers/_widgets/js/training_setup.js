@@ -34,7 +34,7 @@ export function trainingSetup(model, mesh, how) {
   }
   const first = how.mu_dtype ?? moments;
   const made = {
-    ...axes,
+    data: axes.data, fsdp: axes.fsdp, expert: axes.expert, context: axes.context, stage: axes.stage,
     split: axes.model,
     model: axes.stage > 1n ? { ...model, layers: model.layers / axes.stage } : model,
     isMlp,
