@@ -364,6 +364,54 @@ def test_stages_send_each_microbatch_on():
     assert ends == 4 * 2 * HEAD
 
 
+def test_a_tied_embedding_is_one_matrix_for_all_stages():
+    """Its gradients are summed over stage once, and added up once."""
+    tied = replace(LLAMA, tied=True)
+    found = sent(step(tied, stage=4, data=2, schedule=(8, 1)))
+    assert found["embedding", "all-reduce", ("stage",), "update"] == 4 * HEAD
+    rates = rates_of(spmd.HARDWARE["h100"])
+    of = {}
+    for model in (LLAMA, tied):
+        for zero in (0, 2):
+            one = step(model, stage=4, data=2, schedule=(8, 1), zero=zero)
+            shares = seconds.products(one, rates)
+            of[model.tied, zero] = seconds.seconds_of(
+                one, 0, shares, [], lambda x: (0.0, ""), rates
+            ).memory_s
+    # Read, read, written, in float32, 8 times: of the head ZeRO-2 has half.
+    once = 8 * 3 * 4 * HEAD / rates.memory_bytes_per_s
+    assert of[False, 0] - of[True, 0] == near(once)
+    assert of[False, 2] - of[True, 2] == near(once / 2)
+
+
+@pytest.mark.parametrize("when", ["forward", "backward", "update"])
+def test_no_more_is_hidden_in_a_pass_than_there_is_work(when):
+    """Twenty exchanges that are each shorter than the pass, and together longer."""
+    rates = rates_of(spmd.HARDWARE["h100"])
+    one = step(data=8)
+    shares = layers, again, head = seconds.products(one, rates)
+    state = 10**9
+    alone = seconds.seconds_of(one, state, shares, [], lambda x: (0.0, ""), rates)
+    memory = alone.total_s - alone.compute_s - 0.8 * state / rates.memory_bytes_per_s
+    forward = (layers + head) / 3 + memory / 4  # a forward pass runs again
+    work = {
+        "forward": forward,
+        "backward": layers + again + head + memory - forward,
+        "update": state / rates.memory_bytes_per_s,
+    }[when]
+    kind, each = "all-gather", work / 5
+    many = [exchanges.Exchange(str(n), kind, ("data",), when, 1, 1) for n in range(20)]
+    for count in (2, 20):
+        found = seconds.seconds_of(
+            one, state, shares, many[:count], lambda x: (each, ""), rates
+        )
+        total = sum(x.seconds for x in found.exchanges)
+        # What is hidden slows the kernels by a part of it, which is exposed.
+        hidden = (total - found.exposed_s) / (1 - rates.slowed)
+        free = count * each * (1 - 0.45)
+        assert hidden == near(min(free, work))
+
+
 def test_a_pipeline_adds_up_the_gradients_of_its_microbatches():
     """Read, read, written, in float32: of 8 of 32 layers and both ends, 8 times."""
     rates = rates_of(spmd.HARDWARE["h100"])
@@ -423,6 +471,43 @@ def test_between_hosts_the_network_decides():
     )
     assert link == "nvlink"
     assert inside < seconds_ / 3
+
+
+def test_the_slowest_of_an_axis_groups_decides():
+    """Of 24 cards in threes (0, 1, 2) is in a host; (6, 7, 8) is in two."""
+    whole = {"data": 8, "model": 3}
+    found, link = price("all-reduce", 1e9, "h100:3x8", whole, ("model",))
+    assert link == "network"
+    # One card of the other host: all that a ring sends goes through its card.
+    rates = rates_of(spmd.HARDWARE["h100"])
+    sent = 2 * 1e9 * 2 / 3 / rates.of_link("network", "all-reduce")
+    trips = 2 * (3 - 1) / (3 / 2)
+    waits = rates.start_s["nvlink"] + trips * rates.start_s["network"]
+    assert found == pytest.approx(sent + waits, rel=1e-6)
+    inside, link = price(
+        "all-reduce", 1e9, "h100:3x8", {"data": 6, "model": 4}, ("model",)
+    )
+    assert link == "nvlink"
+    assert inside < found / 5
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    shape=st.lists(st.integers(1, 6), min_size=6, max_size=6),
+    axes=st.sets(st.integers(0, 5), min_size=1),
+    per_host=st.sampled_from([2, 3, 4, 8]),
+)
+def test_groups_stand_as_the_devices_of_a_mesh_do(shape, axes, per_host):
+    """Against every group of a mesh, counted device by device."""
+    axes = tuple(sorted(axes))
+    mesh = np.arange(prod(shape)).reshape(shape)
+    size = prod(shape[axis] for axis in axes)
+    groups = np.moveaxis(mesh, axes, range(len(axes))).reshape(size, -1).T // per_host
+    wanted = {tuple(sorted(np.unique(one, return_counts=True)[1])) for one in groups}
+    chips = cluster.Chips("", spmd.HARDWARE["h100"], mesh.size, per_host)
+    found = [one.per_host for one in chips.groups(shape, axes)]
+    assert len(found) == len(set(found))
+    assert set(found) == wanted
 
 
 def test_on_a_tpu_an_axis_uses_the_links_of_its_directions():
@@ -486,6 +571,80 @@ def test_of_many_meshes_only_what_is_far_slower_or_too_large_is_left_out(monkeyp
     assert re.search(r"\d+ more meshes are left out", words)
     assert re.search(r"\d+ strategies more are left out", words)
     assert "left out" not in every.table
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    model=st.sampled_from([SMALL, STACK, MOE, replace(SMALL, tied=True, layers=8)]),
+    chips=st.sampled_from(["h100:1x8", "h100:2x8", "h100:3x4", "v5p:2x2x2"]),
+    batch=st.sampled_from([24, 48, 96]),
+    policies=st.sampled_from([None, "nothing_saveable", "everything_saveable"]),
+)
+def test_no_mesh_that_is_left_out_has_a_strategy_near_the_best(
+    model, chips, batch, policies
+):
+    """Against all meshes of a small cluster, pipelines and experts among them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "MANY", 10**6)
+        every = plan(model, chips, batch, recompute=policies)
+        patch.setattr(plan_module, "MANY", 0)
+        few = plan(model, chips, batch, recompute=policies)
+        known = {str(one) for one in few.strategies}
+        lost = [one for one in every.strategies if str(one) not in known]
+        assert few.best == every.best
+        assert few.ties == every.ties
+        most = plan_module.FAR * every.best.total_s
+        assert all(one.total_s > most for one in lost if one.fits)
+        # Of what is said to be far there are as many meshes.
+        far = {tuple(one.mesh.items()) for one in lost if one.fits}
+        words = re.search(r"(\d+) more mesh(es are|is) left out", words_of(few))
+        assert len(far) <= (int(words[1]) if words else 0)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    model=st.sampled_from([SMALL, LLAMA, STACK, MOE]),
+    chips=st.sampled_from(["h100:1x8", "h100:2x8", "a100-80gb:4x8", "v5p:4x4x4"]),
+    batch=st.sampled_from([64, 128, 1024]),
+    data=st.data(),
+)
+def test_no_strategy_is_faster_than_the_bound_of_its_mesh(model, chips, batch, data):
+    cluster_ = cluster.read_chips(chips)
+    planner = plan_module._Planner(
+        *(model, cluster_, batch, None, None, rates_of(cluster_.chip), 10**15, (0, 0)),
+        {},
+    )
+    axes, policies = candidates.useful_axes(model), candidates.policies_of(model)
+    each = list(candidates.meshes(model, cluster_, axes, batch, planner.seq))
+    mesh = data.draw(st.sampled_from(each))
+    strategies = list(planner._on(mesh, policies))
+    if strategies:
+        bound = planner._least(mesh, policies[0])
+        assert 0 < bound < min(one.total_s for one in strategies)
+
+
+def test_a_pipeline_that_gathers_little_is_not_bound_by_its_longest_schedule():
+    """Weights are gathered for each microbatch: more of them can take longer."""
+    chips = cluster.read_chips("a100-40gb:16x8")
+    planner = plan_module._Planner(
+        *(LLAMA, chips, 1024, 64, None, rates_of(chips.chip), 10**15, (0, 0)), {}
+    )
+    mesh = dict(zip(cluster.ORDER, (2, 1, 64, 1, 1, 1), strict=True))
+    by = {
+        (one.microbatches, one.chunks): one.total_s
+        for one in planner._on(mesh, candidates.POLICIES)
+    }
+    assert min(by, key=by.get) != max(by)
+    assert planner._least(mesh, candidates.POLICIES[0]) < min(by.values())
+
+
+def test_meshes_without_a_strategy_are_not_said_to_be_slow(monkeypatch):
+    """Pipelines have one policy: without it no mesh over stage is planned."""
+    monkeypatch.setattr(plan_module, "MANY", 0)
+    given_ = {"recompute": "everything_saveable", "axes": ("data", "stage")}
+    found = plan(replace(SMALL, layers=8), "h200:1x8", **given_)
+    assert {tuple(one.mesh) for one in found.strategies} == {("data",)}
+    assert "left out" not in found.table
 
 
 def test_of_many_meshes_none_is_left_out_where_nothing_fits(monkeypatch):

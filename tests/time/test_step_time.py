@@ -1,8 +1,12 @@
 """How long a step takes: programs whose seconds are worked out by hand."""
 
 import dataclasses
+import itertools
 
+import numpy as np
 import pytest
+import scipy.optimize
+import scipy.sparse
 
 import spmd_helpers as spmd
 from spmd_helpers._errors import NotUnderstood
@@ -254,12 +258,11 @@ V = 2**30
         ("all-gather", range(8), "nvlink", V * 7 / 8 / SWITCH),
         # One card of each host: all bytes go through one network card.
         ("all-gather", (0, 8), "network", V / 2 / NIC),
-        # Half of the array comes from the other host, through eight network cards:
-        # the links within the hosts take longer.
+        # A ring through eight network cards: the links within the hosts take longer.
         ("all-gather", range(16), "network", V * 15 / 16 / SWITCH),
-        # Two of each host: half of the array through two network cards.
-        ("all-gather", (0, 1, 8, 9), "network", V / 2 / 2 / NIC),
-        ("all-reduce", (0, 1, 8, 9), "network", 2 * V / 2 / 2 / NIC),
+        # Two of each host: three quarters of the array through two network cards.
+        ("all-gather", (0, 1, 8, 9), "network", V * 3 / 4 / 2 / NIC),
+        ("all-reduce", (0, 1, 8, 9), "network", 2 * V * 3 / 4 / 2 / NIC),
         # Of what each sends, half goes to the other host, by its own network card.
         ("all-to-all", (0, 1, 8, 9), "network", V / 2 / NIC),
         ("collective-permute", (7, 8), "network", V / NIC),
@@ -280,15 +283,76 @@ def started(kind, size, nbytes=V, every=1):
     return price(collective(kind, group, nbytes), H100, HOSTS)
 
 
-def test_up_to_four_hosts_each_is_one_more_round_trip():
-    two, four = (started("all-gather", n, every=8) for n in (2, 4))
-    assert four.start_s - two.start_s == near(2 * H100.start_s["network"])
+def spread(kind, hosts, each, nbytes=V):
+    """The price of a group with so many devices in each of so many hosts."""
+    group = tuple(8 * host + n for host in range(hosts) for n in range(each))
+    return price(collective(kind, group, nbytes), H100, HOSTS)
+
+
+ROUND_TRIP = 68.89e-6 * 0.45  # of an H100 in XLA's model
+
+
+@pytest.mark.parametrize("hosts", [2, 3, 4])
+@pytest.mark.parametrize("each", [1, 2, 4, 8])
+def test_between_hosts_a_collective_takes_what_xlas_model_says(hosts, each):
+    """RingLatency and AllToAllLatency, by hand, but for the chunks' preparation."""
+    n = hosts * each
+    for kind, rounds in (("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)):
+        pieces = rounds * (n - 1) / each
+        found = spread(kind, hosts, each)
+        assert found.start_s == pytest.approx(5e-5 + pieces * ROUND_TRIP, rel=1e-3)
+        through_the_card = pieces * V / n / NIC
+        if each < 8:  # otherwise the links within a host take longer
+            assert found.sending_s == pytest.approx(through_the_card, rel=1e-6)
+        assert found.sending_s >= 0.999999 * through_the_card
+    found = spread("all-to-all", hosts, each)
+    others = (hosts - 1) * each
+    assert found.start_s == pytest.approx(5e-5 + others * ROUND_TRIP, rel=1e-3)
+    assert found.sending_s == pytest.approx(others * V / n / NIC, rel=1e-6)
+
+
+@pytest.mark.parametrize(("hosts", "each"), [(2, 2), (2, 4), (3, 2), (4, 1)])
+def test_the_bytes_between_hosts_are_those_of_rings_gone_around(hosts, each):
+    """As many rings as devices of a host, each entering the hosts by another one."""
+    n, sent = hosts * each, {}
+    for ring in range(each):
+        order = [
+            8 * host + (ring + place) % each
+            for host in range(hosts)
+            for place in range(each)
+        ]
+        held = {device: {place} for place, device in enumerate(order)}
+        for step in range(n - 1):  # each sends on what it got last
+            for place, device in enumerate(order):
+                to, part = order[(place + 1) % n], (place - step) % n
+                assert part in held[device]
+                held[to].add(part)
+                if device // 8 != to // 8:
+                    sent[device] = sent.get(device, 0) + V / n / each
+        assert all(parts == set(range(n)) for parts in held.values())
+    found = spread("all-gather", hosts, each)
+    assert found.sending_s == pytest.approx(max(sent.values()) / NIC, rel=1e-6)
+
+
+def test_a_message_to_each_device_of_further_hosts_is_started():
+    """Of 6 hosts with 8: 16 more messages than of 4, of 3 µs each."""
+    four, six = (started("all-to-all", n) for n in (32, 48))
+    assert six.start_s - four.start_s == near(16 * 3e-6)
+
+
+def test_a_blackwell_waits_for_the_round_trips_that_xla_has_for_it():
+    assert rates_of(HARDWARE["b200"]).start_s["network"] == pytest.approx(
+        46.67e-6 * 0.45, rel=1e-3
+    )
 
 
 def test_a_ring_over_more_hosts_takes_a_step_more_of_each():
     """One card of each of six hosts: two steps more, by the protocol of large ones."""
     four, six = (started("all-gather", n, 2**40, every=8) for n in (4, 6))
     assert six.start_s - four.start_s == near(2 * 14e-6)
+    # A short message waits less: 1 µs for each step inside, which starts a message.
+    four, six = (started("all-gather", n, 2**10) for n in (32, 48))
+    assert six.start_s - four.start_s == near(2 * 2.7e-6 + 14 * 1e-6)
     # Eight of each: two steps between hosts, and 14 of the two hosts more inside.
     four, six = (started("all-gather", n, 2**40) for n in (32, 48))
     assert six.start_s - four.start_s == near(2 * 14e-6 + 14 * 3.4e-6)
@@ -308,6 +372,9 @@ def test_an_all_reduce_is_a_tree_where_a_ring_waits_longer():
     four, tree = (started("all-reduce", n, 2**28, every=8) for n in (4, 512))
     assert tree.start_s - four.start_s == near(14 * 14e-6)
     assert tree.start_s < started("all-gather", 512, 2**28, every=8).start_s
+    # Seven hosts have no more levels than four, and a tree of 511 has one less.
+    less = started("all-reduce", 511, 2**28, every=8)
+    assert less.start_s - four.start_s == near(12 * 14e-6)
     ring = started("all-reduce", 512, 2**40, every=8)
     assert ring.start_s - four.start_s == near(2 * 508 * 14e-6)
 
@@ -342,6 +409,67 @@ def test_on_a_torus_a_group_uses_the_links_of_its_directions(group, ways):
     n = len(group)
     assert cost.sending_s == pytest.approx(V * (n - 1) / n / (ways * ICI), rel=1e-6)
     assert cost.lane == "ici"
+
+
+def busiest(sizes, closed):
+    """The least that the busiest link carries in an all-to-all, by linear programming.
+
+    Of all ways to send, along any paths: how much of what comes from each device goes
+    over each link.
+    """
+    places = list(itertools.product(*map(range, sizes)))
+    links = set()
+    for place in places:
+        for way, (size, is_ring) in enumerate(zip(sizes, closed, strict=True)):
+            to = place[way] + 1
+            if to < size or (is_ring and size > 2):
+                there = (*place[:way], to % size, *place[way + 1 :])
+                links |= {(place, there), (there, place)}
+    links, n = sorted(links), len(places)
+    of = {pair: number for number, pair in enumerate(itertools.product(places, links))}
+    flows = scipy.sparse.lil_matrix((n * n, len(of) + 1))
+    loads = scipy.sparse.lil_matrix((len(links), len(of) + 1))
+    wanted = []
+    for row, (source, place) in enumerate(itertools.product(places, places)):
+        for link in links:
+            if place in link:
+                flows[row, of[source, link]] = 1 if link[1] == place else -1
+        wanted.append((1 - n) / n if source == place else 1 / n)
+    for row, link in enumerate(links):
+        for source in places:
+            loads[row, of[source, link]] = 1
+        loads[row, len(of)] = -1
+    cost = np.zeros(len(of) + 1)
+    cost[-1] = 1
+    found = scipy.optimize.linprog(
+        cost, loads.tocsr(), np.zeros(len(links)), flows.tocsr(), np.array(wanted)
+    )
+    return found.fun
+
+
+@pytest.mark.parametrize(
+    ("chip", "sizes"),
+    [
+        *(("v5p", (2, 1, 1)), ("v5p", (6, 1, 1)), ("v5p", (4, 1, 1))),
+        *(("v5p", (8, 1, 1)), ("v5p", (2, 2, 1)), ("v5p", (2, 4, 1))),
+        *(("v5p", (4, 4, 1)), ("v5p", (2, 2, 4))),
+        *(("v5e", (4, 1)), ("v5e", (2, 4)), ("v5e", (4, 4)), ("v5e", (16, 1))),
+    ],
+)
+def test_an_all_to_all_on_a_torus_is_bound_by_its_busiest_link(chip, sizes):
+    """A direction closes to a ring with a multiple of 4 chips, of a v5e of 16."""
+    coords = tuple((*place, 0) for place in itertools.product(*map(range, sizes)))
+    n, closes = len(coords), {"v5p": 4, "v5e": 16}[chip]
+    at, rates = Positions("TPU", (0,) * n, (0,) * n, coords), rates_of(HARDWARE[chip])
+    found = price(collective("all-to-all", tuple(range(n))), rates, at)
+    least = busiest(sizes, [size % closes == 0 for size in sizes])
+    link = rates.of_link("ici", "all-to-all")
+    assert found.sending_s == pytest.approx(V * least / link, rel=1e-6)
+
+
+def test_an_all_to_all_in_a_part_of_a_direction_has_no_ring():
+    found = price(collective("all-to-all", (0, 1)), V5P, CUBE)
+    assert found.sending_s == pytest.approx(V * busiest((2,), (False,)) / ICI, rel=1e-6)
 
 
 def test_a_row_of_a_v5e_that_is_no_ring_sends_one_way():

@@ -1,7 +1,7 @@
 """The section of `book/hardware.md` on plans, held against compiled programs."""
 
 from tools.measure.page_tables import as_table, gib, ms
-from tools.measure.planned import Held, held
+from tools.measure.planned import NOT_COMPILED, Held, held
 
 # Why memory is further off than a tenth, by the name of the row.
 MEMORY = {
@@ -42,6 +42,15 @@ def plans_section(rows: list[dict]) -> str:
     ]
     fit = sum(abs(one.memory_off) <= 0.1 for one in every)
     plans = len({row["plan"] for row in rows})
+    older = sum(one.is_of_older_links for one in every)
+    hosts = (
+        ""
+        if not older
+        else f"Between hosts `step_time` counts what a ring sends. {older} rows over"
+        " several hosts were timed before, when it counted (hosts - 1) / hosts of the"
+        " array, and have not been compiled again; neither have"
+        f" {len(NOT_COMPILED)} strategies that are among the first three since.\n\n"
+    )
     tpus = [one for one in every if "TPU" in one.row["device"]]
     table = [
         [
@@ -73,8 +82,8 @@ def plans_section(rows: list[dict]) -> str:
         f" with (*kept out*). None of the {len(tpus)} rows of TPUs is kept out. *Off*"
         " is by how much more is planned than was compiled. *Sent* is what one device"
         " sends in a step.\n\n"
-        "All are planned and compiled with `attention='plain'`. A plan's default,"
-        " 'flash', and 'ring' over `context`, were held against nothing.\n\n"
+        f"{hosts}All are planned and compiled with `attention='plain'`. A plan's"
+        " default, 'flash', and 'ring' over `context`, were held against nothing.\n\n"
         "The reference of a pipeline is one jitted program, whose stages take each tick"
         " together. The two rows of pipelines show another formula, for stages in"
         " lockstep, and both are off by more than a tenth. The seconds that a plan"
@@ -105,4 +114,6 @@ def reasons(one: Held) -> list[str]:
     found = [MEMORY[name]] if name in MEMORY else []
     if abs(one.seconds_off) > 0.1:
         found += [why for key, why in SECONDS.items() if name.startswith(key)]
+        if one.is_of_older_links:
+            found.append("timed when less was counted between hosts")
     return found

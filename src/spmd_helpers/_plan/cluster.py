@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -34,6 +35,11 @@ class Chips:
     per_host: int
     torus: tuple[int, ...] = ()
 
+    @property
+    def hosts(self) -> int:
+        """How many hosts of GPUs there are; 1 for a TPU slice."""
+        return 1 if self.torus else -(-self.devices // self.per_host)
+
     def has_room(self, shape: Sequence[int]) -> bool:
         """Whether JAX makes such a mesh: on a TPU axes need directions of their own.
 
@@ -46,24 +52,51 @@ class Chips:
             return True
         return directions_on(self.torus, tuple(shape)) is not None
 
-    def group(self, shape: Sequence[int], axes: Sequence[int]) -> "Group":
-        """How the devices of a group along some axes of a mesh stand.
+    def groups(self, shape: Sequence[int], axes: Sequence[int]) -> "list[Group]":
+        """How the devices of the groups along some axes of a mesh stand.
+
+        Groups that stand alike are one: of 3 hosts with 8 GPUs some groups of three
+        neighbors are in one host, and others in two.
 
         Args:
             shape: sizes of the mesh's axes, the outermost first.
-            axes: the places of the group's axes in it.
+            axes: the places of the groups' axes in it.
         """
         if self.torus:
             places = directions_on(self.torus, tuple(shape))
             assert places is not None  # `has_room` was asked
-            return Group((), self, tuple(sorted({d for a in axes for d in places[a]})))
-        # The first device of the mesh is in the first group.
-        steps = [prod(shape[axis + 1 :]) for axis in axes]
-        devices = [0]
-        for axis, step in zip(axes, steps, strict=True):
-            devices = [d + i * step for d in devices for i in range(shape[axis])]
-        counts = Counter(device // self.per_host for device in devices)
-        return Group(tuple(sorted(counts.values())), self)
+            directions = tuple(sorted({d for a in axes for d in places[a]}))
+            return [Group((), self, directions)]
+        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        inside = tuple((steps[axis], shape[axis]) for axis in axes if shape[axis] > 1)
+        # Where the first device of each group stands in its host.
+        first = {0}
+        for axis, (step, size) in enumerate(zip(steps, shape, strict=True)):
+            if axis not in axes:
+                moves = [n * step for n in range(min(size, self.per_host))]
+                first = {
+                    (one + more) % self.per_host for one in first for more in moves
+                }
+        alike = _standing(inside, frozenset(first), self.per_host)
+        return [Group(one, self) for one in alike]
+
+
+@lru_cache(maxsize=4096)
+def _standing(
+    inside: tuple[tuple[int, int], ...], first: frozenset[int], per_host: int
+) -> tuple[tuple[int, ...], ...]:
+    """Devices in each host, of each kind of group.
+
+    Args:
+        inside: steps between a group's devices, and how many there are of each.
+        first: where the first device of a group can stand in its host.
+        per_host: devices of a host.
+    """
+    devices = [0]
+    for step, size in inside:
+        devices = [d + n * step for d in devices for n in range(size)]
+    counts = (Counter((d + one) // per_host for d in devices) for one in first)
+    return tuple(sorted({tuple(sorted(each.values())) for each in counts}))
 
 
 @dataclass(frozen=True)

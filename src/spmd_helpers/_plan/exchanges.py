@@ -162,13 +162,10 @@ def _of_gradients(step: Step) -> Iterator[Exchange]:
     mesh = step.mesh
     if step.rows and mesh["stage"] > 1:
         # All stages have both, and each the gradients of what it did with them.
-        size = step.each_param * 2 * step.head_numbers // mesh["fsdp"]
+        size = step.each_param * step.ends_numbers // mesh["fsdp"]
         yield Exchange("embedding", "all-reduce", ("stage",), "update", 1, size)
     if step.zero and mesh["data"] > 1:
-        numbers = step.numbers
-        if step.rows:
-            numbers += (1 if _is_tied(step) else 2) * step.head_numbers
-        size = step.each_param * numbers // mesh["fsdp"]
+        size = step.each_param * (step.numbers + step.ends_numbers) // mesh["fsdp"]
         yield Exchange("new parameters", "all-gather", ("data",), "update", 1, size)
 
 
@@ -194,10 +191,6 @@ def _sums(
         left = size // prod(mesh[axis] for axis in scattered)
         count = reduces * times
         yield Exchange(what, "all-reduce", summed, "backward", count, left // reduces)
-
-
-def _is_tied(step: Step) -> bool:
-    return not isinstance(step.model, MLP) and step.model.tied
 
 
 def _of_activations(step: Step) -> Iterator[Exchange]:
@@ -285,8 +278,8 @@ class Prices:
     def on(self, mesh: Mapping[str, int]) -> Callable[[Exchange], tuple[float, str]]:
         """What gives the seconds of all runs of an exchange on a mesh, and the link."""
         shape = tuple(mesh.values())
-        here: dict[tuple[str, tuple[str, ...]], _Lines] = {}
-        groups: dict[tuple[str, ...], Group] = {}
+        here: dict[tuple[str, tuple[str, ...]], list[_Lines]] = {}
+        groups: dict[tuple[str, ...], list[Group]] = {}
 
         def price(one: Exchange) -> tuple[float, str]:
             axes = one.axes
@@ -294,14 +287,16 @@ class Prices:
             if lines is None:
                 if axes not in groups:
                     places = tuple(PLACE[axis] for axis in axes)
-                    groups[axes] = self.chips.group(shape, places)
-                lines = here[one.kind, axes] = self._lines(one.kind, groups[axes])
-            link, ways = lines
+                    groups[axes] = self.chips.groups(shape, places)
+                every = [self._lines(one.kind, group) for group in groups[axes]]
+                lines = here[one.kind, axes] = every
             nbytes = one.nbytes
-            if len(ways) == 1:
-                start, a_byte = ways[0]
-                return one.count * (start + nbytes * a_byte), link
-            return one.count * min(s + nbytes * each for s, each in ways), link
+            # The slowest group decides, each by its fastest way.
+            seconds, link = max(
+                (min(start + nbytes * a_byte for start, a_byte in ways), link)
+                for link, ways in lines
+            )
+            return one.count * seconds, link
 
         return price
 

@@ -76,7 +76,8 @@ def plan_mesh(
 
     Exchanges are assumed to be hidden as the compilers' schedules hide them: a fixed
     part of each kind is exposed (of an all-gather less than of a sum, which something
-    waits for), and more of one exchange where the pass is shorter than that exchange.
+    waits for), and more where the exchanges of a pass have more to hide than the pass
+    has work.
     Of more than 100 meshes those are left out that take more than 1.5 times as long as
     the best with any policy, and strategies whose state alone is larger than a chip;
     notes say how many.
@@ -85,10 +86,8 @@ def plan_mesh(
     none ran over more than one. All were planned and compiled with `attention='plain'`.
     The default, 'flash', and 'ring' over `context`, were held against nothing. Beyond 4
     hosts nothing was timed, nor for more than 8 TPUs, and such a plan has no `error`.
-    Between hosts a collective sends the least that a hierarchical one has to, where a
-    ring sends up to twice as much over two hosts, and it waits for fewer round trips
-    than in XLA's model; beyond 4 hosts the waiting grows as in NCCL's model of rings
-    and trees.
+    Between hosts a collective sends what a ring does, and waits for the round trips of
+    XLA's model; beyond 4 hosts the waiting grows as in NCCL's model of rings and trees.
 
     A model with experts has `expert` in place of `stage`, and no policy that saves some
     of the products. Each token is sent to the devices of its experts and back, in as
@@ -254,7 +253,11 @@ class _Planner:
         Of many meshes those are left out that take far longer than the best, and of
         their strategies those whose state alone is too large.
         """
-        every = list(meshes(self.model, self.chips, axes, self.batch, self.seq))
+        every = [
+            mesh
+            for mesh in meshes(self.model, self.chips, axes, self.batch, self.seq)
+            if next(ways(self.model, mesh, policies, self.batch), None) is not None
+        ]
         if len(every) <= MANY:
             for mesh in every:
                 yield from self._on(mesh, policies)
@@ -302,19 +305,16 @@ class _Planner:
                 yield one
 
     def _least(self, mesh: dict[str, int], policy: str) -> float:
-        """Seconds that no strategy on a mesh is faster than."""
+        """Seconds that no strategy on a mesh is faster than: with its best schedule."""
+        bounds, priced = [], self.prices.on(mesh)
         policy = policy if mesh["stage"] == 1 else POLICIES[-1]
-        every = ways(self.model, mesh, (policy,), self.batch)
-        fastest = max(
-            every, key=lambda way: way.microbatches * way.chunks, default=None
-        )
-        if fastest is None:
-            return inf
-        step = self._step(fastest, mesh, self._attention(mesh))
-        shares = self._products(step)
-        return least_seconds(
-            step, shares, in_passes(step), self.prices.on(mesh), self.rates
-        )
+        for way in ways(self.model, mesh, (policy,), self.batch):
+            # The stages of ZeRO have the same passes.
+            if way.zero == 0:
+                step = self._step(way, mesh, self._attention(mesh))
+                shares, moved = self._products(step), in_passes(step)
+                bounds.append(least_seconds(step, shares, moved, priced, self.rates))
+        return min(bounds)
 
     def _step(self, way: Way, mesh: dict[str, int], attention: str) -> Step:
         return Step(
@@ -654,7 +654,7 @@ def _unchecked(chips: Chips) -> str:
             f"these are {chips.devices}: how far the formula is off was not checked, "
             "and the order may be another."
         )
-    hosts = -(-chips.devices // chips.per_host)
+    hosts = chips.hosts
     if hosts <= HOSTS:
         return ""
     return (

@@ -3,13 +3,12 @@
 The rates are those of `step_time`. What a formula cannot read off a schedule is assumed
 here, as a number with a name: how many bytes the kernels between the products move, and
 which part of an exchange the compiler hides behind kernels. They were chosen with 41 of
-the 99 stored programs (hardware.md, plans held against compiled programs), among them
+the 102 stored programs (hardware.md, plans held against compiled programs), among them
 all four for TPUs and both pipelines.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from .._time.rates import Rates
@@ -119,17 +118,31 @@ def seconds_of(
     memory = _memory_bytes(step) / speed
     update = _UPDATED * state_bytes / speed
     # Two thirds of the work are in the backward pass.
-    every = compute + memory + update
-    beside = {"forward": every / 3, "backward": every / 1.5}
+    # What can hide exchanges: in the forward pass its third of the products, and of
+    # what moves memory one of its passes; in the update what the optimizer moves.
+    forward = (layers + head * step.mesh["stage"]) / 3 + memory / _passes(step)
+    beside = {
+        "forward": forward,
+        "backward": compute + memory - forward,
+        "update": state_bytes / rates.memory_bytes_per_s,
+    }
     part = _exposed(rates)
+    priced_all = [(one, *priced(one)) for one in moved]
+    hidden = dict.fromkeys(beside, 0.0)
+    for one, seconds, _ in priced_all:
+        hidden[one.when] += (1 - part[one.kind]) * seconds
+    # Of the exchanges of one pass no more is hidden than there is work.
+    share = {
+        when: min(1.0, beside[when] / each) if each else 1.0
+        for when, each in hidden.items()
+    }
     timed, waiting, passes = [], 0.0, compute + memory
-    for one in moved:
-        seconds, link = priced(one)
-        exposed = max(part[one.kind] * seconds, seconds - beside.get(one.when, inf))
+    for one, seconds, link in priced_all:
+        behind = share[one.when] * (1 - part[one.kind]) * seconds
         # What is hidden slows the kernels beside it.
-        exposed += rates.slowed * (seconds - exposed)
+        exposed = seconds - behind + rates.slowed * behind
         waiting += exposed
-        passes += exposed if one.when in beside else 0.0
+        passes += exposed if one.when != "update" else 0.0
         timed.append(one.timed(seconds, exposed, link))
     bubble = passes * (step.mesh["stage"] - 1) / (step.microbatches * step.chunks)
     total = compute + memory + update + waiting + bubble
@@ -216,10 +229,15 @@ def _score_flops(step: Step) -> int:
     return 2 * step.batch * step.seq * reach * wide
 
 
+def _passes(step: Step) -> int:
+    """Forward passes that a step is as long as: a backward one is two."""
+    return 4 if step.recomputes else 3
+
+
 def _memory_bytes(step: Step) -> float:
     """Bytes that kernels without products read and write in a device's layers."""
     model, each = step.model, step.each
-    passes = 4 if step.recomputes else 3
+    passes = _passes(step)
     stream, hidden, stacked = _STREAM, _HIDDEN, _STACKED
     if isinstance(model, MLP):
         stream, hidden, stacked = _STREAM_MLP, _HIDDEN_MLP, _STACKED_MLP
@@ -248,7 +266,7 @@ def _memory_bytes(step: Step) -> float:
 def _sum_bytes(step: Step) -> float:
     """What it moves to add the gradients of one microbatch to their sum."""
     shards = step.mesh["fsdp"] * (step.mesh["data"] if step.zero == 2 else 1)
-    return 3 * step.each_param * (step.numbers + 2 * step.head_numbers) / shards
+    return 3 * step.each_param * (step.numbers + step.ends_numbers) / shards
 
 
 def _row_numbers(step: Step) -> float:
@@ -256,7 +274,7 @@ def _row_numbers(step: Step) -> float:
     model = step.model
     if isinstance(model, MLP) or model.expert_d_ff is None:
         return 0.0
-    passes = 4 if step.recomputes else 3
+    passes = _passes(step)
     wide, inside = passes * _ROWS, passes * _HIDDEN_ROWS
     if not step.recomputes:
         wide, inside = wide + _ROWS_STACKED, inside + _ROWS_STACKED

@@ -152,3 +152,11 @@ class Step:
     def head_numbers(self) -> int:
         """Numbers of the head, or of the embedding, on a device of `model`."""
         return self.rows * self.model.d_model // self.split
+
+    @cached_property
+    def ends_numbers(self) -> int:
+        """Those of the embedding and the head together, which are one where tied."""
+        model = self.model
+        if isinstance(model, MLP):
+            return 0
+        return (1 if model.tied else 2) * self.head_numbers

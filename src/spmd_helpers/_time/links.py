@@ -1,25 +1,31 @@
 """What a collective costs, by the links that its groups cross.
 
-Within a host of GPUs, a ring: Patarasuk and Yuan (2009), as `Collective.wire_bytes`
-counts it, at rates by the size of the group. Over hosts what is sent is the least that
-a hierarchical collective sends, (hosts - 1) / hosts of the array; a ring of n devices
-sends (n - 1) / n of it, up to twice as much over two hosts. A host sends over as many
-network cards together as a group has GPUs there, and the slower of the two levels
-decides: jax-ml/scaling-book gpus.md @1a55377, "Cross-node collectives"; XLA's own model
-divides by the same number (sol_gpu_cost_model.cc @3e1a45f, `RingLatency`). On a TPU's
-torus a group uses the links of every direction in which it extends, both ways where
-they close to a ring: scaling-book tpus.md @04d8de5.
+On GPUs, a ring: Patarasuk and Yuan (2009), as `Collective.wire_bytes` counts it. Within
+a host it is sent at rates by the size of the group. Over hosts the ring enters and
+leaves each of them once, so that what one device sends leaves the host too: (n - 1) / n
+of the array in a group of n, twice that for an all-reduce. There are as many rings,
+each with its part of the array, as the group has GPUs in a host, over as many network
+cards, and the slower of the two levels decides. XLA's own model counts the same bytes
+(sol_gpu_cost_model.cc @3e1a45f, `RingLatency`), and so does NCCL's (tuning.cc @b647562:
+bandwidth times ranks over steps). A hierarchical collective would send (hosts - 1) /
+hosts, about half of it over two hosts. In an all-to-all each device sends to those of
+other hosts over a network card of its own.
 
-Before it sends, a collective over up to four hosts takes a round trip for each of them
-but one. These are fewer than in XLA's model, which takes (num_gpus - 1) /
-num_gpus_per_node of them, for an all-reduce twice. Beyond four hosts only the growth
-follows the model by which NCCL itself chooses how to send (NVIDIA/nccl
-src/graph/tuning.cc @5067397), without NVLS and without its corrections: a ring passes
-every device of the group, a tree, which only an all-reduce can be, as many levels as
-the logarithm of the hosts. Short messages go with protocols that wait less and use less
-of the links. The shortest of all these is taken. An all-to-all is charged one start
-however many hosts there are, where XLA's model has a round trip for each device of the
-others.
+Before it sends, a collective over up to four hosts takes the round trips of XLA's
+model: (n - 1) / (devices per host), for an all-reduce twice, for an all-to-all one for
+each device of the other hosts. What it has for the preparation of each chunk, 6 µs for
+4 MiB, is left out. Beyond four hosts only the growth follows the model by which NCCL
+itself chooses how to send (tuning.cc @5067397), without NVLS and without its
+corrections: a ring passes every device of the group, a tree, which only an all-reduce
+can be, as many levels as the logarithm of the hosts, rounded down. Short messages go
+with protocols that wait less and use less of the links. The shortest of all these is
+taken. An all-to-all then starts one message more for each device of the hosts beyond
+four, at what a message costs a ring there.
+
+On a TPU's torus a group uses the links of every direction in which it extends, both
+ways where they close to a ring: jax-ml/scaling-book tpus.md @04d8de5. An all-to-all is
+bound by the middle of its longest direction, which a half of the group sends through to
+the other half.
 """
 
 from collections import Counter
@@ -32,11 +38,14 @@ from .._hlo.collectives import Collective
 from .rates import NEAR, Rates
 
 # NCCL's model of its algorithms and protocols (tuning.cc, hwLatencies): seconds of a
-# step within a host and between hosts, and the share of the links' speed.
+# step within a host and between hosts, and the share of the links' speed. A ring's step
+# within a host takes no less than it takes to start a message on the network: 1 µs on a
+# host of Intel's, three times that with the protocol of large messages.
+_MESSAGE_S, _LARGE = 1e-6, 3
 _RINGS = {
-    "LL": (0.6e-6, 2.7e-6, 0.5),
+    "LL": (max(0.6e-6, _MESSAGE_S), 2.7e-6, 0.5),
     "LL128": (1.9e-6, 4.0e-6, 0.92),
-    "Simple": (3.4e-6, 14.0e-6, 1.0),
+    "Simple": (max(3.4e-6, _LARGE * _MESSAGE_S), 14.0e-6, 1.0),
 }
 _TREES = {
     "LL": (0.6e-6, 5.0e-6, 1 / 3.8),
@@ -44,7 +53,7 @@ _TREES = {
     "Simple": (4.0e-6, 14.0e-6, 0.92),
 }
 _RINGS_OF = ("all-gather", "reduce-scatter", "all-reduce")
-_FEW_HOSTS = 4  # over up to so many each but one takes a round trip
+_FEW_HOSTS = 4  # up to so many take the round trips of XLA's model
 
 
 @dataclass(frozen=True)
@@ -122,7 +131,7 @@ def _between(kind: str, hosts: int, size: int) -> list[tuple[float, float]]:
         for near, far, share in _RINGS.values()
     ]
     if kind == "all-reduce":
-        levels = (hosts - 1).bit_length() - (_FEW_HOSTS - 1).bit_length()
+        levels = hosts.bit_length() - _FEW_HOSTS.bit_length()
         ways += [(2 * levels * far, share) for _, far, share in _TREES.values()]
     return ways
 
@@ -148,17 +157,35 @@ def _gpu(
     within = collective.wire_bytes / rates.of_link(link, kind)
     if hosts == 1:
         return Price("nvlink", rates.start_s[link], within)
-    network = rates.of_link("network", kind)
-    if kind == "collective-permute":
-        sent = float(collective.wire_bytes)
-    elif kind.endswith("all-to-all"):
+    sent = float(collective.wire_bytes)
+    if kind.endswith("all-to-all"):
         sent = collective.operand_bytes * (size - near) / size
-    else:
-        sent = _share(collective, size) * (hosts - 1) / hosts / near
-    is_one = kind in ("collective-permute", "all-to-all")
-    rounds = 1 if is_one else min(hosts, _FEW_HOSTS) - 1
-    start = rates.start_s["nvlink"] + rounds * rates.start_s["network"]
-    return Price("network", start, max(within, sent / network))
+    elif kind != "collective-permute":
+        sent /= near
+    start = (
+        rates.start_s["nvlink"]
+        + _round_trips(kind, hosts, size) * (rates.start_s["network"])
+    )
+    if kind.endswith("all-to-all"):
+        start += max(hosts - _FEW_HOSTS, 0) * size / hosts * _LARGE * _MESSAGE_S
+    return Price("network", start, max(within, sent / rates.of_link("network", kind)))
+
+
+def _round_trips(kind: str, hosts: int, size: int) -> float:
+    """Round trips between hosts before a collective has sent, over up to four hosts.
+
+    Args:
+        kind: of the collective.
+        hosts: how many the group has devices of.
+        size: devices of the group.
+    """
+    if kind == "collective-permute":
+        return 1.0
+    near = size / hosts
+    few = near * min(hosts, _FEW_HOSTS)
+    if kind.endswith("all-to-all"):
+        return few - near
+    return (2 if kind == "all-reduce" else 1) * (few - 1) / near
 
 
 def _nvlink(size: int) -> str:
@@ -173,12 +200,15 @@ def _tpu(
     per_slice = Counter(at.slices[device] for device in group)
     slices, near, size = len(per_slice), min(per_slice.values()), len(group)
     kind, link = collective.kind, rates.of_link("ici", collective.kind)
-    ways, hops = _ways([at.coords[d] for d in group] if at.coords else [], at, rates)
+    across = _across([at.coords[d] for d in group] if at.coords else [], at, rates)
+    across = across or [(size, False)]  # where its places are not known, a row
+    ways = sum(2 if closed and count > 2 else 1 for count, closed in across)
+    hops = sum(count // 2 if closed else count - 1 for count, closed in across)
     if kind == "collective-permute":
         sending = collective.wire_bytes / link
     elif kind.endswith("all-to-all"):
-        # A ring moves a quarter of what an all-gather of all arrays together would.
-        sending = collective.operand_bytes * max(size, 4) / 4 / (ways * link)
+        most = max(_through_the_middle(*one) for one in across)
+        sending = collective.operand_bytes * most / link
     else:
         sending = collective.wire_bytes / (ways * link)
     start = hops * rates.start_s["ici"]
@@ -191,20 +221,30 @@ def _tpu(
     )  # fmt: skip
 
 
-def _ways(
+def _across(
     coords: Sequence[tuple[int, ...]], at: Positions, rates: Rates
-) -> tuple[int, int]:
-    """Links that each device of a group sends over at once, and hops around it."""
-    ways = hops = 0
+) -> list[tuple[int, bool]]:
+    """The directions in which a group extends: devices, and whether they close."""
+    across = []
     for direction in range(min(map(len, coords), default=0)):
         size = len({place[direction] for place in coords})
-        if size < 2:
-            continue
-        torus = 1 + max(place[direction] for place in at.coords)
-        closed = size == torus and _is_closed(torus, rates)
-        ways += 2 if closed and size > 2 else 1
-        hops += size // 2 if closed else size - 1
-    return max(ways, 1), max(hops, 1)
+        if size > 1:
+            torus = 1 + max(place[direction] for place in at.coords)
+            across.append((size, size == torus and _is_closed(torus, rates)))
+    return across
+
+
+def _through_the_middle(count: int, closed: bool) -> float:
+    """What the busiest link of a direction carries, in arrays of one device.
+
+    In an all-to-all each of `count` devices in a row, or planes of a torus, sends one
+    part in `count` of what it has to each other one. A half sends to the other half
+    over one link of each row; in a ring, that and the link that closes it share the
+    load. No way to send has less on its busiest link, and this one reaches it: along
+    one direction after the other, the shorter way around a ring.
+    """
+    half = (count // 2) * (count - count // 2) / count
+    return half / 2 if closed and count > 2 else half
 
 
 def _is_closed(size: int, rates: Rates) -> bool:
@@ -219,4 +259,5 @@ def numbers() -> dict[str, Any]:
         "rings": tuple(_RINGS.values()),
         "trees": tuple(_TREES.values()),
         "ringsOf": _RINGS_OF,
+        "largeMessageS": _LARGE * _MESSAGE_S,
     }

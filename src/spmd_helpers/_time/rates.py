@@ -78,9 +78,13 @@ _SWITCHED: Mapping[str, Mapping[int, Mapping[str, float]]] = {
 _TABLED = {"Hopper": "h200", "Blackwell": "b200"}
 _XLA_TABLES = "XLA's tables of measured {}, jax-cuda12-pjrt 0.12.0.1, {}"
 # XLA's own model of collectives between hosts: 2.5 % are headers, and the time from one
-# host to the next and back.
-_HEADERS, _ROUND_TRIP_S = 0.025, 6.2e-5
-_XLA = "openxla/xla sol_gpu_cost_model.cc @3e1a45f"
+# host to the next and back, 68.89 µs (B200: 46.67 µs) times its coefficient of 0.45.
+_HEADERS = 0.025
+_ROUND_TRIP_S, _ROUND_TRIPS_S = 3.1e-5, {"Blackwell": 2.1e-5}
+_XLA = (
+    "openxla/xla sol_gpu_cost_model.cc @3e1a45f, with the coefficient of "
+    "collective_utils.h @9b2cf8e"
+)
 # Of a TPU's sheet, where no row was measured.
 _TPU_SHARES = {"products": 0.9, "memory": 0.9, "links": 0.9}
 _TPU = "a fraction of the sheet, {:.0%}, which nobody measured for this package"
@@ -109,7 +113,8 @@ class Rates:
             lose, because it takes some of the card's processors and memory traffic.
         call_s: seconds that the host needs to start a program, on one device and on
             more: a shorter program waits for it.
-        start_s: link → seconds before a collective sends.
+        start_s: link → seconds before a collective sends; of 'network' those of one
+            round trip between hosts, which come on top.
         link_bytes_per_s: (link, kind of collective) → bytes that one device sends a
             second; of a TPU's links, over one link and one way.
         sources: name → where its figure comes from.
@@ -217,7 +222,10 @@ def _of_gpu(chip: Chip, sustained: bool) -> Rates:
         attention_s=_ATTENTION_S,
         slowed=_SLOWED,
         call_s=(_CALL_S, _CALLS_S),
-        start_s=dict.fromkeys(NEAR, _NVLINK_START_S) | {"network": _ROUND_TRIP_S},
+        start_s={
+            **dict.fromkeys(NEAR, _NVLINK_START_S),
+            "network": _ROUND_TRIPS_S.get(chip.generation, _ROUND_TRIP_S),
+        },
         link_bytes_per_s=rates,
         sources={
             **{"products": at if is_measured else share, "attention": chosen},
