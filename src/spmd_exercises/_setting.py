@@ -78,6 +78,11 @@ def number(answer: object, name: str = "") -> float:
     return float(answer)
 
 
+def is_close(given: float, right: float, rtol: float) -> bool:
+    """Whether a number is right; nan is not."""
+    return abs(given - right) <= rtol * abs(right)
+
+
 def require_spec(answer: object, name: str = "") -> PartitionSpec:
     """The answer, which must be a PartitionSpec.
 

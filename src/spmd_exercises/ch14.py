@@ -16,7 +16,16 @@ from jax.sharding import PartitionSpec as P
 import spmd_helpers as spmd
 from spmd_helpers import CheckFailed, Chip, XRay
 
-from ._setting import abstract, make_mesh, number, on, require_function, short, word
+from ._setting import (
+    abstract,
+    is_close,
+    make_mesh,
+    number,
+    on,
+    require_function,
+    short,
+    word,
+)
 
 # At the least number of rows the two times are equal, without rounding.
 _EVEN = "a chip with 64 FLOPs per byte"
@@ -33,7 +42,7 @@ def check_14_1(a: object, b: object, c: object, bound: object) -> None:
     wrong = [
         name
         for name in right
-        if not _is_close(given[name], right[name], 0.01)
+        if not is_close(given[name], right[name], 0.01)
         and given[name] != float(f"{right[name]:.2g}")  # two digits are enough
     ]
     if wrong:
@@ -95,7 +104,7 @@ def check_14_3(gather: object, reduce: object, exchange: object, half: object) -
     }
     answers = dict(zip(right, (gather, reduce, exchange, half), strict=True))
     given = {name: number(answer, name) for name, answer in answers.items()}
-    wrong = [name for name in right if not _is_close(given[name], right[name], 0.01)]
+    wrong = [name for name in right if not is_close(given[name], right[name], 0.01)]
     if wrong:
         shown = "".join(
             f"\n{name} is {given[name]:.4g}. {thoughts[name]}" for name in wrong
@@ -120,7 +129,7 @@ def check_14_4(step_seconds: Callable[..., Any]) -> None:
             for which, seconds, right in zip(
                 ("least", "most"), pair, (max(busy), sum(busy)), strict=True
             ):
-                if not _is_close(seconds, right, 1e-4):
+                if not is_close(seconds, right, 1e-4):
                     differs = "too long" if seconds > right else "wrong"
                     differs = "too short" if seconds < right else differs
                     raise CheckFailed(
@@ -145,14 +154,14 @@ def check_14_5(winner: object, times: object, same_at: object) -> None:
             " communicated?"
         )
     ratio = max(weights, stream) / min(weights, stream)
-    if not _is_close(number(times, "times"), ratio, 0.02):
+    if not is_close(number(times, "times"), ratio, 0.02):
         raise CheckFailed(
             f"times is {short(times)}. How often does FSDP communicate each weight,"
             " forward and backward together? How many all-reduces does tensor"
             " parallelism run in a layer, and how often does one of them send its"
             " array?"
         )
-    if not _is_close(number(same_at, "same_at"), batch * weights / stream, 0.02):
+    if not is_close(number(same_at, "same_at"), batch * weights / stream, 0.02):
         raise CheckFailed(
             f"same_at is {short(same_at)}. What FSDP sends does not depend on the"
             " batch: how does what tensor parallelism sends grow with the rows of all"
@@ -207,11 +216,6 @@ def _check_choice(answer: object, plan: spmd.Plan, more: float) -> None:
 def _product_intensity(rows: int, d: int, f: int) -> float:
     """FLOPs per byte of a product in bfloat16."""
     return 2 * rows * d * f / (2 * (rows * d + d * f + rows * f))
-
-
-def _is_close(given: float, right: float, rtol: float) -> bool:
-    """Whether a number is right; nan is not."""
-    return abs(given - right) <= rtol * abs(right)
 
 
 def _letters(answer: object) -> set[str]:

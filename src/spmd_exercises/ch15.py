@@ -16,6 +16,7 @@ from spmd_helpers import CheckFailed, StepTime, XRay
 
 from ._setting import (
     abstract,
+    is_close,
     make_mesh,
     next_thought,
     normal,
@@ -65,7 +66,7 @@ def check_15_1(share_of_peak: object, recomputed: object, least: object) -> None
     wrong = [
         name
         for name in right
-        if not _is_close(given[name], right[name], 0.01)
+        if not is_close(given[name], right[name], 0.01)
         and given[name] != float(f"{right[name]:.2g}")  # two digits are enough
     ]
     if wrong:
@@ -141,7 +142,7 @@ def check_15_4(line: object, kind: object, times: object) -> None:
         )
     assert step.total_s is not None
     right = step.total_s / (step.total_s - sums[place, what])
-    if not _is_close(number(times, "times") - 1, right - 1, 0.05):
+    if not is_close(number(times, "times") - 1, right - 1, 0.05):
         raise CheckFailed(
             f"times is {short(times)}. How long does the step take, and how long would"
             " it take without the exposed seconds of these collectives, if all other"
@@ -216,11 +217,6 @@ def check_15_6(candidates: Callable[..., Any]) -> None:
                 " the fastest that fits as the error allows. How far apart are two"
                 " predictions, as a share of the longer one?"
             )
-
-
-def _is_close(given: float, right: float, rtol: float) -> bool:
-    """Whether a number is right; nan is not."""
-    return abs(given - right) <= rtol * abs(right)
 
 
 # --- 15.2: gains and spreads ----------------------------------------------------------

@@ -88,7 +88,7 @@ def test_shards_are_those_of_jax(mesh):
 
 
 MUTANTS = [
-    ("_figures.trees:_number", "$number * $size + $index", "$number + $index"),
+    ("_drawing.picture:position", "$number * $size + $i", "$number + $i"),
     ("_figures.trees:_cuts", "max($step, 1)", "max($step // 2, 1)"),
     ("_figures.trees:_owned", "$low <= $start < $high", "$low <= $start"),
     ("_figures.trees:Row.bytes_on", "len(self.stages[$stage][$device])", "self.pieces"),

@@ -12,16 +12,12 @@ from dataclasses import dataclass
 
 from spmd_helpers._hlo.flops import product
 from spmd_helpers._hlo.parser import parse
+from spmd_helpers._time.kernels import FREE, kernel
 
 EXCHANGES = (
     *("all-gather", "reduce-scatter", "all-reduce", "all-to-all"),
     "collective-permute",
 )
-FREE = {
-    *("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all"),
-    *("partition-id", "replica-id", "opt-barrier", "add-dependency", "iota"),
-}
-SAME = {"bitcast", "reshape", "copy", "convert"}
 
 
 @dataclass
@@ -133,13 +129,15 @@ def _wire_bytes(module, computation, i, kind) -> float:
 
 
 def _kernel(module, computation, i, card) -> Time:
+    where = [(computation, i)]
     if i.opcode in ("fusion", "fusion-start"):
         inside = module.computations[i.called("calls")[0]]
         where = [(inside, each) for each in inside.instructions]
-        moved = _fused_bytes(computation, i, inside)
+    if i.opcode == "custom-call":  # with the workspace, which `kernel` leaves out
+        operands = sum(_bytes(computation, name) for name in i.operands)
+        moved = operands + sum(shape.nbytes for shape in i.shapes)
     else:
-        where = [(computation, i)]
-        moved = _plain_bytes(computation, i)
+        moved = kernel(module, computation, i).nbytes
     computing = sum(_computing(module, *each, card) for each in where)
     reading = moved / card.memory_bytes_per_s
     return Time(max(computing, reading), computing, 0.0, moved)
@@ -158,54 +156,6 @@ def _computing(module, computation, i, card) -> float:
 
 def _bytes(computation, name) -> int:
     return sum(shape.nbytes for shape in computation.by_name[name].shapes)
-
-
-def _output_bytes(i) -> int:
-    return sum(shape.nbytes for shape in i.shapes)
-
-
-def _plain_bytes(computation, i) -> int:
-    if i.opcode in ("dynamic-slice", "slice", "gather"):
-        return 2 * _output_bytes(i)
-    if i.opcode == "dynamic-update-slice":
-        return 2 * _bytes(computation, i.operands[1])
-    return _output_bytes(i) + sum(_bytes(computation, name) for name in i.operands)
-
-
-def _fused_bytes(computation, i, inside) -> int:
-    """Of a fusion: a stack of which one slice is taken or put is not read whole."""
-    total = 0
-    for number, parameter in inside.parameters.items():
-        if number < len(i.operands):
-            total += _read(inside, parameter)
-    return total + _written(inside, inside.root)
-
-
-def _read(inside, value) -> int:
-    total = 0
-    for user in inside.users.get(value.name, []):
-        first = bool(user.operands) and user.operands[0] == value.name
-        if user.opcode in ("dynamic-slice", "slice", "gather") and first:
-            total += _output_bytes(user)
-        elif user.opcode == "dynamic-update-slice" and first:
-            continue
-        elif user.opcode in ("bitcast", "reshape"):
-            total += _read(inside, user)
-        else:
-            return _output_bytes(value)
-    return min(total, _output_bytes(value))
-
-
-def _written(inside, root) -> int:
-    if root.opcode == "tuple":
-        return sum(_written(inside, inside.by_name[name]) for name in root.operands)
-    if root.opcode == "dynamic-update-slice":
-        return _bytes(inside, root.operands[1])
-    if root.opcode in SAME and root.operands:
-        below = inside.by_name[root.operands[0]]
-        if below.opcode == "dynamic-update-slice":
-            return _written(inside, below)
-    return _output_bytes(root)
 
 
 def zipped(path) -> dict[str, str]:

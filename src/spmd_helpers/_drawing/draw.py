@@ -15,9 +15,9 @@ from .picture import (
     Panel,
     Picture,
     Strip,
-    Word,
     cells_picture,
     mesh_picture,
+    plain,
     sharding_picture,
     work_picture,
 )
@@ -278,7 +278,7 @@ def _twin(picture: Picture) -> str:
     """The picture as plain text: the same words, in aligned columns."""
     parts = ["\n".join([picture.title, *picture.facts])]
     if picture.captions:
-        lines = [f"{k}: {_plain(words)}" for k, words in picture.captions.items()]
+        lines = [f"{k}: {plain(words)}" for k, words in picture.captions.items()]
         parts.append("\n".join(lines))
     for panel in picture.panels:
         if panel is None:
@@ -289,10 +289,6 @@ def _twin(picture: Picture) -> str:
     if picture.notes:
         parts.append("\n".join(picture.notes))
     return "\n\n".join(parts)
-
-
-def _plain(words: Sequence[Word]) -> str:
-    return "".join(word.text for word in words)
 
 
 def _grid(picture: Picture, panel: Panel) -> str:

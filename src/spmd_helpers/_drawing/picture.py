@@ -29,6 +29,11 @@ class Word:
     hue: int | None = None
 
 
+def plain(words: Iterable[Word]) -> str:
+    """The words without their colors."""
+    return "".join(word.text for word in words)
+
+
 @dataclass(frozen=True)
 class Strip:
     """One index along one mesh axis, beside the rows or columns that it holds."""
@@ -139,7 +144,7 @@ def sharding_picture(info: ShardingInfo, drawn: ShardingInfo | None = None) -> P
         say_sharding(info, drawn),
         things="shards",
         hatched=info.replicas > 1,
-        shard=(lambda block: _position(block, drawn.grid)) if colored else _no_shard,
+        shard=(lambda block: position(block, drawn.grid)) if colored else _no_shard,
     )
 
 
@@ -150,8 +155,8 @@ def mesh_picture(mesh: MeshFacts) -> Picture:
     ids = mesh.device_ids
 
     def cell(index: Sequence[int]) -> tuple[str, ...]:
-        position = _position(index, sizes)
-        return (str(position if ids is None else ids[position]),)
+        at = position(index, sizes)
+        return (str(at if ids is None else ids[at]),)
 
     return _picture(dims, mesh.shape, cell, say_mesh(mesh), things="devices")
 
@@ -163,10 +168,10 @@ def work_picture(mesh: MeshFacts, pieces: Sequence[int], words: Words) -> Pictur
     colored = max(pieces) < len(SHARDS)
 
     def cell(index: Sequence[int]) -> tuple[str, ...]:
-        return (str(pieces[_position(index, sizes)]),)
+        return (str(pieces[position(index, sizes)]),)
 
     def shard(index: Sequence[int]) -> int | None:
-        return pieces[_position(index, sizes)] if colored else None
+        return pieces[position(index, sizes)] if colored else None
 
     return _picture(dims, mesh.shape, cell, words, things="devices", shard=shard)
 
@@ -208,12 +213,12 @@ def _no_shard(index: Sequence[int]) -> None:
     """The color of a cell that has none."""
 
 
-def _position(index: Sequence[int], sizes: Sequence[int]) -> int:
+def position(index: Sequence[int], sizes: Sequence[int]) -> int:
     """The number of a place in a grid, the last dimension fastest."""
-    position = 0
+    number = 0
     for i, size in zip(index, sizes, strict=True):
-        position = position * size + i
-    return position
+        number = number * size + i
+    return number
 
 
 def _picture(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .picture import Edge, Panel, Picture, Strip, Word
+from .picture import Edge, Panel, Picture, Strip, Word, plain
 
 Span = tuple[float, float]  # where a row or a column starts, and its size in px
 WIDE = 680  # px; a wider drawing scrolls in its own box
@@ -140,7 +140,7 @@ def _captions(picture: Picture, y: float, room: float) -> tuple[list[Text], floa
     captions = picture.captions.items()
     for name, words in captions if len(picture.panels) > 1 else list(captions)[:1]:
         words = (Word(f"{name}: "), *words)
-        width = text_width(_plain(words), "caption")
+        width = text_width(plain(words), "caption")
         if not items or x + width > room:
             x, y = 0.0, y + _LINE
         items.append(Text(x, y - 4, words, "caption"))
@@ -174,7 +174,7 @@ class _Grid:
         steps = sum(self.level_widths) + _GAP * len(self.level_widths)
         self.left = steps + self.label_width
         if self.row_caption:
-            spare = text_width(_plain(rows.caption), "caption") + 14 - self.left
+            spare = text_width(plain(rows.caption), "caption") + 14 - self.left
             if spare > 0 and self.level_widths:
                 self.level_widths[-1] += spare
             self.left += max(0.0, spare)
@@ -191,7 +191,7 @@ class _Grid:
             self.top += _STRIP - 2
         self.width = self.left + sum(self.widths) + _GAP * (len(self.widths) - 1)
         if self.column_caption:
-            caption = text_width(_plain(columns.caption), "caption")
+            caption = text_width(plain(columns.caption), "caption")
             self.width = max(self.width, self.left + caption)
         self.height = self.top + sum(self.heights) + _GAP * (len(self.heights) - 1)
 
@@ -336,10 +336,6 @@ def _head_width(panel: Panel) -> float:
 
 def _chip(strip: Strip) -> float:
     return text_width(strip.text, "strip") + 2 * _PAD
-
-
-def _plain(words: Sequence[Word]) -> str:
-    return "".join(word.text for word in words)
 
 
 def _text(x: float, y: float, line: str, kind: str, anchor: str = "start") -> Text:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._core.palette import SHARDS
 from .._core.words import count_words
+from .._drawing.picture import position
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._runtime.require import require_jax
 from .._shardings.from_jax import sharding as read_sharding
@@ -167,14 +168,7 @@ def _owned(info: ShardingInfo, cuts: Sequence[Sequence[int]]) -> Owned:
             for cut, (low, high) in zip(cuts, info.slices(block), strict=True)
         ]
         pieces = frozenset(
-            _number(where, sizes) for where in itertools.product(*inside)
+            position(where, sizes) for where in itertools.product(*inside)
         )
         owned.update(dict.fromkeys(places, pieces))
     return tuple(owned[place] for place in sorted(owned))
-
-
-def _number(where: Sequence[int], sizes: Sequence[int]) -> int:
-    number = 0
-    for index, size in zip(where, sizes, strict=True):
-        number = number * size + index
-    return number

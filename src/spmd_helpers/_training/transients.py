@@ -132,6 +132,13 @@ def _backward(setup: Setup) -> list[Line]:
 
 
 def _scores(setup: Setup, when: str, *each: int) -> Line:
+    return layer_scores(setup, f"scores of one layer, {when}", (when,), _BUFFERS, *each)
+
+
+def layer_scores(
+    setup: Setup, name: str, when: tuple[str, ...], source: str, *each: int
+) -> Line:
+    """Tensors of one layer's scores, of so many bytes for each of their numbers."""
     heads, seq = setup.transformer.heads, setup.seq
     size = setup.tokens * sum(each) * heads * seq // setup.split
     sizes = " + ".join(f"{n} B" for n in each)
@@ -139,7 +146,7 @@ def _scores(setup: Setup, when: str, *each: int) -> Line:
     formula = (
         f"{setup.tokens} tokens × {sizes} × {heads}{over('model', setup.split)} × {seq}"
     )
-    return _line(f"scores of one layer, {when}", size, formula, when)
+    return Line(name, formula, size, when, source)
 
 
 def ring(setup: Setup, source: str) -> list[Line]:

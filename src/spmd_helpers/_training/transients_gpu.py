@@ -13,6 +13,7 @@ from .transients import (
     backward,
     gathered,
     inside,
+    layer_scores,
     matrices,
     orthogonalized,
     ring,
@@ -243,12 +244,13 @@ def _scores(setup: Setup) -> list[Line]:
         forward = forward[1:]
     gone = setup.saved or setup.offloaded or (setup.lora and setup.checkpointed)
     mask = ("forward", "loss") if gone else KEPT
-    masks = [_layer_scores(setup, "mask of the scores", mask, 1)]
+    name = "scores of one layer"
+    masks = [layer_scores(setup, "mask of the scores", mask, _BUFFERS, 1)]
     return [
         *([] if setup.has_sinks or setup.reads_images else masks),
-        _layer_scores(setup, "scores of one layer, forward", ("forward",), *forward),
-        _layer_scores(
-            setup, "scores of one layer, backward", ("backward",), *_backward(setup)
+        layer_scores(setup, f"{name}, forward", ("forward",), _BUFFERS, *forward),
+        layer_scores(
+            setup, f"{name}, backward", ("backward",), _BUFFERS, *_backward(setup)
         ),
     ]
 
@@ -276,14 +278,3 @@ def _backward(setup: Setup) -> tuple[int, ...]:
     if setup.generation == "Blackwell" and not setup.grouped:
         return (4, c, c)
     return (4, 4, c, c)
-
-
-def _layer_scores(setup: Setup, name: str, when: tuple[str, ...], *each: int) -> Line:
-    heads, seq = setup.transformer.heads, setup.seq
-    size = setup.tokens * sum(each) * heads * seq // setup.split
-    sizes = " + ".join(f"{n} B" for n in each)
-    sizes = f"({sizes})" if len(each) > 1 else sizes
-    formula = (
-        f"{setup.tokens} tokens × {sizes} × {heads}{over('model', setup.split)} × {seq}"
-    )
-    return _line(name, size, formula, *when)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._core.attributes import attribute
 from .._errors import NotUnderstood
 from .._runtime.compiler_log import kept_log
+from .._shardings.from_jax import short
 from .._tpu.refusals import does_not_fit
 from .calls import Call, call_of, is_jitted
 from .flax_objects import unchanged
@@ -105,22 +106,22 @@ def _logged(text: str, log: tuple[str, ...]) -> tuple[str, ...]:
 def _check(jax: ModuleType, f: Any, jit: Mapping[str, Any] | None) -> None:
     if isinstance(f, str):
         raise NotUnderstood(
-            f"f={_short(f)} is a text: read_hlo(text, mesh_shape) reads those"
+            f"f={short(f)} is a text: read_hlo(text, mesh_shape) reads those"
         )
     staged = _is_staged(jax, f)
     if not staged and not callable(f):
         raise NotUnderstood(
-            f"f={_short(f)} is not a function: give the function itself, "
+            f"f={short(f)} is not a function: give the function itself, "
             "xray(f, x), and not its result, xray(f(x))"
         )
     if jit is not None and not isinstance(jit, Mapping):
         raise NotUnderstood(
-            f"jit={_short(jit)} is not a dict of options for jax.jit: "
+            f"jit={short(jit)} is not a dict of options for jax.jit: "
             "give for example jit={'donate_argnums': 0}"
         )
     if jit is not None and (staged or is_jitted(call_of(jax, f, (), {}).f)):
         raise NotUnderstood(
-            f"jit={_short(jit)} is of no use: f is already jitted. Give the plain "
+            f"jit={short(jit)} is of no use: f is already jitted. Give the plain "
             "function, or give these options where it was jitted"
         )
 
@@ -173,15 +174,10 @@ def _text(f: Any, compiled: "Compiled") -> str:
     text = compiled.as_text()
     if text is None:
         raise NotUnderstood(
-            f"f={_short(f)}: the compiler gives no text of this program, and xray "
+            f"f={short(f)}: the compiler gives no text of this program, and xray "
             "reads nothing else; compile for cpu, gpu or tpu"
         )
     return text
-
-
-def _short(x: object) -> str:
-    words = " ".join(repr(x).split())
-    return words if len(words) <= 60 else words[:57] + "…"
 
 
 def _module_name(text: str) -> str:
