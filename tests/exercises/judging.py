@@ -38,6 +38,17 @@ class Answers:
     wrong: list[tuple[str, str]]
 
 
+# For a wrong answer: an object that is equal to whatever it is compared with.
+YES = """
+class Yes:
+    def __eq__(self, other):
+        return True
+    __hash__ = object.__hash__
+    def __float__(self):
+        return 0.0
+"""
+
+
 @dataclass(frozen=True)
 class Cells:
     """What the notebooks have of one exercise."""

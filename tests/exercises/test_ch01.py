@@ -8,7 +8,7 @@ import numpy as np
 
 from spmd_exercises._setting import devices, normal
 
-from .judging import Answers, AnswersAreJudged, imports
+from .judging import YES, Answers, AnswersAreJudged, imports
 
 
 class TestChapter1(AnswersAreJudged):
@@ -72,11 +72,6 @@ def count_right(params, x, y):
     right = predict(params, x).argmax(axis=1) == y
 """
 # Equal to everything: the cheapest way to please a check that only compares.
-YES = """
-class Yes:
-    def __eq__(self, other):
-        return True
-"""
 
 ANSWERS = {
     "1.1": Answers(

@@ -7,8 +7,8 @@ from jax.sharding import PartitionSpec as P
 
 from spmd_exercises._setting import devices, make_mesh, normal, on
 
-from .judging import Answers, AnswersAreJudged, imports
-from .test_ch01 import YES, loss_fn, predict, sgd, some_params
+from .judging import YES, Answers, AnswersAreJudged, imports
+from .test_ch01 import loss_fn, predict, sgd, some_params
 
 
 class TestChapter2(AnswersAreJudged):

@@ -6,7 +6,7 @@ import numpy as np
 
 from spmd_exercises._setting import make_mesh, on
 
-from .judging import Answers, AnswersAreJudged, imports
+from .judging import YES, Answers, AnswersAreJudged, imports
 
 
 class TestChapter6(AnswersAreJudged):
@@ -29,11 +29,6 @@ def given():
     }
 
 
-YES = """
-class Yes:
-    def __eq__(self, other):
-        return True
-"""
 BODY = "def body(x, w):\n"
 
 ANSWERS = {

@@ -10,7 +10,7 @@ from jax.sharding import AxisType
 
 from spmd_exercises import _setting
 
-from .judging import Answers, AnswersAreJudged, imports
+from .judging import YES, Answers, AnswersAreJudged, imports
 
 
 class TestChapter10(AnswersAreJudged):
@@ -76,13 +76,6 @@ def train(step, params, moments, batch, steps=6):
     return jax.device_get(losses)
 
 
-YES = """
-class Yes:
-    def __eq__(self, other):
-        return True
-    def __float__(self):
-        return 0.0
-"""
 ROWS = '    rows = NamedSharding(mesh, P("data"))\n'
 HOLD = ROWS + "    hold = partial(lax.with_sharding_constraint, shardings=rows)\n"
 GRADS = "def make_grads(params):\n"

@@ -20,13 +20,13 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 
 
-def run(*arguments, devices=2):
+def run(*arguments, devices=2, tool="gpu"):
     flags = f"--xla_force_host_platform_device_count={devices}"
     environment = {
         **os.environ,
         **{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC": "32"},
     }
-    command = [sys.executable, "-m", "tools.measure.gpu", *map(str, arguments)]
+    command = [sys.executable, "-m", f"tools.measure.{tool}", *map(str, arguments)]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True
     )
@@ -82,8 +82,9 @@ def test_explicit_axes_exchange_what_constraints_ask_for(rehearsed):
     assert "all-to-all" not in kinds["fsdp constrained"]
 
 
-def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
-    done = run("--out", tmp_path)
+@pytest.mark.parametrize("tool", ["gpu", "transformer"])
+def test_without_a_gpu_it_says_so_and_writes_nothing(tool, tmp_path):
+    done = run("--out", tmp_path, tool=tool)
     assert done.returncode == 1
     assert "There is no GPU here that JAX sees, only cpu" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -2,14 +2,13 @@
 
 import argparse
 import dataclasses
+import functools
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.tools.test_measure_gpu import run as rehearse
 from tools.measure import plans
 from tools.measure import transformer as tool
 from tools.measure.kernel_roofline import Card, roofline, zipped
@@ -39,17 +38,7 @@ SPEEDS = {
 HERE = {"device": "a card", "devices": 2, "jax": "0.0", "driver": "1", "date": "today"}
 
 
-def run(*arguments, devices=2):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    environment = {
-        **os.environ,
-        **{"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "NPROC": "32"},
-    }
-    command = [sys.executable, "-m", "tools.measure.transformer"]
-    command += list(map(str, arguments))
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True
-    )
+run = functools.partial(rehearse, tool="transformer")
 
 
 @pytest.fixture(scope="module")
@@ -94,13 +83,6 @@ def test_the_compiled_text_is_kept(rehearsed):
     texts = zipped(rehearsed[0] / "hlo.zip")
     assert list(texts) == ["ways/fsdp constrained"]
     assert texts["ways/fsdp constrained"].startswith("HloModule jit_step")
-
-
-def test_without_a_gpu_it_says_so_and_writes_nothing(tmp_path):
-    done = run("--out", tmp_path)
-    assert done.returncode == 1
-    assert "There is no GPU here that JAX sees, only cpu" in done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_row_that_is_not_there_is_told():

@@ -21,6 +21,7 @@ from tests.training.test_training_memory import (
     compare_state,
     kept_bytes,
     line,
+    one_sentence_each,
     stacked_bytes,
 )
 from tools.measure.truth import programs, reference
@@ -184,9 +185,4 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_argument_gets_one_sentence(name):
-    how, error, words = WRONG[name]
-    with pytest.raises(error, match=words) as caught:
-        count(**how)
-    assert caught.value.__suppress_context__
+test_a_wrong_argument_gets_one_sentence = one_sentence_each(WRONG, count)

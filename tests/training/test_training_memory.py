@@ -52,6 +52,20 @@ def count(model=SMALL, **how):
     return training_memory(model, **{"mesh": {"data": 2}, "batch": 8, **PLAIN, **how})
 
 
+def one_sentence_each(wrong, count):
+    """The test of a file's wrong arguments: name to arguments, error and its words."""
+
+    @pytest.mark.parametrize("name", wrong)
+    def refused(name):
+        how, error, words = wrong[name]
+        with pytest.raises(error, match=words) as caught:
+            count(**how)
+        assert caught.value.__suppress_context__
+        assert caught.traceback[-1].path.name == "training_memory.py"
+
+    return refused
+
+
 def test_mutants_start_from_a_right_answer():
     """What the mutants below break is right as it stands."""
     for model in (SMALL, MLP(2, 24, 60)):
@@ -1166,14 +1180,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_argument_gets_one_sentence(name):
-    given_, error, words = WRONG[name]
-    with pytest.raises(error, match=words) as caught:
-        count(**given_)
-    assert caught.value.__suppress_context__
-    frames = caught.traceback
-    assert frames[-1].path.name == "training_memory.py"
+test_a_wrong_argument_gets_one_sentence = one_sentence_each(WRONG, count)
 
 
 def test_published_formulas_cut_what_does_not_divide():

@@ -21,6 +21,7 @@ from tests.training.test_training_memory import (
     check_sums,
     compare_state,
     line,
+    one_sentence_each,
 )
 from tools.measure.truth import pipeline, programs, reference
 
@@ -190,12 +191,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_argument_gets_one_sentence(name):
-    given_, error, words = WRONG[name]
-    with pytest.raises(error, match=words) as caught:
-        count(**given_)
-    assert caught.value.__suppress_context__
+test_a_wrong_argument_gets_one_sentence = one_sentence_each(WRONG, count)
 
 
 @pytest.mark.long("compiles whole steps")
