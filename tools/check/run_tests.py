@@ -68,6 +68,8 @@ ONE_JAX = (
     "tests/tools/test_lock.py",
     "tests/widgets/test_memory_page.py",
     "tests/widgets/test_memory_calculator.py",
+    "tests/widgets/test_mesh_planner.py",
+    "tests/widgets/test_mesh_planner_page.py",
     "tests/widgets/test_matmul_explorer.py",
     "tests/widgets/test_sharding_explorer.py",
 )

@@ -16,7 +16,9 @@ export function plannerView(answer, ui) {
     h("p", { class: "spmd-mc-heading" }, `Memory on each device: ${answer.memory}, ${answer.fits ? "fits" : "too much"}`),
     memoryPicture(answer, ui),
     memoryPhases(answer, ui),
-    h("p", {}, ui.link("Open this strategy in the memory calculator", answer.link), ", which shows each part with its formula."),
+    ui.linkable
+      ? h("p", {}, ui.link("Open this strategy in the memory calculator", answer.link), ", which shows each part with its formula.")
+      : "",
     h("p", { class: "spmd-mc-heading" }, `Time of a step: ${answer.seconds} by formula`),
     plannerTime(answer, ui),
     plannerTimeTable(answer, ui),
