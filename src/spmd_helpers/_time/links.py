@@ -167,7 +167,7 @@ def _gpu(
         + _round_trips(kind, hosts, size) * (rates.start_s["network"])
     )
     if kind.endswith("all-to-all"):
-        start += max(hosts - _FEW_HOSTS, 0) * size / hosts * _LARGE * _MESSAGE_S
+        start += max(hosts - _FEW_HOSTS, 0) * size / hosts * (_LARGE * _MESSAGE_S)
     return Price("network", start, max(within, sent / rates.of_link("network", kind)))
 
 

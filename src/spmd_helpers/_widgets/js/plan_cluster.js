@@ -48,23 +48,44 @@ function planChosen(torus, free, size) {
   return size === 1 ? [] : null;
 }
 
-/** How the devices of a group along some axes (their places in the shape) stand. */
-export function planGroup({ torus, perHost }, shape, axes) {
+/** How the devices of the groups along some axes (their places in the shape) stand; alike ones are one. */
+export function planGroups({ torus, perHost }, shape, axes) {
   if (torus.length) {
     const places = planDirections(torus, shape);
     const directions = [...new Set(axes.flatMap((axis) => places[axis]))].sort();
-    return { directions, size: planProduct(directions.map((one) => torus[one])), key: `${directions}` };
+    return [{ directions, size: planProduct(directions.map((one) => torus[one])), key: `${directions}` }];
   }
-  let devices = [0];
-  for (const axis of axes) {
-    const step = planProduct(shape.slice(axis + 1));
-    devices = devices.flatMap((device) => [...Array(shape[axis]).keys()].map((i) => device + i * step));
+  const steps = shape.map((_, axis) => planProduct(shape.slice(axis + 1)));
+  const inside = steps.flatMap((step, axis) => (axes.includes(axis) && shape[axis] > 1 ? [[step, shape[axis]]] : []));
+  // Where the first device of each group stands in its host.
+  let first = [0];
+  for (const [axis, step] of steps.entries()) {
+    if (axes.includes(axis) || shape[axis] === 1) continue;
+    const moved = planMoved(first, step, Math.min(shape[axis], perHost));
+    first = [...new Set(moved.map((one) => one % perHost))];
   }
-  const counts = new Map();
-  for (const device of devices) {
-    const host = Math.floor(device / perHost);
-    counts.set(host, (counts.get(host) ?? 0) + 1);
+  const key = `${inside} in ${perHost} from ${first.sort((a, b) => a - b)}`;
+  if (!planStood.has(key)) planStood.set(key, planStanding(inside, first, perHost));
+  return planStood.get(key);
+}
+
+const planStood = new Map(); // many meshes have groups that stand alike
+
+function planMoved(places, step, count) {
+  return places.flatMap((one) => Array.from({ length: count }, (_, n) => one + n * step));
+}
+
+function planStanding(inside, first, perHost) {
+  const devices = inside.reduce((places, [step, count]) => planMoved(places, step, count), [0]);
+  const groups = new Map();
+  for (const one of first) {
+    const counts = new Map();
+    for (const device of devices) {
+      const host = Math.floor((device + one) / perHost);
+      counts.set(host, (counts.get(host) ?? 0) + 1);
+    }
+    const hosts = [...counts.values()].sort((a, b) => a - b);
+    groups.set(`${hosts}`, { hosts, size: devices.length, key: `${hosts}` });
   }
-  const hosts = [...counts.values()].sort((a, b) => a - b);
-  return { hosts, size: devices.length, key: `${hosts}` };
+  return [...groups.values()];
 }

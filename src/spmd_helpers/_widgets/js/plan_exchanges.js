@@ -1,4 +1,4 @@
-import { planGroup, planOrder } from "./plan_cluster.js";
+import { planGroups, planOrder } from "./plan_cluster.js";
 import { planWays } from "./plan_links.js";
 
 // What the devices of a mesh exchange in one step, and what it costs: mirrors _plan/exchanges.py.
@@ -50,12 +50,11 @@ function exchangedGradients(step) {
   found.push(...exchangedSums(step, "head", times, 4 * headNumbers));
   found.push(...exchangedSums(step, "embedding", times, each * headNumbers));
   if (mesh.stage > 1) {
-    const size = Math.floor((step.eachParam * 2 * headNumbers) / mesh.fsdp);
+    const size = Math.floor((step.eachParam * step.endsNumbers) / mesh.fsdp);
     found.push(exchange("embedding", "all-reduce", ["stage"], "update", 1, size));
   }
   if (step.zero && mesh.data > 1) {
-    const numbers = step.numbers + (step.model.tied ? 1 : 2) * headNumbers;
-    const size = Math.floor((step.eachParam * numbers) / mesh.fsdp);
+    const size = Math.floor((step.eachParam * (step.numbers + step.endsNumbers)) / mesh.fsdp);
     found.push(exchange("new parameters", "all-gather", ["data"], "update", 1, size));
   }
   return found;
@@ -139,13 +138,21 @@ export function planPrices(chips, rates) {
     return ({ kind, axes, count, nbytes }) => {
       const asked = `${kind} ${axes}`;
       if (!here.has(asked)) {
-        const group = planGroup(chips, shape, axes.map((axis) => planOrder.indexOf(axis)));
-        const key = `${kind} ${group.key}`;
-        if (!known.has(key)) known.set(key, planWays(kind, group, chips, rates));
-        here.set(asked, known.get(key));
+        const groups = planGroups(chips, shape, axes.map((axis) => planOrder.indexOf(axis)));
+        const lines = groups.map((group) => {
+          const key = `${kind} ${group.key}`;
+          if (!known.has(key)) known.set(key, planWays(kind, group, chips, rates));
+          return known.get(key);
+        });
+        here.set(asked, lines);
       }
-      const { lane, ways } = here.get(asked);
-      return [count * Math.min(...ways.map(([start, aByte]) => start + nbytes * aByte)), lane];
+      // The slowest group decides, each by its fastest way.
+      let slowest = [-1, ""];
+      for (const { lane, ways } of here.get(asked)) {
+        const seconds = Math.min(...ways.map(([start, aByte]) => start + nbytes * aByte));
+        if (seconds > slowest[0] || (seconds === slowest[0] && lane > slowest[1])) slowest = [seconds, lane];
+      }
+      return [count * slowest[0], slowest[1]];
     };
   };
 }

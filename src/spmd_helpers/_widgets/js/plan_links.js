@@ -36,7 +36,7 @@ function planBetween(kind, { hosts, size }) {
   const ways = rings.map(([near, far, share]) => [rounds * (inside * near + more * far), share]);
   if (rounds === 1) return ways;
   const bits = (n) => n.toString(2).length;
-  const levels = bits(hosts.length - 1) - bits(few - 1);
+  const levels = bits(hosts.length) - bits(few);
   return [...ways, ...trees.map(([, far, share]) => [2 * levels * far, share])];
 }
 
@@ -47,26 +47,44 @@ function planHosts(kind, { hosts, size }, sent, chips, rates) {
   if (hosts.length === 1) return { lane: "nvlink", start: rates.start[link], sending: within };
   let far = sent;
   if (kind === "all-to-all") far = (planMany * (size - hosts[0])) / size;
-  else if (kind !== "collective-permute") far = (((sent * size) / Math.max(size - 1, 1)) * (hosts.length - 1)) / hosts.length / hosts[0];
-  const rounds = spmdPlan.links.ringsOf.includes(kind) ? Math.min(hosts.length, spmdPlan.links.few) - 1 : 1;
-  return {
-    lane: "network",
-    start: rates.start.nvlink + rounds * rates.start.network,
-    sending: Math.max(within, far / planRate(rates, "network", kind)),
-  };
+  else if (kind !== "collective-permute") far = sent / hosts[0];
+  let start = rates.start.nvlink + planRoundTrips(kind, hosts.length, size) * rates.start.network;
+  if (kind === "all-to-all") {
+    const { few: most, largeMessageS } = spmdPlan.links;
+    start += ((Math.max(hosts.length - most, 0) * size) / hosts.length) * largeMessageS;
+  }
+  return { lane: "network", start, sending: Math.max(within, far / planRate(rates, "network", kind)) };
+}
+
+// Round trips between hosts before a collective has sent, over up to a few hosts.
+function planRoundTrips(kind, hosts, size) {
+  if (kind === "collective-permute") return 1;
+  const near = size / hosts;
+  const few = near * Math.min(hosts, spmdPlan.links.few);
+  if (kind === "all-to-all") return few - near;
+  return ((kind === "all-reduce" ? 2 : 1) * (few - 1)) / near;
 }
 
 function planTorus(kind, { directions, size }, sent, { torus, chip }, rates) {
+  const across = directions
+    .map((one) => torus[one])
+    .filter((count) => count > 1)
+    .map((count) => [count, count % (spmdPlan.chips[chip].links === 4 ? 16 : 4) === 0]);
+  if (!across.length) across.push([size, false]);
   let [ways, hops] = [0, 0];
-  for (const length of directions.map((one) => torus[one]).filter((length) => length > 1)) {
-    const isClosed = length % (spmdPlan.chips[chip].links === 4 ? 16 : 4) === 0;
-    ways += isClosed && length > 2 ? 2 : 1;
-    hops += isClosed ? Math.floor(length / 2) : length - 1;
+  for (const [count, isClosed] of across) {
+    ways += isClosed && count > 2 ? 2 : 1;
+    hops += isClosed ? Math.floor(count / 2) : count - 1;
   }
-  [ways, hops] = [Math.max(ways, 1), Math.max(hops, 1)];
   const link = planRate(rates, "ici", kind);
   let sending = sent / (ways * link);
   if (kind === "collective-permute") sending = sent / link;
-  else if (kind === "all-to-all") sending = (planMany * Math.max(size, 4)) / 4 / (ways * link);
+  else if (kind === "all-to-all") sending = (planMany * Math.max(...across.map(planMiddle))) / link;
   return { lane: "ici", start: hops * rates.start.ici, sending };
+}
+
+// What the busiest link of a direction carries in an all-to-all, in arrays of one device.
+function planMiddle([count, isClosed]) {
+  const half = (Math.floor(count / 2) * Math.ceil(count / 2)) / count;
+  return isClosed && count > 2 ? half / 2 : half;
 }

@@ -83,7 +83,7 @@ export function planCounted(asked, one) {
 
 // Every strategy; of many meshes those that take far longer than the best are left out.
 function planEach(planner, axes, policies) {
-  const every = planMeshes(planner, axes);
+  const every = planMeshes(planner, axes).filter((mesh) => planWaysOn(planner.model, mesh, policies, planner.batch).length);
   const all = (isLeftOut) => every.flatMap((mesh) => planOn(planner, mesh, policies, isLeftOut));
   if (every.length <= spmdPlan.many) return all();
   const bounds = every.map((mesh) => [planBound(planner, mesh, policies[0]), mesh]);
@@ -122,14 +122,16 @@ function planOn(planner, mesh, policies, isLeftOut = () => false) {
     .filter(Boolean);
 }
 
-// Seconds that no strategy on a mesh is faster than.
+// Seconds that no strategy on a mesh is faster than: with its best schedule.
 function planBound(planner, mesh, policy) {
-  const all = planWaysOn(planner.model, mesh, [mesh.stage === 1 ? policy : "nothing_saveable"], planner.batch);
-  if (!all.length) return Infinity;
-  const size = ({ microbatches, chunks }) => microbatches * chunks;
-  const fastest = all.reduce((a, b) => (size(b) > size(a) ? b : a));
-  const step = planStep(planner, mesh, fastest, planAttention(planner, mesh));
-  return planLeast(step, planProductsOf(planner, step), planner.prices(mesh), planner.rates);
+  const priced = planner.prices(mesh);
+  const bounds = planWaysOn(planner.model, mesh, [mesh.stage === 1 ? policy : "nothing_saveable"], planner.batch)
+    .filter(({ zero }) => zero === 0) // the stages of ZeRO have the same passes
+    .map((way) => {
+      const step = planStep(planner, mesh, way, planAttention(planner, mesh));
+      return planLeast(step, planProductsOf(planner, step), priced, planner.rates);
+    });
+  return Math.min(...bounds);
 }
 
 function planProductsOf(planner, { recompute, attention }) {

@@ -33,8 +33,9 @@ export function planStep({ model, batch, seq, paramDtype, computeDtype, capacity
     expertNumbers: Math.floor((experts * (model.experts ?? 0)) / (split * expert)),
     sharedNumbers: Math.floor((experts * model.shared_experts) / split),
     headNumbers: Math.floor((rows * model.d_model) / split),
-    expertRows: 0, numbers: 0,
+    endsNumbers: 0, expertRows: 0, numbers: 0,
   };
+  step.endsNumbers = (model.tied ? 1 : 2) * step.headNumbers;
   step.expertRows = capacity * step.tokens * (model.experts_per_token ?? 0);
   step.numbers = layers * step.attentionNumbers + (layers - moe) * step.mlpNumbers;
   step.numbers += moe * (step.expertNumbers + step.sharedNumbers);
@@ -87,18 +88,26 @@ export function planSeconds(step, stateBytes, [layers, again, head], priced, rat
   const speed = rates.memory / numbers.waited[rates.kind];
   const memory = planMemoryBytes(step) / speed;
   const update = (numbers.updated * stateBytes) / speed;
-  const every = compute + memory + update;
-  const beside = { forward: every / 3, backward: every / 1.5 };
+  // What can hide exchanges in each pass.
+  const forward = (layers + head * step.mesh.stage) / 3 + memory / (step.recomputes ? 4 : 3);
+  const beside = { forward, backward: compute + memory - forward, update: stateBytes / rates.memory };
   const part = planExposed(rates);
+  const hidden = { forward: 0, backward: 0, update: 0 };
+  const exchanges = planExchanges(step);
+  for (const one of exchanges) {
+    [one.seconds, one.link] = priced(one);
+    hidden[one.when] += (1 - part[one.kind]) * one.seconds;
+  }
   let [waiting, passes] = [0, compute + memory];
-  const exchanges = planExchanges(step).map((one) => {
-    const [seconds, link] = priced(one);
-    let exposed = Math.max(part[one.kind] * seconds, seconds - (beside[one.when] ?? Infinity));
-    exposed += rates.slowed * (seconds - exposed);
-    waiting += exposed;
-    if (one.when in beside) passes += exposed;
-    return Object.assign(one, { seconds, exposed, link });
-  });
+  for (const one of exchanges) {
+    const { when, kind, seconds } = one;
+    // Of the exchanges of one pass no more is hidden than there is work.
+    const share = hidden[when] ? Math.min(1, beside[when] / hidden[when]) : 1;
+    const behind = share * (1 - part[kind]) * seconds;
+    one.exposed = seconds - behind + rates.slowed * behind;
+    waiting += one.exposed;
+    if (when !== "update") passes += one.exposed;
+  }
   const bubble = (passes * (step.mesh.stage - 1)) / (step.microbatches * step.chunks);
   const total = compute + memory + update + waiting + bubble;
   return { total, compute, again, memory: memory + update, exchanges, bubble };
@@ -137,7 +146,7 @@ function planMemoryBytes(step) {
   total += (numbers.converted * 4 * all) / mesh.fsdp + numbers.gathered * each * all;
   if (step.microbatches > 1) {
     const shards = mesh.fsdp * (step.zero === 2 ? mesh.data : 1);
-    total += step.microbatches * ((3 * step.eachParam * (step.numbers + 2 * step.headNumbers)) / shards);
+    total += step.microbatches * ((3 * step.eachParam * (step.numbers + step.endsNumbers)) / shards);
   }
   if (step.attention === "flash") return total;
   const scores = (step.layers * step.tokens * step.seq * model.heads) / step.split;
