@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
@@ -157,6 +158,20 @@ def count_words(n: int, one: str, many: str = "") -> str:
     '3 rows'
     """
     return f"{n} {one if n == 1 else many or one + 's'}"
+
+
+def wrapped(words: str) -> str:
+    """Words in lines of 80 columns at most, broken at spaces only."""
+    return textwrap.fill(words, 80, break_on_hyphens=False)
+
+
+def number(value: float) -> str:
+    """A coordinate: one decimal place, and none where it is 0.
+
+    >>> number(3.04), number(2.5)
+    ('3', '2.5')
+    """
+    return f"{value:.1f}".removesuffix(".0")
 
 
 def table(

@@ -14,6 +14,7 @@ from .._core.palette import (
     SHARDS,
     axis_variables,
 )
+from .._core.words import number
 from .picture import HUES, Word
 from .scene import MONO, SIZES, WIDE, Rect, Scene, Text
 
@@ -139,9 +140,9 @@ def _element(
 def _lines(
     picture: Described, scene: Scene, rules: Sequence[str], margin: int, name: str
 ) -> list[str]:
-    width = _number(scene.width + 2 * margin)
-    height = _number(scene.height + 2 * margin)
-    least = _number(_least(scene.width))
+    width = number(scene.width + 2 * margin)
+    height = number(scene.height + 2 * margin)
+    least = number(_least(scene.width))
     most = "100%" if scene.width <= WIDE else "none"
     fit = f"min-width: {least}px; max-width: {most}; height: auto"
     view = f"{-margin} {-margin} {width} {height}"
@@ -176,8 +177,8 @@ def _lines(
 
 def _rect(box: Rect, name: str) -> list[str]:
     place = (
-        f'x="{_number(box.x)}" y="{_number(box.y)}" '
-        f'width="{_number(box.width)}" height="{_number(box.height)}" rx="3"'
+        f'x="{number(box.x)}" y="{number(box.y)}" '
+        f'width="{number(box.width)}" height="{number(box.height)}" rx="3"'
     )
     if box.kind == "strip":
         hue = "" if box.hue is None else f" axis-{box.hue}"
@@ -195,7 +196,7 @@ def _words(text: Text) -> str:
     anchor = "" if text.anchor == "start" else f' text-anchor="{text.anchor}"'
     inner = "".join(map(_word, text.words))
     return (
-        f'<text class="{text.kind}" x="{_number(text.x)}" y="{_number(text.y)}"'
+        f'<text class="{text.kind}" x="{number(text.x)}" y="{number(text.y)}"'
         f'{anchor}{_ink(text)} xml:space="preserve">{inner}</text>'
     )
 
@@ -208,7 +209,3 @@ def _word(word: Word) -> str:
     if word.hue is None:
         return escape(word.text)
     return f'<tspan class="axis-{word.hue}">{escape(word.text)}</tspan>'
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

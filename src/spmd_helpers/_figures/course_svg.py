@@ -7,9 +7,9 @@ from functools import cached_property
 
 from .._core.palette import SHARDS
 from .._core.words import bytes_words, join_words
+from .._core.words import number as _n
 from .._hardware.chips import Chip
 from .._player.page import FramePage, Page, View
-from .._player.page import number as _n
 from .courses import (
     GATHERED,
     GRADIENTS,

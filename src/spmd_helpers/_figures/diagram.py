@@ -19,6 +19,7 @@ from .._core.palette import (
     SHARDS,
     axis_variables,
 )
+from .._core.words import number as _n
 from .._drawing.scene import text_width
 
 _LEAST = 0.8  # of its width; a narrower column scrolls
@@ -337,7 +338,3 @@ def _place(box: Box, height: float | None = None) -> str:
         f'x="{_n(box.x)}" y="{_n(box.y)}" width="{_n(box.width)}" '
         f'height="{_n(tall)}" rx="{corner}"'
     )
-
-
-def _n(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")

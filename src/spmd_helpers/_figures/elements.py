@@ -2,7 +2,7 @@
 
 from html import escape
 
-from .._player.page import number
+from .._core.words import number
 
 
 def text(kind: str, x: float, y: float, words: str, more: str = "") -> str:

@@ -1,11 +1,10 @@
 """A step's memory as a figure: in a notebook as HTML that plays, in print as text."""
 
-import textwrap
 from collections.abc import Mapping
 from functools import cached_property
 
 from .._core.notebook import InNotebook
-from .._core.words import bytes_words, table
+from .._core.words import bytes_words, table, wrapped
 from .._errors import NotUnderstood
 from .._hardware.chips import Chip
 from .._hardware.chips import chip as chip_of
@@ -14,7 +13,6 @@ from .._training.training_memory import TrainingMemory
 from . import course_svg
 from .courses import PARTS, Course, allocated, course
 
-_COLUMNS = 80  # of the text
 _NEEDED = "needed"
 
 
@@ -90,9 +88,9 @@ class MemoryTimeline(InNotebook):
         parts = [f"{shown.title}\n{shown.facts}"]
         for one in self.courses:
             words = f"{one.name}. {shown.sentence(one)}" if one.name else ""
-            words = _wrapped(words or shown.sentence(one))
+            words = wrapped(words or shown.sentence(one))
             parts.append(f"{words}\n{_numbers(one)}")
-        return "\n\n".join([*parts, _wrapped(shown.notes)])
+        return "\n\n".join([*parts, wrapped(shown.notes)])
 
     __repr__ = __str__
 
@@ -128,7 +126,3 @@ def _numbers(one: Course) -> str:
             rows.append((part, *map(bytes_words, sizes)))
     rows.append((_NEEDED, *map(bytes_words, phases.values())))
     return table(rows, right=range(1, len(phases) + 1))
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _COLUMNS, break_on_hyphens=False)

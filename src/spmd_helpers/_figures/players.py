@@ -1,10 +1,10 @@
 """The figures that play: each in a notebook as HTML, under `print` as text."""
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from .._core.notebook import InNotebook
+from .._core.words import wrapped
 from .._errors import MeshMismatch, NotUnderstood, SpecError
 from .._player.page import Page, html
 from .._xray.xray import XRay
@@ -12,8 +12,6 @@ from . import reshapes, rings, trees
 from .reshape_svg import ReshapePicture
 from .ring_svg import RingPicture
 from .tree_svg import TreePicture
-
-COLUMNS = 80  # of the text
 
 
 class _Shown(Protocol):
@@ -174,8 +172,3 @@ class RingPlayer(_Player):
         shown = self._shown
         numbers = range(shown.ring.iterations + 1)
         return [(shown.heading(n), shown.sentence(n), shown.state(n)) for n in numbers]
-
-
-def wrapped(words: str) -> str:
-    """Words in lines as wide as a terminal."""
-    return textwrap.fill(words, COLUMNS, break_on_hyphens=False)

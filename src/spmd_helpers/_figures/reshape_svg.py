@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from .._core.palette import SHARDS
 from .._core.words import count_words, join_words, table
+from .._core.words import number as _n
 from .._player.page import FramePage, Page, Slider, View
-from .._player.page import number as _n
 from .._shardings.sharding import ShardingInfo, mesh_words, spec_words
 from .elements import rect, text
 from .reshapes import Piece, Reshape

@@ -5,8 +5,8 @@ from functools import cached_property
 
 from .._core.palette import SHARDS
 from .._core.words import count_words, table
+from .._core.words import number as _n
 from .._player.page import FramePage, Page, View
-from .._player.page import number as _n
 from .elements import rect, text
 from .rings import Ring
 

@@ -1,15 +1,14 @@
 """A player of any figures: in a notebook as HTML, under `print` as text."""
 
 import math
-import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from .._core.notebook import InNotebook
+from .._core.words import wrapped
 from .._errors import NotUnderstood
 from . import figures, page
 
-COLUMNS = 80  # of the text
 _SIZES = (3, 4)  # of a frame
 _LEAST = 2  # frames, or values of a slider
 _KINDS = {"notes": "texts.", "frames": "tuples (figure, heading, sentence)."}
@@ -97,8 +96,8 @@ class FramePlayer(InNotebook):
     def __str__(self) -> str:
         parts = [self.title]
         for frame in self._frames:
-            parts += [_wrapped(f"{frame.heading}. {frame.sentence}"), frame.twin]
-        return "\n\n".join([*parts, *([_wrapped(self.notes)] * bool(self.notes))])
+            parts += [wrapped(f"{frame.heading}. {frame.sentence}"), frame.twin]
+        return "\n\n".join([*parts, *([wrapped(self.notes)] * bool(self.notes))])
 
     __repr__ = __str__
 
@@ -220,7 +219,3 @@ def _html_of(shown: object) -> str:
 
 def _twin(shown: object, figure: figures.Figure) -> str:
     return figure.words if isinstance(shown, str) else str(shown)
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, COLUMNS, break_on_hyphens=False)

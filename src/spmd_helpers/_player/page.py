@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 
 from .._core.palette import DARK_PAGES, PAPER
+from .._core.words import number
 
 _FOLDER = Path(__file__).resolve().with_name("js")
 NARROW = 320  # px; what every reader's column has
@@ -117,11 +118,6 @@ def style() -> str:
 def script() -> str:
     """What wakes each player on a page that is not awake yet."""
     return (_FOLDER / "player.js").read_text("utf8")
-
-
-def number(value: float) -> str:
-    """A coordinate: one decimal place, and none where it is 0."""
-    return f"{value:.1f}".removesuffix(".0")
 
 
 def _lines(page: Page, name: str) -> list[str]:

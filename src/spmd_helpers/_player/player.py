@@ -1,11 +1,10 @@
 """A collective that plays: in a notebook as HTML, under `print` as text."""
 
-import textwrap
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from .._core.notebook import InNotebook
-from .._core.words import table
+from .._core.words import table, wrapped
 from .._errors import MeshMismatch, NotUnderstood
 from .._hlo.collectives import Collective
 from .._shardings.from_jax import read_mesh
@@ -15,8 +14,6 @@ from .schedule import check_played, devices
 
 if TYPE_CHECKING:
     from .._shardings.types import MeshLike
-
-COLUMNS = 80  # of the text
 
 
 class CollectivePlayer(InNotebook):
@@ -122,11 +119,7 @@ def _twin(shown: Picture) -> str:
     parts = [f"{said.title}\n{'; '.join(said.facts)}"]
     for step in shown.steps:
         rows = table([(f"device {device}", row) for device, row in step.rows])
-        happens = _wrapped(f"{step.heading}. {step.sentence}")
+        happens = wrapped(f"{step.heading}. {step.sentence}")
         parts.append(f"{happens}\n{said.counter}: {step.sent}\n{rows}")
-    parts.append(_wrapped(" ".join(said.notes)))
+    parts.append(wrapped(" ".join(said.notes)))
     return "\n\n".join(parts)
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, COLUMNS, break_on_hyphens=False)

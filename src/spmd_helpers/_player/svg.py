@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from html import escape
 
 from .._core.palette import SHARDS
+from .._core.words import number as _n
 from . import page
-from .page import number as _n
 from .picture import (
     BAR,
     BOX_WIDTH,
