@@ -148,6 +148,9 @@ function goTo(heading) {
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   goTo(show());
+  if (area.value.trim()) return;
+  status.append(paragraph("The box is empty: paste the error into it first."));
+  area.focus();
 });
 form.addEventListener("reset", () => {
   forget();

@@ -100,6 +100,13 @@ def test_its_sentences_have_the_values_until_it_is_cleared(reader):
     assert said.startswith("SPEC splits dimension DIM of the shape SHAPE into PARTS")
 
 
+def test_an_empty_box_says_so(reader):
+    page = reader.go(PAGE)
+    page.click("text=Explain it")
+    assert "is empty" in page.locator(".spmd-paste [role=status]").inner_text()
+    assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+
+
 def test_by_keyboard_one_error_after_another(reader):
     page = reader.go(PAGE, width=390)
     page.locator("#spmd-paste-text").focus()

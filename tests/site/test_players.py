@@ -54,6 +54,16 @@ STATES = """() => [...document.querySelectorAll('.spmd-play')].map(player => {
 })"""
 UNFOLD = """document.querySelectorAll('details:has(> .spmd-play, .spmd-play)')
   .forEach(e => { e.open = true; })"""
+# How long the lists are whose numbers are wider than the room before their words.
+CROPPED = """() => {
+  const pen = document.createElement('canvas').getContext('2d');
+  return [...document.querySelectorAll('.spmd-play details > ol')].filter(list => {
+    const style = getComputedStyle(list);
+    pen.font = `${style.fontSize} ${style.fontFamily}`;
+    const number = pen.measureText(`${list.children.length}. `).width;
+    return number > parseFloat(style.paddingInlineStart);
+  }).map(list => list.children.length);
+}"""
 LAID_OUT = "* { content-visibility: visible !important }"
 
 
@@ -91,6 +101,7 @@ def test_without_motion_the_end_is_shown_and_all_steps_are_listed(browser, name)
             assert len(one["seen"]) == 1 or name == "book/index.html"
             assert one["open"]
             assert one["listed"] == one["said"]
+        assert page.evaluate(CROPPED) == []
 
 
 @EVERY

@@ -73,8 +73,12 @@ SHIFT = """() => new Promise(done => {
 LAID_OUT = """() => [...document.querySelectorAll('body *')]
     .filter(e => e.checkVisibility({contentVisibilityAuto: true})).length"""
 DARK = """() => [...document.querySelectorAll(
-    '.cell_output .text_html:has(.spmd-xray, .spmd-chart)')]
+    '.cell_output .text_html:has([class^="spmd-"])')]
     .map(e => getComputedStyle(e).backgroundColor)"""
+# Tables of the package that a wide page shows in part.
+CROPPED = """() => [...document.querySelectorAll('.cell_output table[class^="spmd-"]')]
+    .filter(e => e.scrollWidth > e.parentElement.clientWidth)
+    .map(e => e.caption.textContent)"""
 
 
 @dataclass
@@ -94,7 +98,8 @@ class Looked:
     cut: list[str] = field(default_factory=list)
     faint: dict[str, list[str]] = field(default_factory=dict)
     shut_out: dict[str, list[str]] = field(default_factory=dict)
-    grounds: list[str] = field(default_factory=list)  # of the package's tables, dark
+    grounds: list[str] = field(default_factory=list)  # of the package's outputs, dark
+    cropped: list[str] = field(default_factory=list)
     moving: int = 0
 
 
@@ -145,6 +150,8 @@ def look(over_http, from_folder, name: str) -> Looked:
         page.set_viewport_size({"width": width, "height": 900})
         seen.wider[width] = page.evaluate(WIDER)
         seen.measure[width] = page.evaluate(MEASURE)
+        if width == 1280:
+            seen.cropped = page.evaluate(CROPPED)
         if width == 390:
             seen.cut = page.evaluate(CUT)
     from_folder.go(name).wait_for_load_state("networkidle")
@@ -328,7 +335,8 @@ WITH_TABLES = [
     for name in PAGES
     if name.startswith("notebooks/")
     and re.search(
-        r"spmd-(xray|chart)\b", (ROOT / name).with_suffix(".ipynb").read_text("utf8")
+        r"spmd-(xray|chart|launched)\b",
+        (ROOT / name).with_suffix(".ipynb").read_text("utf8"),
     )
 ]
 
@@ -341,6 +349,12 @@ def test_tables_are_shown():
 @pytest.mark.parametrize("name", WITH_TABLES)
 def test_what_the_package_shows_is_dark_in_the_dark(looked, name):
     assert set(looked(name).grounds) == {"rgba(0, 0, 0, 0)"}
+
+
+@ALL_PAGES
+@pytest.mark.parametrize("name", WITH_TABLES)
+def test_a_wide_page_shows_all_columns(looked, name):
+    assert looked(name).cropped == []
 
 
 def test_the_index_leads_to_the_first_page(over_http):
