@@ -424,12 +424,14 @@ def test_models_and_chips_come_from_python():
         for name, each in values["spmdModels"].items()
     }
     assert made == dict(MODELS)
-    assert [one.source for one in made.values()] == [m.source for m in MODELS.values()]
+    sources = values["spmdSources"]
+    assert [sources[name] for name in MODELS] == [[m.source] for m in MODELS.values()]
     for name, each in values["spmdHardware"].items():
+        assert sources[name] == [HARDWARE[name].source, HARDWARE[name].date]
         for key, value in each.items():
             assert getattr(HARDWARE[name], key) == value
     assert set(values["spmdHardware"]) == set(HARDWARE)
-    names = ["Choices", "Models", "Families", "Hardware", "Measured", "Plan"]
+    names = ["Choices", "Models", "Families", "Hardware", "Sources", "Measured", "Plan"]
     assert list(values) == [f"spmd{name}" for name in names]
     listed = list(values["spmdModels"])
     for family, names in FAMILIES.items():

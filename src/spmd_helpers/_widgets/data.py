@@ -74,6 +74,7 @@ def data_script(*names: str) -> str:
         "spmdModels": models(),
         "spmdFamilies": {family: len(names) for family, names in FAMILIES.items()},
         "spmdHardware": hardware(),
+        "spmdSources": sources(),
         "spmdMeasured": measured(),
         "spmdPlan": plans(),
     }
@@ -95,7 +96,7 @@ def _fields(kind: object, or_none: object) -> list[str]:
 
 
 def models() -> dict[str, dict[str, object]]:
-    """Name → shapes and source of each of MODELS, without what a model does not have.
+    """Name → shapes of each of MODELS, without what a model does not have.
 
     The script takes a switch that is missing for False, and a size for none.
     """
@@ -103,18 +104,28 @@ def models() -> dict[str, dict[str, object]]:
         name: {
             key: _exact(value)
             for key, value in dataclasses.asdict(model).items()
-            if key != "name" and value is not None and value is not False
+            if key not in ("name", "source")
+            and value is not None
+            and value is not False
         }
         for name, model in MODELS.items()
     }
 
 
 def hardware() -> dict[str, dict[str, object]]:
-    """Name → what a program can use, and source, of each chip of HARDWARE."""
-    keys = ("kind", "generation", "program_bytes", "source", "date")
+    """Name → what a program can use of each chip of HARDWARE."""
+    keys = ("kind", "generation", "program_bytes")
     return {
         name: {key: _exact(getattr(one, key)) for key in keys}
         for name, one in HARDWARE.items()
+    }
+
+
+def sources() -> dict[str, list[str]]:
+    """Name → where its figures stand, of a chip also when they were read."""
+    of_models = {name: [model.source] for name, model in MODELS.items()}
+    return of_models | {
+        name: [chip.source, chip.date] for name, chip in HARDWARE.items()
     }
 
 

@@ -48,8 +48,8 @@ function memorySentence(counted, changes) {
 }
 
 function memorySources({ model, chip }) {
-  const { source, date } = spmdHardware[chip.name];
-  const shapes = model.source ? `Shapes of ${model.name}: ${model.source}. ` : "";
+  const [source, date] = spmdSources[chip.name];
+  const shapes = model.name ? `Shapes of ${model.name}: ${spmdSources[model.name]}. ` : "";
   return `${shapes}Memory of ${chip.name}: ${source}, ${date}.`;
 }
 
