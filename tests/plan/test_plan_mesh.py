@@ -1108,7 +1108,7 @@ def test_no_jax_is_needed():
 MUTANTS = {
     "recompute's sum forgotten": (exchanges, "_of_activations"),
     "weights gathered once": (exchanges, "_of_weights"),
-    "gradients forgotten": (exchanges, "_of_gradients"),
+    "gradients forgotten": (exchanges, "of_gradients"),
     "keys forgotten": (exchanges, "_of_keys"),
     "tokens stay": (exchanges, "_of_tokens"),
     "stages keep the gradient": (exchanges, "_of_stages"),
@@ -1118,7 +1118,7 @@ CHECKS = {
         test_tensor_parallelism_sums_four_times_a_layer_and_once_more_to_recompute
     ),
     "_of_weights": test_fsdp_gathers_weights_twice_and_scatters_gradients_once,
-    "_of_gradients": test_data_parallelism_sums_gradients,
+    "of_gradients": test_data_parallelism_sums_gradients,
     "_of_keys": test_a_ring_sends_keys_and_values_around,
     "_of_tokens": test_tokens_go_to_their_experts_and_back,
     "_of_stages": test_stages_send_each_microbatch_on,
@@ -1135,7 +1135,7 @@ def test_a_missing_exchange_is_noticed(fault, monkeypatch):
         monkeypatch.setattr(
             module, name, lambda one: [x for x in right(one) if x.when == "forward"]
         )
-    if name == "_of_gradients":
+    if name == "of_gradients":
         monkeypatch.setattr(module, name, lambda one: list(right(one))[1:])
     if name == "_of_activations":
         monkeypatch.setattr(

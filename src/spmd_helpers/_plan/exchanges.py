@@ -73,7 +73,7 @@ class Exchange:
 def exchanges(step: Step) -> Iterator[Exchange]:
     """Every exchange of a step; those of one scalar are left out."""
     yield from in_passes(step)
-    yield from _of_gradients(step)
+    yield from of_gradients(step)
 
 
 def in_passes(step: Step) -> Iterator[Exchange]:
@@ -141,7 +141,7 @@ def _of_weights(step: Step) -> Iterator[Exchange]:
             yield Exchange("embedding", "all-to-all", axes, when, times, rows)
 
 
-def _of_gradients(step: Step) -> Iterator[Exchange]:
+def of_gradients(step: Step) -> Iterator[Exchange]:
     """Summed over the devices that have other sequences or other tokens.
 
     Over the axes that shard them a reduce-scatter, over others an all-reduce of what

@@ -21,10 +21,14 @@ from .._training.dtypes import type_name
 from .._training.model import MLP, Transformer
 from .._training.models import model_of
 from .._training.setup import ATTENTION
-from .._training.training_memory import TrainingMemory, training_memory
+from .._training.training_memory import (
+    TrainingMemory,
+    counted_with,
+    training_memory,
+)
 from .candidates import POLICIES, Way, meshes, policies_of, useful_axes, ways
 from .cluster import ORDER, Chips, read_chips
-from .exchanges import Exchange, Prices, exchanges, in_passes
+from .exchanges import Exchange, Prices, in_passes, of_gradients
 from .plan import Plan
 from .seconds import least_seconds, products, seconds_of
 from .step import AXES_OF_BATCH, Step
@@ -296,11 +300,11 @@ class _Planner:
         is_left_out: Callable[[Way, dict[str, int]], bool] = lambda way, mesh: False,
     ) -> Iterator[Strategy]:
         """Every strategy on a mesh."""
-        priced = self.prices.on(mesh)
+        shared = _Shared(self.prices.on(mesh))
         for way in ways(self.model, mesh, policies, self.batch):
             if is_left_out(way, mesh):
                 continue
-            one = self._strategy(way, mesh, priced)
+            one = self._strategy(way, mesh, shared)
             if one is not None:
                 yield one
 
@@ -347,27 +351,12 @@ class _Planner:
         )
 
     def _strategy(
-        self,
-        way: Way,
-        mesh: dict[str, int],
-        priced: Callable[[Exchange], tuple[float, str]],
+        self, way: Way, mesh: dict[str, int], shared: "_Shared"
     ) -> Strategy | None:
         """A way with what it takes; None if the model does not divide."""
         attention = self._attention(mesh)
         try:
-            memory = training_memory(
-                self.model,
-                mesh=mesh,
-                zero=way.zero,
-                batch=self.batch,
-                seq=self.given_seq,
-                recompute=way.recompute,
-                attention=attention,
-                gradient_accumulation=way.microbatches,
-                interleave=way.chunks,
-                chip=self.chips.chip,
-                **self.training,
-            )
+            memory = self._memory(way, mesh, attention, shared)
         except NotDivisible as error:
             self.refused = error
             return None
@@ -376,8 +365,8 @@ class _Planner:
             step,
             _update_bytes(memory),
             self._products(step),
-            exchanges(step),
-            priced,
+            shared.exchanges(step),
+            lambda one: (one.seconds, one.link),
             self.rates,
         )
         peak = self.chips.chip.bf16_flops_per_s * self.chips.devices
@@ -395,6 +384,29 @@ class _Planner:
             step=step,
         )
 
+    def _memory(
+        self, way: Way, mesh: dict[str, int], attention: str, shared: "_Shared"
+    ) -> TrainingMemory:
+        """What a way takes; the arguments are checked once for a mesh and schedule."""
+        schedule = way.microbatches, way.chunks
+        if schedule in shared.memory:
+            first = shared.memory[schedule]
+            return counted_with(first, mesh, way.zero, way.recompute)
+        memory = shared.memory[schedule] = training_memory(
+            self.model,
+            mesh=mesh,
+            zero=way.zero,
+            batch=self.batch,
+            seq=self.given_seq,
+            recompute=way.recompute,
+            attention=attention,
+            gradient_accumulation=way.microbatches,
+            interleave=way.chunks,
+            chip=self.chips.chip,
+            **self.training,
+        )
+        return memory
+
     def _products(self, step: Step) -> tuple[float, float, float]:
         """Seconds of the products, which every mesh divides alike."""
         key = (step.recompute, step.attention)
@@ -408,6 +420,39 @@ class _Planner:
         if self.attention in (None, "ring"):
             return "flash" if mesh["context"] == 1 else "ring"
         return str(self.attention)
+
+
+class _Shared:
+    """What the strategies on one mesh have in common.
+
+    Args:
+        priced: gives the seconds of an exchange on the mesh, and its link.
+    """
+
+    def __init__(self, priced: Callable[[Exchange], tuple[float, str]]) -> None:
+        self.priced = priced
+        self.memory: dict[tuple[int, int], TrainingMemory] = {}
+        self.known: dict[tuple[object, ...], list[Exchange]] = {}
+
+    def exchanges(self, step: Step) -> list[Exchange]:
+        """Those of a step, with their seconds; `zero` has no part in the passes."""
+        schedule = step.microbatches, step.chunks
+        passes = self._timed((*schedule, step.recompute), in_passes, step)
+        return passes + self._timed((*schedule, step.zero), of_gradients, step)
+
+    def _timed(
+        self,
+        key: tuple[object, ...],
+        made: Callable[[Step], Iterator[Exchange]],
+        step: Step,
+    ) -> list[Exchange]:
+        if key not in self.known:
+            self.known[key] = [
+                one.timed(seconds, seconds, link)
+                for one in made(step)
+                for seconds, link in [self.priced(one)]
+            ]
+        return self.known[key]
 
 
 def _order(one: Strategy) -> tuple[object, ...]:

@@ -447,7 +447,7 @@ def checked_setup(
         **words,
     )
     if setup.counting == "jax":
-        _check_division(setup, mesh)
+        check_division(setup, mesh)
     return setup
 
 
@@ -831,7 +831,7 @@ def uneven_words(
     )
 
 
-def _check_division(setup: Setup, mesh: Mapping[str, int]) -> None:
+def check_division(setup: Setup, mesh: Mapping[str, int]) -> None:
     """Every dimension that an axis cuts has to divide, as JAX asks at its border."""
     wide = uneven(setup.model, setup.split)
     if wide:

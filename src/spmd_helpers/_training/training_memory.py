@@ -13,7 +13,7 @@ from .activations import kept, published, results_on_host
 from .axes import known_mesh
 from .counted import CountedMemory
 from .model import MLP, Transformer
-from .setup import AXES, Setup, checked_setup
+from .setup import AXES, Setup, check_division, checked_setup
 from .state import ALWAYS, PHASES, Line, frozen, part_gradients, state, state_on_host
 from .transients import work
 from .transients_gpu import gpu_work
@@ -289,6 +289,29 @@ def training_memory(
         return _count(check(shape))
     except (NotUnderstood, SpecError) as error:
         raise error.with_traceback(None) from None
+
+
+def counted_with(
+    memory: TrainingMemory, mesh: Mapping[str, int], zero: int, recompute: str
+) -> TrainingMemory:
+    """The same count with another stage of ZeRO and another policy.
+
+    Nothing is checked again but what they can change: a plan counts many of a mesh.
+
+    Args:
+        memory: by `training_memory`, which was given both of them.
+        mesh: the mesh that it is of.
+        zero: from which stage of ZeRO `data` shards the state.
+        recompute: a policy that the model has.
+
+    Raises:
+        NotDivisible: the mesh does not divide the state.
+    """
+    assert memory._setup is not None
+    setup = replace(memory._setup, zero=zero, recompute=recompute)
+    if setup.counting == "jax":
+        check_division(setup, mesh)
+    return _count(setup)
 
 
 def _count(setup: Setup) -> TrainingMemory:
