@@ -48,12 +48,6 @@ CHOSEN_WITH = (
 # Among the first three since collectives between hosts are counted as rings, and not
 # compiled yet. The tool compiles them.
 NOT_COMPILED = (
-    "gpt3-6.7b h200 two hosts: "
-    "data 2 × fsdp 4 × model 2, dots_with_no_batch_dims_saveable",
-    "large h100 four hosts: data 4 × model 8, dots_with_no_batch_dims_saveable",
-    "large h100 four hosts: fsdp 8 × model 4, dots_with_no_batch_dims_saveable",
-    "llama-2-7b h100 four hosts: fsdp 32, dots_with_no_batch_dims_saveable",
-    "llama-2-7b h100 four hosts: data 2 × fsdp 16, dots_with_no_batch_dims_saveable",
     "qwen2.5-7b h100 two hosts: fsdp 16, dots_with_no_batch_dims_saveable",
     "qwen2.5-7b h100 two hosts: "
     "data 2 × fsdp 4 × model 2, dots_with_no_batch_dims_saveable",
