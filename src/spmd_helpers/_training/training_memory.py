@@ -61,9 +61,12 @@ class TrainingMemory(CountedMemory):
     _setup: Setup | None = field(default=None, compare=False)
 
     def _counted_for(self, chip: Chip) -> "TrainingMemory":
-        if self._setup is None:
+        setup = self._setup
+        if setup is None or setup.chip == chip:
             return self
-        return _count(replace(self._setup, chip=chip))
+        if not setup.gpu and chip.kind != "gpu":  # all TPUs count alike
+            return self
+        return _count(replace(setup, chip=chip))
 
 
 def training_memory(
