@@ -14,7 +14,7 @@ from spmd_helpers._widgets.data import measured
 
 from .memory_oracle import DEFAULTS, expected, read
 
-CHANGED = 6  # of the states that don't fit, each sixth has its changes compared
+CHANGED = 4  # of the states that don't fit, each fourth has its changes compared
 
 BAD = (
     "", " ", "-3", "none", "full", "nothing_savable", "dots_saveable",
