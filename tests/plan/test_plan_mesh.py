@@ -1005,7 +1005,7 @@ def test_for_more_chips_of_a_tpu_no_plan_claims_an_error():
 
 
 def test_what_was_held_against_nothing_is_noted():
-    kernels = "'flash' and 'ring' were held against nothing"
+    kernels = "'flash' and 'ring' were never compared"
     pipelines = "The seconds of a pipeline over stage were not checked"
     assert kernels in words_of(PLAN)
     assert pipelines in words_of(PLAN)

@@ -1,4 +1,4 @@
-"""Plans held against compiled programs: stored ones, and one compiled here."""
+"""Plans compared with compiled programs: stored ones, and one compiled here."""
 
 import itertools
 

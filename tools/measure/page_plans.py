@@ -1,4 +1,4 @@
-"""The section of `book/hardware.md` on plans, held against compiled programs."""
+"""The section of `book/hardware.md` on plans compared with compiled programs."""
 
 from tools.measure.page_tables import as_table, gib, ms
 from tools.measure.planned import NOT_COMPILED, Held, held
@@ -69,7 +69,7 @@ def plans_section(rows: list[dict]) -> str:
     table += [_row(one) for one in every]
     versions = " and ".join(sorted({row["jax"] for row in rows}))
     return (
-        "## Plans, held against compiled programs\n\n"
+        "## Plans compared with compiled programs\n\n"
         f"jax {versions}, {rows[0]['date']}, compiled without the chips:"
         f" `tools/measure/planned.py`. Of each of {plans} calls of `spmd.plan_mesh` the"
         " first three strategies, and the first that is slower by 30 % and more, where"
@@ -83,7 +83,7 @@ def plans_section(rows: list[dict]) -> str:
         " is by how much more is planned than was compiled. *Sent* is what one device"
         " sends in a step.\n\n"
         f"{hosts}All are planned and compiled with `attention='plain'`. A plan's"
-        " default, 'flash', and 'ring' over `context`, were held against nothing.\n\n"
+        " default, 'flash', and 'ring' over `context`, were never compared.\n\n"
         "The reference of a pipeline is one jitted program, whose stages take each tick"
         " together. The two rows of pipelines show another formula, for stages in"
         " lockstep, and both are off by more than a tenth. The seconds that a plan"

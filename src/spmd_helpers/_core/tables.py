@@ -1,11 +1,14 @@
 """A heading, a table and notes, as text and as HTML: one list of rows for both."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import fill
 
 from .words import table
+
+_CODE = re.compile(r"`([^`]+)`")
 
 _CELL = "padding: 0.2em 0.7em; text-align: left"
 _CAPTION = "caption-side: top; text-align: left"
@@ -57,11 +60,11 @@ class Table:
 
     def html(self) -> str:
         """The same words as a table that a screen reader can read."""
-        name = escape(self.title)
+        name = escape(self.title.replace("`", ""))
         parts = [
             f'<div role="group" tabindex="0" aria-label="{name}" '
             f'style="overflow-x: auto"><table class="spmd-{self.kind}">'
-            f'<caption style="{_CAPTION}">{name}</caption>'
+            f'<caption style="{_CAPTION}">{_marked(self.title)}</caption>'
         ]
         if self.rows:
             heads = self._cells("th", self.head, "col")
@@ -74,7 +77,7 @@ class Table:
             parts.append(f"<tbody><tr><td>{escape(self.nothing)}</td></tr></tbody>")
         parts.append("</table></div>")
         parts += [
-            f'<p class="spmd-{self.kind}-note">{escape(note)}</p>'
+            f'<p class="spmd-{self.kind}-note">{_marked(note)}</p>'
             for note in self.notes
         ]
         return "\n".join(parts)
@@ -92,3 +95,8 @@ class Table:
         style += "" if number in self.wrapped else "; white-space: nowrap"
         style += "; vertical-align: top" if self.wrapped else ""
         return style + ("; text-align: right" if number in self.right else "")
+
+
+def _marked(words: str) -> str:
+    """Words in HTML, code as code."""
+    return _CODE.sub(r"<code>\1</code>", escape(words))

@@ -31,7 +31,7 @@ class Plan:
             of `step_time` of the compiled program; two strategies that differ by less
             are a tie. None where nothing was timed over so many hosts, or for so many
             TPUs. All were planned and compiled with `attention='plain'`. A plan's
-            default, 'flash', and 'ring' over `context`, were held against nothing, and
+            default, 'flash', and 'ring' over `context`, were never compared, and
             the seconds of pipelines were not checked.
         unchecked: where there is no error, a sentence on why.
         notes: what else there is to know, a sentence each.

@@ -86,9 +86,9 @@ def plan_mesh(
     the best with any policy, and strategies whose state alone is larger than a chip;
     notes say how many.
 
-    What was checked: seconds were held against compiled programs over up to 4 hosts;
+    What was checked: seconds were compared with compiled programs over up to 4 hosts;
     none ran over more than one. All were planned and compiled with `attention='plain'`.
-    The default, 'flash', and 'ring' over `context`, were held against nothing. Beyond 4
+    The default, 'flash', and 'ring' over `context`, were never compared. Beyond 4
     hosts nothing was timed, nor for more than 8 TPUs, and such a plan has no `error`.
     Between hosts a collective sends what a ring does, and waits for the round trips of
     XLA's model; beyond 4 hosts the waiting grows as in NCCL's model of rings and trees.
@@ -695,7 +695,7 @@ def _unchecked(chips: Chips) -> str:
         if chips.devices <= TPU_CHIPS:
             return ""
         return (
-            f"No plan was held against a program for more than {TPU_CHIPS} TPUs, and "
+            f"No plan was compared with a program for more than {TPU_CHIPS} TPUs, and "
             f"these are {chips.devices}: how far the formula is off was not checked, "
             "and the order may be another."
         )
@@ -703,7 +703,7 @@ def _unchecked(chips: Chips) -> str:
     if hosts <= HOSTS:
         return ""
     return (
-        f"Seconds were held against compiled programs over up to {HOSTS} hosts; none "
+        f"Seconds were compared with compiled programs over up to {HOSTS} hosts; none "
         f"ran over more than one. Beyond {HOSTS} hosts nothing was timed, and these "
         f"are {hosts}: how far the formula is off was not checked, and the order may "
         "be another. What a collective waits before it sends grows as in NCCL's model "
@@ -735,8 +735,8 @@ def _notes(
         )
     if any(one.attention != "plain" for one in chosen):
         notes.append(
-            "Only attention='plain' was held against compiled programs: 'flash' and "
-            "'ring' were held against nothing."
+            "Only attention='plain' was compared with compiled programs: 'flash' and "
+            "'ring' were never compared."
         )
     if any("stage" in one.mesh for one in chosen):
         notes.append("The seconds of a pipeline over stage were not checked.")

@@ -44,14 +44,14 @@ export function planUnchecked({ torus, devices, perHost }) {
   if (torus.length) {
     if (devices <= tpuChips) return "";
     return (
-      `No plan was held against a program for more than ${tpuChips} TPUs, and these are ${devices}: how ` +
+      `No plan was compared with a program for more than ${tpuChips} TPUs, and these are ${devices}: how ` +
       "far the formula is off was not checked, and the order may be another."
     );
   }
   const hosts = Math.ceil(devices / perHost);
   if (hosts <= most) return "";
   return (
-    `Seconds were held against compiled programs over up to ${most} hosts; none ran over more than one. ` +
+    `Seconds were compared with compiled programs over up to ${most} hosts; none ran over more than one. ` +
     `Beyond ${most} hosts nothing was timed, and these are ${hosts}: how far the formula is off was not ` +
     "checked, and the order may be another. What a collective waits before it sends grows as in NCCL's " +
     "model of rings and trees."
@@ -77,7 +77,7 @@ export function planNotes({ far, tooLarge, rates, chips }, chosen) {
     notes.push(`No step was measured on chip ${chips.chip}: its rates are fractions of the published figures.`);
   }
   if (chosen.some(({ attention }) => attention !== "plain")) {
-    notes.push("Only attention='plain' was held against compiled programs: 'flash' and 'ring' were held against nothing.");
+    notes.push("Only attention='plain' was compared with compiled programs: 'flash' and 'ring' were never compared.");
   }
   if (chosen.some(({ mesh }) => "stage" in mesh)) notes.push("The seconds of a pipeline over stage were not checked.");
   return [
