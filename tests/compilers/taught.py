@@ -31,7 +31,8 @@ class Taught:
 
     `compiled` is for CPU devices; `elsewhere` has for each other platform the compiled
     program, or what the compiler raised. `axes` are the sizes of the axes of its mesh
-    ({} where it has none).
+    ({} where it has none). `is_ragged`: it multiplies by `lax.ragged_dot`, which no
+    compiled text names.
     """
 
     cell: str
@@ -40,6 +41,7 @@ class Taught:
     axes: dict[str, int]
     compiled: Any
     elsewhere: dict[str, Any]
+    is_ragged: bool = False
 
 
 # devices(count, axes): so many of a platform, for a mesh with axes of these sizes.
@@ -108,6 +110,8 @@ class _Notes:
         }
         self.texts.add(text)
         cell, name = self.cell, _name(f)
+        traced = f.trace(*args, **kwargs) if hasattr(f, "trace") else ""
+        is_ragged = "ragged_dot" in str(getattr(traced, "jaxpr", ""))
 
         def finish():
             compiled = lowered.compile()
@@ -120,7 +124,7 @@ class _Notes:
                     elsewhere[platform] = lower(to).compile()
                 except jax.errors.JaxRuntimeError as error:
                     elsewhere[platform] = error
-            return Taught(cell, name, count, axes, compiled, elsewhere)
+            return Taught(cell, name, count, axes, compiled, elsewhere, is_ragged)
 
         self.lowered.append(finish)
 

@@ -96,11 +96,6 @@ def exchanged(report, halved=False):
     return sent
 
 
-def is_ragged(program):
-    """A TPU multiplies each row by one matrix; CPU devices by all, and masks."""
-    return "ragged_dot" in program.compiled.as_text()
-
-
 def said_of(platform, number):
     (path,) = (ROOT / "book" / "chapters").glob(f"{number}_*.md")
     begins = rf"\*\*[Oo]n an? {platform.upper()}\*\*[^\n]*"
@@ -138,7 +133,8 @@ def test_work_and_findings_are_the_chapters(chapter, platform):
         # The compiler for GPUs pads a long sum, to divide it: 784 products to 16 × 52.
         most = 0.07 if platform == "gpu" else 0
         same = there.flops_per_device == here.flops_per_device
-        if platform == "tpu" and is_ragged(program):
+        # A TPU multiplies each row by one matrix; CPU devices by all, and masks.
+        if platform == "tpu" and program.is_ragged:
             assert more < 0, where(program)
             continue
         alone = LEFT_OUT.get((chapter[0], program.name)) if not program.axes else None
