@@ -2,8 +2,11 @@
 
 It is the package's own player, of a collective that `read_hlo` reads, or of the memory
 of a training step. The glossary has one under each term that is a kind of collective,
-other pages where they ask for one.
+other pages where they ask for one. In the words of every player, a chapter's too, a
+number stays on the line of its unit.
 """
+
+import re
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
@@ -20,6 +23,9 @@ PLAYED = {
     "collective-permute": (64, 64, RING),
 }
 MEMORY = "memory"
+# The words of a frame end it, and a number in them stands before its unit.
+WORDS = re.compile(r"<p><strong>[^<]*</strong>[^<]*</p>(?=\s*</li>)")
+UNIT = re.compile(r"(?<=\d) (?=(?:[KMGT]i?B|B|[mµn]?s)\b)")
 TEXT = """HloModule jit_f, num_partitions=4
 
 ENTRY main {{
@@ -98,7 +104,19 @@ def play_terms(app, doctree):
             item[-1].append(collective(kind))
 
 
+def with_units(page: str) -> str:
+    """A page whose players keep each number on the line of its unit."""
+    return WORDS.sub(lambda words: UNIT.sub("\N{NO-BREAK SPACE}", words[0]), page)
+
+
+def keep_units(app, name, template, context, doctree):
+    """Before a page is written."""
+    if "body" in context:
+        context["body"] = with_units(context["body"])
+
+
 def setup(app):
     app.add_directive("player", Player)
     app.connect("doctree-read", play_terms)
+    app.connect("html-page-context", keep_units)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -136,8 +136,13 @@ function show() {
   return null;
 }
 
+/** The address without what stands after its #. */
+function forgetAddress() {
+  if (location.hash) history.replaceState(history.state, "", location.pathname + location.search);
+}
+
 function goTo(heading) {
-  if (!heading) return;
+  if (!heading) return forgetAddress();
   const address = `#${heading.parentElement.id}`;
   if (location.hash !== address) location.hash = address;
   heading.tabIndex = -1;
@@ -174,7 +179,7 @@ function arrive() {
     return;
   }
   area.value = decodeURIComponent(location.hash.slice("#paste=".length));
-  history.replaceState(history.state, "", location.pathname + location.search);
+  forgetAddress();
   // Before a page is complete the browser may take the focus away again.
   if (document.readyState === "complete") goTo(show());
   else addEventListener("load", () => setTimeout(() => goTo(show())));

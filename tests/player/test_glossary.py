@@ -14,7 +14,13 @@ from .collectives import KINDS
 BOOK = Path(__file__).parents[2] / "book"
 sys.path.insert(0, str(BOOK / "_ext"))
 
-from spmd_players import PLAYED, memory_timeline, play_terms, player  # noqa: E402
+from spmd_players import (  # noqa: E402
+    PLAYED,
+    memory_timeline,
+    play_terms,
+    player,
+    with_units,
+)
 
 # What the glossary says that a device sends, of V bytes on a ring of four.
 SENDS = {
@@ -61,3 +67,12 @@ def test_a_step_is_played_that_fits_in_the_end():
     assert recomputed.fits("h100")
     gathered = [line for line in sharded.lines if line.name.startswith("gathered")]
     assert gathered
+
+
+def test_a_number_stays_on_the_line_of_its_unit():
+    page = player("all-gather")._repr_mimebundle_()["text/html"]
+    kept = with_units(page)
+    assert "has one shard, 256\N{NO-BREAK SPACE}B.</p>" in kept
+    assert kept.replace("\N{NO-BREAK SPACE}", " ") == page
+    written = "<p>Each device has 256 B.</p>"  # no player's
+    assert with_units(written) == written

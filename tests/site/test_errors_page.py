@@ -125,8 +125,11 @@ def test_by_keyboard_one_error_after_another(reader):
 
 def test_a_text_without_an_error_gets_advice(reader):
     page = reader.go(PAGE)
+    paste(page, TRACEBACK)
+    page.wait_for_function("location.hash === '#unknown-axis'")
     page.fill("#spmd-paste-text", "<b>loss</b> is nan")
     page.click("text=Explain it")
+    assert page.evaluate("location.hash") == ""  # no longer the entry's
     said = page.locator("[role=status]").inner_text()
     assert "<b>loss</b> is nan" in said
     assert "Paste the traceback down to its last line" in said

@@ -160,6 +160,7 @@ def test_the_first_picture_and_the_presets(browser):
             for kind in kinds or ["no communication"]:
                 assert kind in said
             assert page.locator(".spmd-mm-steps li").count() == 4
+            assert page.locator(".spmd-mm-how + .spmd-mm-steps").count() == 1
         notes = page.locator(".spmd-mm-notes").inner_text()
         assert "Claim 9: the product is not sharded over data, so 25 %" in notes
         page.get_by_label("Misplaced weight").check()

@@ -483,8 +483,8 @@ def test_what_was_measured(browser):
             for r in stored
             if r["name"] == one["name"] and one["by"] == f"jax {r['jax']}, {r['date']}"
         ]
-        size = row["needed_bytes" if one["verdict"] == "refused" else "peak_bytes"]
-        assert (one["verdict"] == "refused") == bool(row.get("refused"))
+        size = row["needed_bytes" if one["verdict"] == "rejected" else "peak_bytes"]
+        assert (one["verdict"] == "rejected") == bool(row.get("refused"))
         _, _, found, left = counted(DEFAULTS | one["set"] | {"margin": "1"})
         assert (left >= 0) == (one["verdict"] == "accepted")
         assert one["bytes"] == str(found.total_bytes)

@@ -185,6 +185,17 @@ def test_axe_finds_nothing(context, theme):
         assert axe_faults(page) == []
 
 
+def test_the_list_fits_the_column_of_a_page(context):
+    """It is 654 px wide there, in the widget's frame."""
+    opened = Opened(context, width=1280)
+    page = opened.page
+    page.add_style_tag(content=".spmd-w { width: 654px; box-sizing: content-box }")
+    for radio in page.locator(".spmd-w-radios input").all():
+        radio.check()
+        hidden = "e => [e.clientWidth, e.scrollWidth - e.clientWidth]"
+        assert page.locator(".spmd-mp-list").evaluate(hidden) == [654, 0]
+
+
 @pytest.mark.parametrize("width", [320, 390, 768, 1280])
 def test_it_fits_and_can_be_touched(context, width):
     for state in ({}, {"model": "gemma-3-12b", "chip": "v5p", "batch": "64"}):

@@ -8,7 +8,7 @@ import {
 import { parseMesh, parseSpec } from "./typed.js";
 import { matmulAllSteps, matmulMoves } from "./matmul_moves.js";
 import { countWords, deviceList, specWords, tupleWords } from "./sharding_words.js";
-import { attempt, bytesWords, joinWords, refuse } from "./words.js";
+import { attempt, bytesWords, joinWords, refuse, unbroken } from "./words.js";
 
 // Two specs → what moves, how the result is sharded, what is repeated. Matrices only.
 
@@ -259,11 +259,12 @@ export const matmulExplorer = {
       ...(answer.whyNot ? [h("p", { class: "spmd-mm-uncovered" }, mmUncovered(answer.whyNot))] : matmulMoves(answer, ui)),
       mmMatrices(answer, ui),
       answer.whyNot ? null : matmulAllSteps(answer, ui),
+      answer.whyNot ? null : h("p", { class: "spmd-mm-how" }, "The product on all devices, step by step:"),
       h(
         "ol",
         { class: "spmd-mm-steps" },
         answer.steps.map((words, i) =>
-          words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), mmLinked(words, ui), mmPlayers(answer, i, ui)) : null,
+          words ? h("li", {}, h("strong", {}, `${MM_STEPS[i]}. `), mmLinked(unbroken(words), ui), mmPlayers(answer, i, ui)) : null,
         ),
       ),
       h(

@@ -1,5 +1,6 @@
 import { deviceGrid } from "./grid.js";
 import { roving } from "./roving.js";
+import { unbroken } from "./words.js";
 
 // The stages of a product, played: one device is followed, shards fly to it on the mesh.
 
@@ -17,7 +18,7 @@ export function matmulMoves(answer, ui) {
         "div",
         { class: "spmd-mm-now" },
         mmBar(answer, ui),
-        h("p", { class: "spmd-mm-sentence" }, h("strong", {}, `${heading}. `), sentence),
+        h("p", { class: "spmd-mm-sentence" }, h("strong", {}, `${heading}. `), unbroken(sentence)),
         mmLegend(answer, same, h),
       ),
     ]),
@@ -27,7 +28,7 @@ export function matmulMoves(answer, ui) {
 /** The same as a list: the text twin. */
 export function matmulAllSteps(answer, ui) {
   const { h } = ui;
-  const list = answer.stages.map((stage) => h("li", {}, h("strong", {}, `${stage.heading}. `), stage.sentence));
+  const list = answer.stages.map((stage) => h("li", {}, h("strong", {}, `${stage.heading}. `), unbroken(stage.sentence)));
   const summary = h("summary", {}, `Device ${answer.device}, all steps in words`);
   return h("details", { class: "spmd-w-same" }, summary, h("ol", { class: "spmd-mm-all" }, list));
 }

@@ -16,7 +16,7 @@ export function memoryCompared() {
       bytes: `${found.total_bytes}`,
       measured: bytesWords(measured),
       off: `${off < 0n ? "−" : "+"}${size} %`,
-      verdict: row.refused ? "refused" : "accepted",
+      verdict: row.refused ? "rejected" : "accepted",
       by: `jax ${row.jax}, ${row.date}`,
       set,
     };

@@ -12,7 +12,7 @@ export function plannerView(answer, ui) {
     plannerList(answer, ui),
     more ? h("div", { class: "spmd-mp-more" }, plannerMore(answer, ui)) : "",
     answer.ties ? h("p", {}, answer.ties) : "",
-    h("p", { class: "spmd-mp-title" }, `${answer.chosen}: ${answer.title}`),
+    h("p", { class: "spmd-mp-title" }, plannerBreaks(`${answer.chosen}: ${answer.title}`, ui)),
     h("p", { class: "spmd-mc-heading" }, `Memory on each device: ${answer.memory}, ${answer.fits ? "fits" : "too much"}`),
     memoryPicture(answer, ui),
     memoryPhases(answer, ui),
@@ -33,7 +33,7 @@ function plannerList(answer, ui) {
   const rows = answer.rows.map(({ rank, words, recompute, memory, seconds, tokens, mfu, limits }) => [
     `${rank}`,
     plannerChoice(`${rank}`, words, recompute, answer, ui),
-    seconds, memory, mfu, tokens, limits,
+    seconds, memory.replace(/(?<!,) /g, "\u00a0"), mfu, tokens, limits,
   ]);
   const caption = `${answer.fitting} of ${answer.count} fit. Press one to see it below.`;
   const table = ui.wordTable(caption, PLANNER_HEAD, rows, [2, 4, 5]);
@@ -50,10 +50,15 @@ function plannerChoice(rank, words, recompute, { chosen }, ui) {
       onclick: () => ui.change({ chosen: rank }),
     },
     words,
-    ui.h("small", {}, recompute),
+    ui.h("small", {}, plannerBreaks(recompute, ui)),
   );
   button.dataset.key = `chosen-${rank}`;
   return button;
+}
+
+/** Words that a narrow column breaks after an underscore. */
+function plannerBreaks(words, { h }) {
+  return words.split(/(?<=_)/).flatMap((part, i) => (i ? [h("wbr"), part] : [part]));
 }
 
 function plannerMore({ rows, left }, ui) {

@@ -1,3 +1,5 @@
+import { unbroken } from "./words.js";
+
 // What all widgets share: elements, controls, the state in the page's address.
 
 const SVG_TAGS = new Set(["svg", "path", "rect", "line", "pattern", "defs", "g", "text"]);
@@ -308,11 +310,6 @@ export function mount(root, widget, { state, onChange, linkable = false } = {}) 
       update();
     },
   };
-}
-
-/** A number stays on the line of its unit. */
-function unbroken(words) {
-  return words.replace(/(\d) (?=[KMGTPE]?i?B\b)/g, "$1\u00a0");
 }
 
 /** Rebuild a part of the page and leave the focus on what has the same data-key. */

@@ -60,3 +60,8 @@ export function joinWords(words) {
 export function meshWords(mesh) {
   return mesh.map(([axis, size]) => `${axis}=${size}`).join(" × ");
 }
+
+/** A number stays on the line of its unit. */
+export function unbroken(words) {
+  return words.replace(/(\d) (?=(?:[KMGTPE]?i?B|[mµ]?s)\b)/g, "$1\u00a0");
+}
