@@ -8,7 +8,7 @@ from typing import Any
 from .._errors import NotUnderstood
 from .._gpu.cards import CARDS
 from .._hardware.chips import HARDWARE, Chip
-from .._plan import candidates, code, plan_mesh, seconds
+from .._plan import candidates, code, code_texts, plan_mesh, seconds
 from .._plan.cluster import ORDER, read_chips
 from .._plan.step import AXES_OF_BATCH
 from .._time import links
@@ -37,7 +37,11 @@ def plans() -> dict[str, Any]:
         "tpuChips": plan_mesh.TPU_CHIPS,
         "links": {**links.numbers(), "near": NEAR},
         "seconds": seconds.numbers(),
-        "code": {"without": code.WITHOUT, "optimizers": code.OPTIMIZERS},
+        "code": {
+            "without": code.WITHOUT,
+            "optimizers": code.OPTIMIZERS,
+            "texts": code_texts.TEXTS,
+        },
         "chips": {name: _chip(chip) for name, chip in HARDWARE.items()},
     }
 
