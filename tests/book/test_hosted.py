@@ -339,9 +339,10 @@ def test_what_install_md_says_for_accelerators(extra, tmp_path):
 
 # What a reader then uses there.
 
-WIDGETS = """\
+KINDS = ("ShardingExplorer", "MatmulExplorer", "MemoryCalculator", "MeshPlanner")
+WIDGETS = f"""\
 spmd.use_devices(8)
-for kind in "ShardingExplorer", "MatmulExplorer", "MemoryCalculator", "MeshPlanner":
+for kind in {KINDS}:
     explorer = getattr(spmd, kind)()
     display(explorer)
     print(type(explorer).__name__, explorer.keys and "has state")
@@ -370,7 +371,7 @@ def test_widgets_explanations_and_source_lines_on_colab(session):
         run(notebook, python, folder, **signs("colab"))
     views = [o for o in notebook.cells[2].outputs if o.output_type == "display_data"]
     kind = "application/vnd.jupyter.widget-view+json"
-    assert len([view for view in views if kind in view.data]) == 3
+    assert len([view for view in views if kind in view.data]) == len(KINDS)
     assert "custom widgets on" in printed(notebook, 2)
     assert re.search(r"all-reduce +data .* cell, line 3$", printed(notebook, 4), re.M)
     *_, explained = notebook.cells[5].outputs

@@ -376,7 +376,8 @@ STOPPERS = {
     "stops": ("import os; os.kill(os.getpid(), 19)", "did not react"),
     "eats": (HOG, "more than the 0.5 GiB of memory"),
     "floods": (FLOOD, "the grader's channel"),
-    "closes": ("import os; os.closerange(3, 1024)", "ended the process"),
+    # Where the machine is busy the grader ends what has a second no channel.
+    "closes": ("import os; os.closerange(3, 1024)", "(ended the process|was ended)"),
 }
 
 
@@ -390,7 +391,7 @@ def test_what_ends_a_process_costs_its_exercise_only(graded, name, monkeypatch):
     result = graded(answered(e2=source), limits)
     assert row(result, "90.1").verdict == "right"
     assert row(result, "90.2").verdict == "stopped"
-    assert words in row(result, "90.2").message
+    assert re.search(words, row(result, "90.2").message)
     assert row(result, "90.2").points == 0
     assert row(result, "90.3").verdict == "right"
     assert result.graded
@@ -474,9 +475,10 @@ def test_a_fork_that_comes_back_from_the_cell_does_not_answer(graded):
 
 def test_what_is_over_the_time_of_the_whole_is_not_reached(graded):
     book = notebook(answered(e2="import time; time.sleep(99)"))
-    result = graded(book, Limits(timeout_s=3, memory_bytes=2**30, cell_share=1))
+    # Long enough to start a process on a busy machine.
+    result = graded(book, Limits(timeout_s=15, memory_bytes=2**30, cell_share=1))
     assert verdicts(result) == ["right", "stopped", "not reached"]
-    assert "3 s of the whole submission were over" in row(result, "90.2").message
+    assert "15 s of the whole submission were over" in row(result, "90.2").message
     assert row(result, "90.3").points is None
     assert not result.graded
 

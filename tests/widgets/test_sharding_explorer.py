@@ -692,6 +692,10 @@ def test_the_widget_takes_what_sharding_takes():
         assert len(refused.traceback) == 2  # this line, and the one that raises
 
 
+EXPORTED = """async (source) => {
+  const url = URL.createObjectURL(new Blob([source], {type: "text/javascript"}));
+  return Object.keys(await import(url));
+}"""
 MODEL = """async (given) => {
   const [source, state] = given;
   const url = URL.createObjectURL(new Blob([source], {type: "text/javascript"}));
@@ -734,9 +738,12 @@ def test_one_module_as_anywidget_takes_it(context):
 @pytest.mark.parametrize("name", source.WIDGETS)
 def test_each_widget_is_one_module(context, name):
     module = source.module(name)
-    assert not re.search(r"^import |^export (?!default)", module, re.M)
     page = context.new_page()
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto("about:blank")
+    assert page.evaluate(EXPORTED, module) == ["default"]
+    assert all(url.startswith(("about:", "blob:")) for url in asked)
     page.evaluate(MODEL, [module, {}])
     said = page.locator(".spmd-w-said").inner_text()
     assert len(said) > 40
