@@ -20,8 +20,9 @@ from math import prod
 from pathlib import Path
 
 from spmd_helpers._hardware.chips import HARDWARE
+from spmd_helpers._hlo.ring import SHARE
 from spmd_helpers._plan.cluster import read_chips
-from spmd_helpers._plan.exchanges import SENT, Exchange
+from spmd_helpers._plan.exchanges import Exchange
 from spmd_helpers._plan.plan import Plan
 from spmd_helpers._plan.plan_mesh import plan_mesh
 from spmd_helpers._plan.seconds import products
@@ -316,7 +317,7 @@ class Held:
         sums = {"model": [0.0, 0.0], "others": [0.0, 0.0]}
         for each in self.one.exchanges:
             size = prod(self.row["mesh"].get(axis, 1) for axis in each.axes)
-            sent = each.count * each.nbytes * SENT[each.kind](size)
+            sent = each.count * each.nbytes * float(SHARE[each.kind](size))
             sent *= _times(self.one, each)
             sums["model" if each.axes == ("model",) else "others"][0] += sent
         for _, axes, _, sent in self.row["collectives"]:

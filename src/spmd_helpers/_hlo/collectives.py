@@ -21,24 +21,13 @@ from .replica_groups import (
     parse_groups,
     parse_pairs,
 )
+from .ring import SHARE, sent
 from .validate import check_cover, check_size, read_mesh_shape, read_module
 
 if TYPE_CHECKING:
     from jax.sharding import AbstractMesh, Mesh
 
-# What each kind sends per device, as a multiple of the bytes V named with it, for
-# a group of n devices: ring algorithms, as in Patarasuk and Yuan, "Bandwidth
-# optimal all-reduce algorithms for clusters of workstations" (2009).
-_WIRE: dict[str, tuple[str, Callable[[int], tuple[int, int]]]] = {
-    "all-gather": ("result", lambda n: (n - 1, n)),
-    "all-reduce": ("operand", lambda n: (2 * (n - 1), n)),
-    "reduce-scatter": ("operand", lambda n: (n - 1, n)),
-    "all-to-all": ("operand", lambda n: (n - 1, n)),
-    "ragged-all-to-all": ("operand", lambda n: (n - 1, n)),
-    "collective-permute": ("operand", lambda n: (1, 1)),
-    "collective-broadcast": ("operand", lambda n: (1, 1)),
-}
-KINDS = tuple(_WIRE)  # what a collective can be
+KINDS = tuple(SHARE)  # what a collective can be
 _CUT, _LAID = "all-reduce + dynamic-slice", "dynamic-update-slice + all-reduce"
 _Parts = list[tuple[Place, Instruction]]  # where one collective is printed
 
@@ -191,7 +180,7 @@ def _visit(
 ) -> Iterator[tuple[Place, Instruction, int | None, bool]]:
     """Every collective as often as it is reached, with its count of executions."""
     for i in place.computation.instructions:
-        if i.opcode.removesuffix("-start") in _WIRE:
+        if i.opcode.removesuffix("-start") in SHARE:
             yield place, i, count, upper_bound
             continue
         if i.opcode == "while":
@@ -280,9 +269,7 @@ def _collective(
         lowered_as = "fusion" if fused else _CUT
     elif kind == "all-reduce" and is_gathered(module, place, i, groups):
         kind, given, lowered_as = "all-gather", got // n, _LAID
-    sent = "all-reduce" if lowered_as in (_CUT, _LAID) else kind
-    of, factor = _WIRE[sent]
-    over, under = factor(n)
+    lowered = "all-reduce" if lowered_as in (_CUT, _LAID) else kind
     permute = kind == "collective-permute"
     axes = axes_of_pairs(groups, mesh) if permute else axes_of_groups(groups, mesh)
     file_line = source(module, *end)  # what uses it stands where it ends
@@ -293,7 +280,7 @@ def _collective(
         dtype=" + ".join(dict.fromkeys(dtype_word(s.dtype) for s in results)),
         operand_bytes=given,
         result_bytes=got,
-        wire_bytes=round((put if of == "operand" else got) * over / under),
+        wire_bytes=sent(lowered, put, got, n),
         source=named(*file_line) if file_line else None,
         phase=phase(module, *end),
         lowered_as=lowered_as,

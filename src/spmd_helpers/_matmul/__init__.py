@@ -1,4 +1,4 @@
 """A product of two sharded matrices: the rule, one device through it, and its words.
 
-Imports `_core` and `_shardings`.
+Imports `_core`, `_hlo` and `_shardings`.
 """

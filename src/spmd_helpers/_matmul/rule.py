@@ -9,7 +9,8 @@ axes meet in ways that it does not cover, it says so and guesses nothing.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
+
+from .._hlo.ring import sent
 
 Entries = tuple[tuple[str, ...], ...]
 CROSSED = ("IK", "IJ", "JK")  # the axis has two places, and one has to be given up
@@ -458,11 +459,6 @@ class _Work:
         self, kind: str, of: str, axes: Sequence[str], put: int, got: int
     ) -> None:
         put, got, n = put * self.itemsize, got * self.itemsize, self._devices(axes)
-        sent = {
-            "all-gather": Fraction(got * (n - 1), n),
-            "all-reduce": Fraction(2 * put * (n - 1), n),
-            "collective-permute": Fraction(put),
-        }.get(kind, Fraction(put * (n - 1), n))
         ordered = tuple(axis for axis in self.mesh if axis in axes)
-        self.moves.append(Move(kind, of, ordered, put, got, round(sent)))
+        self.moves.append(Move(kind, of, ordered, put, got, sent(kind, put, got, n)))
         self._note(of, len(self.moves) - 1)

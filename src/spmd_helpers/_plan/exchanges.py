@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from .._hlo.collectives import Collective
+from .._hlo.ring import sent
 from .._time.links import options
 from .._time.rates import Rates
 from .._training.model import MLP
@@ -18,15 +19,6 @@ from .cluster import ORDER, Chips, Group
 from .step import Step
 
 PLACE = {axis: place for place, axis in enumerate(ORDER)}
-# Bytes that a device sends, of the bytes that an exchange is named with, in a group
-# of n: of an all-gather the result, otherwise what one device puts in.
-SENT: dict[str, Callable[[int], float]] = {
-    "all-gather": lambda n: (n - 1) / n,
-    "reduce-scatter": lambda n: (n - 1) / n,
-    "all-reduce": lambda n: 2 * (n - 1) / n,
-    "all-to-all": lambda n: (n - 1) / n,
-    "collective-permute": lambda n: 1.0,
-}
 
 
 @dataclass(frozen=True)
@@ -308,8 +300,7 @@ class Prices:
         known = self._known.get((kind, group))
         if known is None:
             many = 1 << 40
-            sent = round(SENT[kind](group.size) * many)
-            one = _collective(kind, group.size, many, sent)
+            one = _collective(kind, group.size, many)
             every = options(one, one.groups[0], self.rates, group.positions)
             ways = tuple((way.start_s, way.sending_s / many) for way in every)
             known = self._known[kind, group] = every[0].lane, ways
@@ -319,7 +310,7 @@ class Prices:
 _Lines = tuple[str, tuple[tuple[float, float], ...]]
 
 
-def _collective(kind: str, size: int, nbytes: int, sent: int) -> Collective:
+def _collective(kind: str, size: int, nbytes: int) -> Collective:
     """The record that `options` reads: one run of an exchange in a group."""
     return Collective(
         kind=kind,
@@ -328,7 +319,7 @@ def _collective(kind: str, size: int, nbytes: int, sent: int) -> Collective:
         dtype="",
         operand_bytes=nbytes,
         result_bytes=nbytes,
-        wire_bytes=sent,
+        wire_bytes=sent(kind, nbytes, nbytes, size),
         source=None,
         phase=None,
         groups=(tuple(range(size)),),

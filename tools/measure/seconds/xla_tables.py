@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from spmd_helpers._hlo.ring import SHARE
 from tools import ROOT
 
 FILE = ROOT / "tests" / "data" / "xla_tables.json"
@@ -40,8 +41,7 @@ def tables() -> dict:
 
 def sent(kind: str, size: int, group: int) -> float:
     """Bytes that one device sends for a full array of `size`, around a ring."""
-    times = 2 if kind == "all-reduce" else 1
-    return times * size * (group - 1) / group
+    return float(size * SHARE[kind](group))
 
 
 def line(points: list[tuple[float, float]]) -> tuple[float, float]:
