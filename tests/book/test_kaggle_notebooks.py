@@ -2,8 +2,8 @@
 
 The solved notebooks, whose cells are the reader's but for the exercises. The untouched
 ones run on Colab's versions (test_colab_notebooks.py); their first cells are the same.
-In every full test are the chapters of pmap, on the image with TPUs, whose JAX is the
-oldest, and of several processes, on the other; the rest are `rare`.
+In every full test is the chapter of pmap, on the image with TPUs, whose JAX is the
+oldest; the rest are `rare`. Several processes are started on Colab's versions.
 """
 
 import nbformat
@@ -19,7 +19,7 @@ pytestmark = LONG
 SOLVED = [path for path in NOTEBOOKS if path.parent.name == "solutions"]
 
 
-ALWAYS = (1, 16)
+ALWAYS = (1,)
 
 
 @pytest.mark.parametrize(
