@@ -11,7 +11,6 @@ import pytest
 from tests.tools.test_measure_gpu import run as rehearse
 from tools.measure import plans
 from tools.measure import transformer as tool
-from tools.measure.kernel_roofline import Card, roofline, zipped
 from tools.measure.model import STRATEGIES, Setting
 from tools.measure.page import hardware_page
 from tools.measure.page_log import FINER, changes, log_section, same_tokens, signs
@@ -20,7 +19,7 @@ from tools.measure.page_transformer import (
     speeds_section,
     ways_section,
 )
-from tools.measure.predict import predict_again
+from tools.measure.predict import predict_again, predictions, sheet_of, zipped
 from tools.measure.runner import BOOKS
 
 pytestmark = [
@@ -66,7 +65,7 @@ def test_a_rehearsed_row_says_what_it_is_and_where_it_comes_from(rehearsed):
 
 def test_a_rehearsed_row_has_its_predictions_and_its_time(rehearsed):
     _, (row,) = rehearsed
-    assert set(row["predicted"]) == {"sheet", "speeds", "kernels"}
+    assert set(row["predicted"]) == {"sheet", "speeds"}
     assert all(sum(parts.values()) > 0 for parts in row["predicted"].values())
     assert row["least_s"] <= row["median_s"] <= row["most_s"]
     assert {c["kind"] for c in row["collectives"]} == {"all-gather", "all-reduce"}
@@ -115,14 +114,28 @@ def test_predictions_are_made_again_from_what_is_stored(rehearsed, tmp_path):
     rows = [{**row, "device": card}, {"name": "broke", "error": "so", "device": card}]
     (tmp_path / "transformer_gpu.json").write_text(json.dumps(rows), "utf8")
     said = predict_again(tmp_path, [folder / "hlo.zip"], tool.FILES)
-    assert said == ["fsdp constrained: sheet, speeds, kernels"]
+    assert said == ["fsdp constrained: sheet, speeds"]
     again, broke = json.loads((tmp_path / "transformer_gpu.json").read_text("utf8"))
     assert broke == rows[1]
     # One byte a second: what is held takes as many seconds.
     assert again["predicted"]["speeds"]["memory_s"] == row["held_bytes"]
-    assert again["predicted"]["kernels"]["kernels_s"] > row["held_bytes"]
     unchanged = {key for key in row if again[key] == row[key]}
     assert set(row) - unchanged == {"device", "predicted"}
+
+
+def test_a_program_for_the_card_is_timed_by_its_text_and_the_measured_speeds():
+    text = (FIXTURES / "dp_scan8_step.gpu_0.11.2.hlo").read_text("utf8")
+    row = {"flops_per_device": 1, "held_bytes": 1, "collectives": []}
+    row |= {"setting": {"compute": "bfloat16"}}
+    sheet = sheet_of("NVIDIA H200")
+    slower = SPEEDS | {"memory_bytes_per_s": 1e12, "bf16_flops_per_s": 1e14}
+    fast, slow = (
+        predictions(row, sheet, speeds, text)["step_time"]["kernels_s"]
+        for speeds in (SPEEDS, slower)
+    )
+    # Nothing else takes time in this program but what was made slower, and starts.
+    assert 3 < slow / fast < 5
+    assert set(predictions(row, None, SPEEDS, text)) == {"speeds"}
 
 
 # --- The log, with what the child would have said ---------------------------------
@@ -311,9 +324,9 @@ def test_a_prediction_is_right_if_it_has_the_direction():
         line("larger", "two", 9, (2, 5), batch=4),
     ]
     assert [new["name"] for new, _ in same_tokens(rows)] == ["one", "two"]
-    assert changes(rows[1], rows[0]) == {"measured": -1, "speeds": -1, "kernels": 1}
+    assert changes(rows[1], rows[0]) == {"measured": -1, "speeds": -1, "step_time": 1}
     # "two": no change expected is not right.
-    assert signs(rows) == {"speeds": 1, "kernels": 1}
+    assert signs(rows) == {"speeds": 1, "step_time": 1}
     section = log_section(rows)
     assert "Of these 2 changes" in section
     assert "| 2 two | 2000.0 | 5000.0 | 5000.0 | 0 | +1000.0 | +2000.0 |" in section
@@ -366,74 +379,3 @@ def test_the_books_log_is_that_of_the_plan():
     assert [tuple(row[key] for key in keys) for row in rows] == planned
     whats = [row["name"] for row in rows if row["why"].startswith("what if")]
     assert whats == [row["name"] for row in rows if row["keep"] == "never"]
-
-
-# --- Kernel by kernel -------------------------------------------------------------
-
-LOOP = """\
-HloModule jit_step, is_scheduled=true, num_partitions=2
-
-%slice (p0: f32[4,100,50], p1: s32[]) -> f32[100,50] {
-  %p0 = f32[4,100,50] parameter(0)
-  %p1 = s32[] parameter(1)
-  %zero = s32[] constant(0)
-  %one = f32[1,100,50] dynamic-slice(%p0, %p1, %zero, %zero)
-  ROOT %flat = f32[100,50] bitcast(%one)
-}
-
-%body (state: (s32[], f32[4,100,50])) -> (s32[], f32[4,100,50]) {
-  %state = (s32[], f32[4,100,50]) parameter(0)
-  %i = s32[] get-tuple-element(%state), index=0
-  %stack = f32[4,100,50] get-tuple-element(%state), index=1
-  %w = f32[100,50] fusion(%stack, %i), kind=kLoop, calls=%slice
-  ROOT %next = (s32[], f32[4,100,50]) tuple(%i, %stack)
-}
-
-%until (state: (s32[], f32[4,100,50])) -> pred[] {
-  %state = (s32[], f32[4,100,50]) parameter(0)
-  ROOT %no = pred[] constant(false)
-}
-
-ENTRY %main (i: s32[], stack: f32[4,100,50], x: bf16[1000,500]) -> bf16[1000,500] {
-  %i = s32[] parameter(0)
-  %stack = f32[4,100,50] parameter(1)
-  %x = bf16[1000,500] parameter(2)
-  %state = (s32[], f32[4,100,50]) tuple(%i, %stack)
-  %gone = (s32[], f32[4,100,50]) while(%state), condition=%until, body=%body, \
-backend_config={"known_trip_count":{"n":"4"}}
-  %go = ((bf16[1000,500]), bf16[2000,500]) all-gather-start(%x), dimensions={0}
-  %y = bf16[1000,500] copy(%x)
-  %come = bf16[2000,500] all-gather-done(%go)
-  ROOT %z = bf16[1000,500] copy(%y)
-}
-"""
-
-
-def test_a_loop_takes_its_turns_and_reads_a_slice_of_its_stack():
-    time = roofline(LOOP, Card(SPEEDS))
-    # A slice of 100*50 float32 and a number are read, the slice is written, four
-    # times; two copies of 1000*500 bfloat16, each read and written.
-    turns, copies = 4 * (2 * 100 * 50 * 4 + 4), 2 * 2 * 1000 * 500 * 2
-    assert time.read_bytes == turns + copies
-    assert time.kernels == pytest.approx((turns + copies) / 2e12)
-
-
-def test_an_exchange_costs_what_is_not_hidden():
-    time = roofline(LOOP, Card(SPEEDS))
-    # A million bytes are sent at 1e11 a second, beside one copy of two million.
-    assert time.waiting == pytest.approx(1e6 / 1e11 - 2e6 / 2e12)
-
-
-@pytest.mark.parametrize("name", ["dp", "fsdp_explicit", "tp"])
-def test_kernels_have_the_flops_that_the_xray_counts(name):
-    import spmd_helpers as spmd
-    from spmd_helpers._hlo.parser import parse
-    from spmd_helpers._hlo.work import work
-
-    text = (FIXTURES / f"{name}_scan8_step.gpu_0.11.2.hlo").read_text("utf8")
-    time = roofline(text, Card(SPEEDS))
-    counted = work(parse(text), {"d": 2}).flops
-    assert time.computing * SPEEDS["bf16_flops_per_s"] == pytest.approx(counted)
-    moved = spmd.read_hlo(text, {"d": 2})
-    longest = sum(c.total_wire_bytes for c in moved) / 1e11
-    assert 0 <= time.waiting <= longest

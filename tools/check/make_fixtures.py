@@ -110,7 +110,7 @@ def gallery_texts(platform: str) -> Iterator[tuple[str, str]]:
 
 def measured_texts(zips: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Those of STEPS, from what `tools.measure.transformer --hlo` kept."""
-    from tools.measure.kernel_roofline import zipped
+    from tools.measure.predict import zipped
 
     kept: dict[str, str] = {}
     for path in zips:

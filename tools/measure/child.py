@@ -110,11 +110,11 @@ def speeds(tiny: bool) -> dict:
 
 
 def predicted(row: dict, known: dict, text: str) -> dict:
-    """All predictions; without the finest where the text isn't understood."""
+    """All predictions; without `step_time` where the text isn't understood."""
     try:
         return predictions(row, chip(), known, text)
     except Exception as error:
-        say("kernel by kernel:", short(error))
+        say("step_time:", short(error))
         return predictions(row, chip(), known)
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 
 from spmd_helpers._hardware.measured import _FILES, load_measured
-from tools.measure.kernel_roofline import EXCHANGES
 from tools.measure.page_absent import absent_section
 from tools.measure.page_ahead import ahead_section
 from tools.measure.page_axes import axes_section
@@ -69,14 +68,15 @@ def hardware_page(folder: Path | None = None) -> str:
 
     moved, steps = rows("gpu-collectives"), rows("gpu-steps")
     products = [row for row in moved if row["kind"] == "matmul"]
+    timed = {row["name"]: row["predicted_s"] for row in rows("gpu-predicted")}
     sections = [
         (_collectives, [row for row in moved if row["kind"] != "matmul"]),
         (_products, products),
         (_ways, steps),
         (_batches, steps),
         (attention_section, rows("gpu-attention")),
-        (ways_section, rows("gpu-transformer")),
-        (log_section, rows("gpu-log")),
+        (ways_section, _with_step_time(rows("gpu-transformer"), "ways", timed)),
+        (log_section, _with_step_time(rows("gpu-log"), "log", timed)),
         (partial(speeds_section, is_book=folder is None), rows("gpu-speeds")),
         (partial(seconds_section, rows("gpu-products")), rows("gpu-predicted")),
         (products_section, rows("gpu-products") if folder is None else []),
@@ -99,6 +99,18 @@ def _rows_in(folder: Path, kind: str) -> list[dict]:
     return [row for name in _FILES[kind] for row in stored(folder / name)]
 
 
+def _with_step_time(
+    rows: list[dict], group: str, timed: dict[str, float]
+) -> list[dict]:
+    """Rows with what today's `step_time` says of their programs, where it is stored."""
+    every = []
+    for row in rows:
+        total_s = timed.get(f"{group}/{row['name']}")
+        more = {} if total_s is None else {"step_time": {"total_s": total_s}}
+        every.append(row | {"predicted": row.get("predicted", {}) | more})
+    return every
+
+
 QUEUED = (
     f"{AT_ONCE} calls are queued and the wait for the last is divided, {REPEATS} times;"
     " so what the host needs to start a call counts little for large ones."
@@ -108,10 +120,11 @@ QUEUED = (
 def _collectives(rows: list[dict]) -> str:
     sizes = sorted({row["bytes"] for row in rows})
     by_key = {(row["kind"], row["bytes"]): row for row in rows}
-    table = [["the whole array", *EXCHANGES]]
+    kinds = list(dict.fromkeys(row["kind"] for row in rows))
+    table = [["the whole array", *kinds]]
     for size in sizes:
         cells = [f"{size // MIB} MiB"]
-        for kind in EXCHANGES:
+        for kind in kinds:
             row = by_key[kind, size]
             rate = row["wire_bytes"] / row["median_s"] / 1e9
             cells.append(f"{row['median_s'] * 1e3:.3f} ms, {rate:.0f} GB/s")

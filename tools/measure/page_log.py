@@ -12,7 +12,7 @@ from tools.measure.page_transformer import (
 )
 from tools.measure.predict import sheet_of
 
-FINER = ("speeds", "kernels")
+FINER = ("speeds", "step_time")
 
 
 def log_section(rows: list[dict]) -> str:
@@ -29,7 +29,7 @@ def log_section(rows: list[dict]) -> str:
         + "\nWhy each line was tried. A reason to try is no explanation of what came."
         "\n\n"
         + as_table(_reasons(rows))
-        + "\nPredicted by the three terms with measured speeds, and kernel by kernel;"
+        + "\nPredicted by the three terms with measured speeds, and by `step_time`;"
         " and the *change* in milliseconds against the line that it started from,"
         " where the tokens are the same.\n\n" + as_table(_changes(rows)) + _signs(rows)
     )
@@ -99,8 +99,8 @@ def _reasons(rows):
 
 
 def _changes(rows):
-    head = ("line", "three terms", "kernels", "measured")
-    out = [[*head, "change, three terms", "change, kernels", "change, measured"]]
+    head = ("line", "three terms", "`step_time`", "measured")
+    out = [[*head, "change, three terms", "change, `step_time`", "change, measured"]]
     pairs = {row["name"]: old for row, old in same_tokens(rows)}
     for number, row in enumerate(rows):
         old = pairs.get(row["name"])
@@ -125,11 +125,9 @@ def _signs(rows) -> str:
     right = signs(rows)
     return (
         f"\nOf these {count} changes the three terms have the direction right in"
-        f" {right['speeds']}, the kernels in {right['kernels']}; no change expected"
+        f" {right['speeds']}, `step_time` in {right['step_time']}; no change expected"
         " counts as wrong. Predictions that are near the times don't rank lines that"
-        " are near each other. And where the kernels expect much less than was"
-        " measured, or the opposite, something happened that they don't count, and"
-        " nobody has looked.\n"
+        " are near each other.\n"
     )
 
 

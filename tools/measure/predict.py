@@ -1,14 +1,15 @@
 """What a step should take, from its compiled program and the card's speeds alone.
 
 `sheet` and `speeds` are chapter 14's model, FLOPs, state and wire bytes over speeds,
-those of the data sheet or those that were measured. `kernels` goes through the text.
+those of the data sheet or those that were measured. `step_time` goes through the text.
 Nothing here asks JAX, so that stored rows can be predicted again with better speeds.
 """
 
+import zipfile
 from pathlib import Path
 
+import spmd_helpers as spmd
 from spmd_helpers._hardware.chips import HARDWARE
-from tools.measure.kernel_roofline import Card, roofline, zipped
 from tools.measure.runner import stored, write
 
 
@@ -42,21 +43,34 @@ def predictions(row: dict, sheet, speeds: dict, text: str = "") -> dict:
         }
     if not speeds:
         return result
-    card = Card(speeds)
-    exchanges = (c["count"] * card.exchange(c["kind"], c["wire_bytes"]) for c in moved)
+    wide = "f32" if is_wide else "bf16"
     result["speeds"] = {
-        "compute_s": row["flops_per_device"] / card.flops_per_s[_type(is_wide)],
-        "memory_s": row["held_bytes"] / card.memory_bytes_per_s,
-        "wires_s": sum(exchanges),
+        "compute_s": row["flops_per_device"] / speeds[f"{wide}_flops_per_s"],
+        "memory_s": row["held_bytes"] / speeds["memory_bytes_per_s"],
+        "wires_s": sum(c["count"] * _exchange_s(c, speeds) for c in moved),
     }
-    if text:
-        time = roofline(text, card)
-        result["kernels"] = {"kernels_s": time.kernels, "waiting_s": time.waiting}
+    if text and sheet is not None:
+        step = spmd.step_time(text, sheet, rates=speeds)
+        if step.total_s is not None:
+            kernels = step.total_s - step.exposed_s
+            result["step_time"] = {"kernels_s": kernels, "waiting_s": step.exposed_s}
     return result
 
 
-def _type(is_wide: bool) -> str:
-    return "f32" if is_wide else "bf16"
+def _exchange_s(collective: dict, speeds: dict) -> float:
+    """Seconds of one run, by the line of its kind or that of an all-gather."""
+    lines = speeds.get("collectives", {})
+    line = lines.get(collective["kind"]) or lines.get("all-gather")
+    if not line:
+        return 0.0
+    return line["start_s"] + collective["wire_bytes"] / line["bytes_per_s"]
+
+
+def zipped(path: Path) -> dict[str, str]:
+    """The texts that `tools.measure.transformer --hlo` kept, by the name of the row."""
+    with zipfile.ZipFile(path) as kept:
+        names = kept.namelist()
+        return {name.removesuffix(".txt"): kept.read(name).decode() for name in names}
 
 
 def predict_again(folder: Path, texts: list[Path], files: dict) -> list[str]:

@@ -34,7 +34,6 @@ from tools.measure import runner
 if not runner.has_jax():
     sys.exit(runner.NO_JAX)
 
-from tools.measure.kernel_roofline import zipped
 from tools.measure.model import Setting
 from tools.measure.plans import (
     ATTENTION_SHAPES,
@@ -45,7 +44,7 @@ from tools.measure.plans import (
     start_of_log,
     ways,
 )
-from tools.measure.predict import predict_again
+from tools.measure.predict import predict_again, zipped
 from tools.measure.runner import no_room
 
 FILES = {
