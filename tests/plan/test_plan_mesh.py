@@ -1166,4 +1166,4 @@ def test_a_wrong_part_of_the_memory_traffic_is_noticed(monkeypatch):
 
     monkeypatch.setattr(seconds, "_SCORES", 2.0)
     with pytest.raises(AssertionError):
-        check_seconds(planned.held(on_gpus(ROWS)))
+        check_seconds(planned.compared(on_gpus(ROWS)))

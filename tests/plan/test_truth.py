@@ -20,7 +20,7 @@ def on_gpus(rows):
 @pytest.fixture(scope="module")
 def every():
     """Each row beside what is planned today."""
-    return planned.held(ROWS)
+    return planned.compared(ROWS)
 
 
 def of_gpus(every):
@@ -67,9 +67,9 @@ def test_memory_is_within_a_tenth_or_the_page_says_why(every):
     assert len(page_plans.MEMORY) <= len(ROWS) / 10
 
 
-def check_seconds(held):
+def check_seconds(rows):
     """All of them, and apart those that no number was chosen with."""
-    for some in (held, [one for one in held if one.row["kept_out"]]):
+    for some in (rows, [one for one in rows if one.row["kept_out"]]):
         near = [abs(one.seconds_off) <= ERROR["gpu"] for one in some]
         assert sum(near) >= 0.9 * len(near)
 
@@ -126,6 +126,6 @@ def test_a_plan_compiled_here():
     row = planned.compiled(case, one)
     assert one.memory_bytes == pytest.approx(row["peak_bytes"], rel=TOLERANCE)
     assert one.total_s == pytest.approx(row["total_s"], rel=0.15)
-    held = planned.Held({"mesh": dict(one.step.mesh), **row}, one)
-    for told, compiled in held.exchanged.values():
-        assert told == pytest.approx(compiled, rel=TOLERANCE)
+    beside = planned.Compared({"mesh": dict(one.step.mesh), **row}, one)
+    for by_plan, compiled in beside.exchanged.values():
+        assert by_plan == pytest.approx(compiled, rel=TOLERANCE)

@@ -1,7 +1,7 @@
 """The section of `book/hardware.md` on plans compared with compiled programs."""
 
 from tools.measure.page_tables import GIB, as_table, ms
-from tools.measure.planned import NOT_COMPILED, Held, held
+from tools.measure.planned import NOT_COMPILED, Compared, compared
 
 # Why memory is further off than a tenth, by the name of the row.
 MEMORY = {
@@ -35,7 +35,7 @@ SECONDS = {
 
 def plans_section(rows: list[dict]) -> str:
     """Each strategy: planned and compiled memory, seconds, and bytes sent."""
-    every = held(rows)
+    every = compared(rows)
     kept_out = [one for one in every if one.row["kept_out"]]
     near = [
         sum(abs(one.seconds_off) <= 0.1 for one in some) for some in (every, kept_out)
@@ -90,15 +90,15 @@ def plans_section(rows: list[dict]) -> str:
         + as_table(table)
         + "\nWhy rows are off by more than a tenth, where that was found:\n\n"
         + "\n".join(
-            f"- *{one.row['name']}*: {'; '.join(found)}."
+            f"- *{one.row['name']}*: {'; '.join(causes)}."
             for one in every
-            if (found := reasons(one))
+            if (causes := reasons(one))
         )
         + "\n"
     )
 
 
-def _row(one: Held) -> list[str]:
+def _row(one: Compared) -> list[str]:
     row, sent = one.row, one.exchanged.values()
     planned, compiled = (sum(pair[i] for pair in sent) for i in (0, 1))
     return [
@@ -114,12 +114,12 @@ def _row(one: Held) -> list[str]:
     ]
 
 
-def reasons(one: Held) -> list[str]:
+def reasons(one: Compared) -> list[str]:
     """Why a row is off by more than a tenth."""
     name = one.row["name"]
-    found = [MEMORY[name]] if name in MEMORY else []
+    causes = [MEMORY[name]] if name in MEMORY else []
     if abs(one.seconds_off) > 0.1:
-        found += [why for key, why in SECONDS.items() if name.startswith(key)]
+        causes += [why for key, why in SECONDS.items() if name.startswith(key)]
         if one.is_of_older_links:
-            found.append("timed when less was counted between hosts")
-    return found
+            causes.append("timed when less was counted between hosts")
+    return causes

@@ -274,7 +274,7 @@ def _times(one: Strategy, each: Exchange) -> float:
 
 
 @dataclass(frozen=True)
-class Held:
+class Compared:
     """A stored row beside what a plan says today.
 
     Attributes:
@@ -325,7 +325,7 @@ class Held:
         return {name: (pair[0], pair[1]) for name, pair in sums.items()}
 
 
-def held(rows: list[dict]) -> list[Held]:
+def compared(rows: list[dict]) -> list[Compared]:
     """Each row beside the strategy of the plan, as it is computed now."""
     plans = {name: CASES[name].plan() for name in {row["plan"] for row in rows}}
     by_name = {
@@ -333,7 +333,7 @@ def held(rows: list[dict]) -> list[Held]:
         for name, plan in plans.items()
         for one in plan.strategies
     }
-    return [Held(row, by_name[row["name"]]) for row in rows]
+    return [Compared(row, by_name[row["name"]]) for row in rows]
 
 
 def main():
@@ -365,10 +365,10 @@ def main():
 def _row(name: str, one: Strategy) -> tuple[dict | None, str]:
     """The row of a strategy, measured in a process of its own, and a line on it."""
     key = key_of(name, one)
-    found, ended = runner.run_child(
+    measured, ended = runner.run_child(
         *("planned", "--one", name, str(one)), settings=SETTINGS, quiet=True
     )
-    if found is None:
+    if measured is None:
         return None, f"{key}: {ended}"
     row = {
         "name": key,
@@ -377,13 +377,13 @@ def _row(name: str, one: Strategy) -> tuple[dict | None, str]:
         "zero": one.zero,
         "recompute": one.recompute,
         "attention": one.attention,
-        **found,
+        **measured,
         "kept_out": name not in CHOSEN_WITH and key not in CHOSEN_WITH,
         "command": f"python -m tools.measure.planned {name!r}",
     }
     words = (
-        f"{key}: {found['total_s']:.4f} s, planned {one.total_s:.4f}; "
-        f"{found['peak_bytes'] / 2**30:.2f} GiB, planned "
+        f"{key}: {measured['total_s']:.4f} s, planned {one.total_s:.4f}; "
+        f"{measured['peak_bytes'] / 2**30:.2f} GiB, planned "
         f"{one.memory_bytes / 2**30:.2f}"
     )
     return row, words

@@ -200,12 +200,12 @@ def _own(name: str) -> list[str]:
 
 def _names(name: str) -> set[str]:
     """What a widget's own files import from the shared ones, and `mount`."""
-    shared, found = parts(*_SHARED), {"mount"}
+    shared, names = parts(*_SHARED), {"mount"}
     for one in _own(name):
-        for names, place in _IMPORT.findall(source(one)):
+        for imported, place in _IMPORT.findall(source(one)):
             if place in shared:
-                found |= {each.strip() for each in names.split(",") if each.strip()}
-    return found
+                names |= {each.strip() for each in imported.split(",") if each.strip()}
+    return names
 
 
 def _shared_tables() -> set[str]:

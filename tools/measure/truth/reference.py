@@ -866,7 +866,7 @@ def frozen_shapes(program, mesh):
 
     Only the layers' matrices are int8, as they are what is multiplied there.
     """
-    found = {}
+    shapes = {}
     for name, (shape, cuts) in parameter_table(program).items():
         dtype = program.base_dtype or program.compute_dtype
         where = spec(program, cuts, program.zero >= 3)
@@ -874,13 +874,13 @@ def frozen_shapes(program, mesh):
             dtype = program.compute_dtype
         if dtype == "int8":
             columns = P(where[0], where[2])
-            found[name.replace("/w_", "/scale_")] = jax.ShapeDtypeStruct(
+            shapes[name.replace("/w_", "/scale_")] = jax.ShapeDtypeStruct(
                 (shape[0], shape[2]), F32, sharding=NamedSharding(mesh, columns)
             )
-        found[name] = jax.ShapeDtypeStruct(
+        shapes[name] = jax.ShapeDtypeStruct(
             shape, dtype, sharding=NamedSharding(mesh, where)
         )
-    return nest(found)
+    return nest(shapes)
 
 
 def grad_shapes(program, mesh):
