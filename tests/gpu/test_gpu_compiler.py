@@ -26,7 +26,7 @@ pytestmark = pytest.mark.compiler("gpu")
 
 DUMPED = Path(__file__).parents[1] / "data" / "gpu_target_h200.pbtxt"
 OLD = is_older(jax.__version__, "0.11")
-K, M, G = 2**10, 2**20, 2**30
+M, G = 2**20, 2**30
 
 
 def on(mesh, shape, *spec, dtype=jnp.float32):

@@ -21,9 +21,6 @@ from spmd_helpers._shardings.from_jax import sharding as read_sharding
 from spmd_helpers._shardings.sharding import ShardingInfo
 from tests.stand_ins import guarded, put
 
-AUTO = (AxisType.Auto,)
-
-
 # What it reads.
 
 

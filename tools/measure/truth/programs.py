@@ -341,7 +341,6 @@ OWN |= {"wide": WIDE_HEADS, "sinks": SINKS, "latent": LATENT}
 DOTS = {"recompute": "dots_saveable"}
 WEIGHTS = {"recompute": "dots_with_no_batch_dims_saveable"}
 OFFLOAD = {"recompute": "offload_dot_with_no_batch_dims"}
-V5P = {"topology": "v5p:2x2x2"}
 
 
 def _named(*saved, offloaded=()):
