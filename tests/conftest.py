@@ -191,16 +191,3 @@ def browser():
             )
             yield opened
             opened.close()
-
-
-@pytest.fixture
-def unoptimized():
-    """Without LLVM's optimizations, more than half of what compiling takes.
-
-    XLA's own passes, which shard a program and write its collectives, are as ever.
-    """
-    import jax
-
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)

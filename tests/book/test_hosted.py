@@ -182,7 +182,10 @@ sys.meta_path.insert(0, Hook())
 """
 
 
-@pytest.mark.parametrize("which", ["jaxlib", "jax", "flax"])
+RARE = [pytest.param(name, marks=pytest.mark.rare) for name in ("jaxlib", "flax")]
+
+
+@pytest.mark.parametrize("which", ["jax", *RARE])
 def test_a_pip_that_is_killed_half_way(session, which):
     """The cell says so, and run again it finishes the job."""
     python, folder = session("colab_cpu")

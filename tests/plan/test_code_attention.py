@@ -8,8 +8,6 @@ import pytest
 import spmd_helpers as spmd
 from tests.plan.test_code import FEW, chosen, run
 
-pytestmark = pytest.mark.usefixtures("unoptimized")
-
 
 def on_one_head(q, k, v):
     """JAX's attention, a head of keys for each of the queries."""

@@ -8,8 +8,6 @@ import pytest
 
 from tests.plan.test_code import FEW, chosen, run
 
-pytestmark = pytest.mark.usefixtures("unoptimized")
-
 # model, mesh, zero, policy: each axis alone and with others, each ZeRO, each policy,
 # each family, tied and untied, and keys that `model` does not divide.
 STACK = ("mlp", {"data": 2, "model": 4}, 1, "dots_with_no_batch_dims_saveable")

@@ -129,7 +129,7 @@ def test_a_text_without_an_error_gets_advice(reader):
     page.wait_for_function("location.hash === '#unknown-axis'")
     page.fill("#spmd-paste-text", "<b>loss</b> is nan")
     page.click("text=Explain it")
-    assert page.evaluate("location.hash") == ""  # no longer the entry's
+    page.wait_for_function("location.hash === ''")  # no longer the entry's
     said = page.locator("[role=status]").inner_text()
     assert "<b>loss</b> is nan" in said
     assert "Paste the traceback down to its last line" in said

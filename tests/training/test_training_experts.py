@@ -342,7 +342,6 @@ def test_a_wrong_argument_gets_one_sentence(name):
 
 
 @pytest.mark.long("compiles whole steps")
-@pytest.mark.usefixtures("unoptimized")
 def test_the_reference_is_the_same_over_all_axes():
     """Loss and first moments, and so gradients, with room for every row."""
     shared = dataclasses.replace(LATENT_ONE, shared_experts=1, dense_layers=1)
