@@ -1,7 +1,7 @@
 """The section of `book/hardware.md` on plans compared with compiled programs."""
 
 from tools.measure.page_tables import GIB, as_table, ms
-from tools.measure.planned import NOT_COMPILED, Compared, compared
+from tools.measure.planned import Compared, compared
 
 # Why memory is further off than a tenth, by the name of the row.
 MEMORY = {
@@ -42,15 +42,6 @@ def plans_section(rows: list[dict]) -> str:
     ]
     fit = sum(abs(one.memory_off) <= 0.1 for one in every)
     plans = len({row["plan"] for row in rows})
-    older = sum(one.is_of_older_links for one in every)
-    hosts = (
-        ""
-        if not older
-        else f"Between hosts `step_time` counts what a ring sends. {older} rows over"
-        " several hosts were timed before, when it counted (hosts - 1) / hosts of the"
-        " array, and have not been compiled again; neither have"
-        f" {len(NOT_COMPILED)} strategies that are among the first three since.\n\n"
-    )
     tpus = [one for one in every if "TPU" in one.row["device"]]
     table = [
         [
@@ -81,7 +72,7 @@ def plans_section(rows: list[dict]) -> str:
         f" with (*kept out*). None of the {len(tpus)} rows of TPUs is kept out. *Off*"
         " is by how much more is planned than was compiled. *Sent* is what one device"
         " sends in a step.\n\n"
-        f"{hosts}All are planned and compiled with `attention='plain'`. A plan's"
+        "All are planned and compiled with `attention='plain'`. A plan's"
         " default, 'flash', and 'ring' over `context`, were never compared.\n\n"
         "The reference of a pipeline is one jitted program, whose stages take each tick"
         " together. The two rows of pipelines show another formula, for stages in"
@@ -120,6 +111,4 @@ def reasons(one: Compared) -> list[str]:
     causes = [MEMORY[name]] if name in MEMORY else []
     if abs(one.seconds_off) > 0.1:
         causes += [why for key, why in SECONDS.items() if name.startswith(key)]
-        if one.is_of_older_links:
-            causes.append("timed when less was counted between hosts")
     return causes

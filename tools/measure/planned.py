@@ -21,7 +21,6 @@ from pathlib import Path
 
 from spmd_helpers._hardware.chips import HARDWARE
 from spmd_helpers._hlo.ring import SHARE
-from spmd_helpers._plan.cluster import read_chips
 from spmd_helpers._plan.exchanges import Exchange
 from spmd_helpers._plan.plan import Plan
 from spmd_helpers._plan.plan_mesh import plan_mesh
@@ -45,14 +44,6 @@ CHOSEN_WITH = (
     *("mixtral h100", "llama v5p", "mlp v5e"),
     "llama h100: stage 4 × data 2, 8 microbatches, nothing_saveable",
     "llama h100: stage 4 × fsdp 2, 8 microbatches, 2 chunks each, nothing_saveable",
-)
-# Among the first three since collectives between hosts are counted as rings, and not
-# compiled yet. The tool compiles them.
-NOT_COMPILED = (
-    "qwen2.5-7b h100 two hosts: fsdp 16, dots_with_no_batch_dims_saveable",
-    "qwen2.5-7b h100 two hosts: "
-    "data 2 × fsdp 4 × model 2, dots_with_no_batch_dims_saveable",
-    "llama-3-8b b200 two hosts: data 2 × fsdp 8, dots_with_no_batch_dims_saveable",
 )
 
 
@@ -212,7 +203,6 @@ def compiled(case: Case, one: Strategy) -> dict:
         "slowed_s": step.slowed_s,
         "exposed": _by_exchange(step),
         "collectives": moved,
-        "between_hosts": "ring",  # how `step_time` counted; older rows don't say
         "jax": jax.__version__,
         "date": runner.today(),
     }
@@ -284,12 +274,6 @@ class Compared:
 
     row: dict
     one: Strategy
-
-    @property
-    def is_of_older_links(self) -> bool:
-        """Whether it was timed before collectives between hosts were rings."""
-        hosts = read_chips(CASES[self.row["plan"]].topology).hosts
-        return hosts > 1 and "between_hosts" not in self.row
 
     @property
     def memory_off(self) -> float:
@@ -390,7 +374,10 @@ def _row(name: str, one: Strategy) -> tuple[dict | None, str]:
 
 
 def _store(path: Path, row: dict) -> None:
-    rows = {one["name"]: one for one in runner.stored(path)} | {row["name"]: row}
+    """Stores a row, which is kept out only if one of its name was until now."""
+    rows = {one["name"]: one for one in runner.stored(path)}
+    kept_out = rows.get(row["name"], row)["kept_out"] and row["kept_out"]
+    rows[row["name"]] = row | {"kept_out": kept_out}
     order = list(CASES)
     ordered = sorted(rows.values(), key=lambda one: order.index(one["plan"]))
     runner.write(path, ordered, aside=False)

@@ -3,7 +3,7 @@
 The rates are those of `step_time`. What a formula cannot read off a schedule is assumed
 here, as a number with a name: how many bytes the kernels between the products move, and
 which part of an exchange the compiler hides behind kernels. They were chosen with 41 of
-the 107 stored programs (hardware.md, plans compared with compiled programs), among them
+the 110 stored programs (hardware.md, plans compared with compiled programs), among them
 all four for TPUs and both pipelines.
 """
 
