@@ -56,20 +56,20 @@ def changed(source, old, new):
 
 
 def test_one_place_is_changed():
-    made = mutated(SOURCE, MUTANT)
-    assert made == changed(SOURCE, "size > 0 and found is None", "size > 0")
-    made = mutated(SOURCE, ("m:TABLE['two']", "(2, 2)", "()"))
-    assert made == changed(SOURCE, "(2, 2)", "()")
-    made = mutated(SOURCE, ("m:Reader.read", "$size = len($text)", "pass"))
-    assert made == changed(SOURCE, "size = len(text)", "pass")
+    mutant = mutated(SOURCE, MUTANT)
+    assert mutant == changed(SOURCE, "size > 0 and found is None", "size > 0")
+    mutant = mutated(SOURCE, ("m:TABLE['two']", "(2, 2)", "()"))
+    assert mutant == changed(SOURCE, "(2, 2)", "()")
+    mutant = mutated(SOURCE, ("m:Reader.read", "$size = len($text)", "pass"))
+    assert mutant == changed(SOURCE, "size = len(text)", "pass")
     more = ("m:Reader.read", "helper($text)", "$size", "$size = len($text)")
     assert mutated(SOURCE, more) == changed(SOURCE, "helper(text)", "size")
 
 
 def test_other_names_and_line_breaks_change_nothing():
-    made = mutated(OTHERWISE, MUTANT)
-    assert "if length > 0:" in made
-    assert made == changed(OTHERWISE, "and known is None", "")
+    mutant = mutated(OTHERWISE, MUTANT)
+    assert "if length > 0:" in mutant
+    assert mutant == changed(OTHERWISE, "and known is None", "")
 
 
 @pytest.mark.parametrize(("lost", "said"), GONE)
@@ -99,12 +99,12 @@ function second(all, m) {
 
 def test_a_widget_is_changed_in_one_place():
     piece = "$size * $n + $size"
-    made = changed_script(SCRIPT, "second", piece, "$n")
-    assert made == SCRIPT.replace("size * n + size", "n")
-    made = changed_script(SCRIPT_OTHERWISE, "second", piece, "$n")
-    assert made == SCRIPT_OTHERWISE.replace("one * m + one", "m")
-    made = changed_script(SCRIPT, "second", "[...$sizes]", "$sizes")
-    assert made == SCRIPT.replace("[...sizes]", "sizes")
+    mutant = changed_script(SCRIPT, "second", piece, "$n")
+    assert mutant == SCRIPT.replace("size * n + size", "n")
+    mutant = changed_script(SCRIPT_OTHERWISE, "second", piece, "$n")
+    assert mutant == SCRIPT_OTHERWISE.replace("one * m + one", "m")
+    mutant = changed_script(SCRIPT, "second", "[...$sizes]", "$sizes")
+    assert mutant == SCRIPT.replace("[...sizes]", "sizes")
     with pytest.raises(AssertionError, match="nothing is called third"):
         changed_script(SCRIPT, "third", "1", "2")
     with pytest.raises(AssertionError, match="'\\$size \\+' occurs 0 times in first"):

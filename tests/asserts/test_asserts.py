@@ -79,10 +79,10 @@ def test_assert_close_wants_a_tolerance(rtol):
 
 
 def test_assert_close_gathers_all_that_differs():
-    told = failure(
+    message = failure(
         spmd.assert_close, {"a": 1, "b": 2, "c": 3}, {"a": 0, "b": 2, "c": 0}
     )
-    assert told == "['a']: 1 is not right\n['c']: 3 is not right"
+    assert message == "['a']: 1 is not right\n['c']: 3 is not right"
 
 
 def test_assert_close_is_not_pleased_by_an_object_that_equals_everything():
@@ -154,14 +154,14 @@ def test_assert_sharding_says_how_it_lies(mesh, spec, words):
 
 def test_assert_sharding_gathers_every_leaf(mesh):
     tree = {"a": put(mesh, (8,), "data"), "b": put(mesh, (8,)), "c": jnp.ones(8)}
-    told = failure(spmd.assert_sharding, tree, P())
-    assert [line[:5] for line in told.splitlines()] == ["['a']", "['c']"]
-    assert "float32[8] is on one device only, without a mesh" in told
+    message = failure(spmd.assert_sharding, tree, P())
+    assert [line[:5] for line in message.splitlines()] == ["['a']", "['c']"]
+    assert "float32[8] is on one device only, without a mesh" in message
 
 
 def test_assert_sharding_wants_jax_arrays_and_specs(mesh):
-    told = failure(spmd.assert_sharding, np.ones(8), P())
-    assert "a value of type ndarray has no sharding" in told
+    message = failure(spmd.assert_sharding, np.ones(8), P())
+    assert "a value of type ndarray has no sharding" in message
     assert "the tree is empty" in failure(spmd.assert_sharding, {}, P())
     for spec in ("data", ("data",), None, {"a": None}):
         with pytest.raises(spmd.NotUnderstood, match="write a PartitionSpec, like"):
@@ -171,8 +171,8 @@ def test_assert_sharding_wants_jax_arrays_and_specs(mesh):
             spmd.assert_sharding(put(mesh, (8,)), P(), other)
     with pytest.raises(spmd.UnknownAxis, match=r"^\['a'\]: "):
         spmd.assert_sharding({"a": put(mesh, (8,))}, P("dota"))
-    told = failure(spmd.assert_sharding, {"a": jnp.ones(8)}, {"b": P()})
-    assert "differs in structure from the tree of specs" in told
+    message = failure(spmd.assert_sharding, {"a": jnp.ones(8)}, {"b": P()})
+    assert "differs in structure from the tree of specs" in message
 
 
 def test_assert_sharding_tells_the_same_cut_on_another_mesh(mesh):
@@ -180,8 +180,8 @@ def test_assert_sharding_tells_the_same_cut_on_another_mesh(mesh):
     x = put(other, (8, 6), "data")
     spmd.assert_sharding(x, P("data"))
     spmd.assert_sharding(x, P("data"), mesh.abstract_mesh)
-    told = failure(spmd.assert_sharding, x, P("data"), mesh)
-    assert told == "float32[8, 6] has the expected spec, but is on a different mesh"
+    message = failure(spmd.assert_sharding, x, P("data"), mesh)
+    assert message == "float32[8, 6] has the expected spec, but is on a different mesh"
 
 
 def test_what_is_not_added_yet_has_no_values_and_another_cut():
@@ -205,14 +205,14 @@ def test_what_is_not_added_yet_has_no_values_and_another_cut():
     one = functools.partial(spmd.assert_same_as_one_device, product, *placed)
     assert said in failure(functools.partial(one, reference=jnp.matmul))
     lies = "P('data', None), (4, 6) per device"
-    told = failure(spmd.assert_sharding, c, added, mesh)
-    assert told == (
+    message = failure(spmd.assert_sharding, c, added, mesh)
+    assert message == (
         f"float32[8, 6] is sharded as {lies} as partial sums over model,"
         f" but must be {lies}"
     )
     whole = jax.device_put(a @ b, NamedSharding(mesh, added))
-    told = failure(spmd.assert_sharding, whole, parts, mesh)
-    assert told.endswith("as partial sums over model")
+    message = failure(spmd.assert_sharding, whole, parts, mesh)
+    assert message.endswith("as partial sums over model")
 
 
 # assert_same_as_one_device
@@ -232,11 +232,11 @@ def test_same_as_one_device_sees_a_wrong_collective(mesh):
         return jax.lax.pmean(x.sum(), "data")
 
     f = jax.shard_map(local, mesh=mesh, in_specs=P("data"), out_specs=P())
-    told = failure(
+    message = failure(
         spmd.assert_same_as_one_device, jax.jit(f), x, reference=lambda x: x.sum()
     )
-    assert told.startswith("not what one device computes: ")
-    assert "is 0.25 times the expected value" in told
+    assert message.startswith("not what one device computes: ")
+    assert "is 0.25 times the expected value" in message
 
 
 @pytest.mark.parametrize("wrap", [jax.grad, jax.value_and_grad, jax.vmap, jax.jit])
@@ -278,8 +278,8 @@ def test_collectives_against_a_budget(mesh):
     spmd.assert_collectives(
         lambda x: x.sum(), x, at_most={"all-reduce": 1}, at_most_bytes=4, over="data"
     )
-    seen = spmd.xray(lambda x: x.sum(), x)
-    spmd.assert_collectives(seen, at_most={"all-reduce": 2})
+    report = spmd.xray(lambda x: x.sum(), x)
+    spmd.assert_collectives(report, at_most={"all-reduce": 2})
 
 
 @pytest.mark.parametrize(
@@ -322,18 +322,19 @@ def test_an_unknown_number_of_turns_fails_every_budget(mesh):
     def f(x):
         return jax.lax.while_loop(lambda c: (x * c).sum() < 9e9, lambda c: c * 2, 1.0)
 
-    told = failure(
+    message = failure(
         spmd.assert_collectives, f, x, at_most={"all-reduce": 99}, at_most_bytes=999
     )
-    assert "an unknown number of times" in told
-    assert "no count of bytes" in told
+    assert "an unknown number of times" in message
+    assert "no count of bytes" in message
 
 
 def test_a_collective_over_two_axes_is_not_over_one(mesh):
     x = put(mesh, (8, 6), ("data", "model"))
-    told = failure(spmd.assert_collectives, lambda x: x.sum(), x, over="data")
+    message = failure(spmd.assert_collectives, lambda x: x.sum(), x, over="data")
     assert (
-        told == "all-reduce runs over 'data' and 'model', but may only run over 'data'"
+        message
+        == "all-reduce runs over 'data' and 'model', but may only run over 'data'"
     )
     spmd.assert_collectives(lambda x: x.sum(), x, over=["data", "model"])
 
@@ -341,8 +342,8 @@ def test_a_collective_over_two_axes_is_not_over_one(mesh):
 def test_groups_that_follow_no_axis_are_over_none():
     groups = [[0, 3], [1, 2], [4, 7], [5, 6]]
     f = jax.pmap(lambda x: jax.lax.psum(x, "i", axis_index_groups=groups), "i")
-    told = failure(spmd.assert_collectives, f, jnp.ones((8, 3)), over="i")
-    assert told == (
+    message = failure(spmd.assert_collectives, f, jnp.ones((8, 3)), over="i")
+    assert message == (
         "all-reduce runs over groups of devices that do not follow a mesh axis"
     )
 
@@ -398,8 +399,8 @@ def test_collectives_without_a_budget_is_a_mistake(mesh):
 def test_peak_memory(mesh):
     x = put(mesh, (1024, 256), "data")  # 256 KiB a device, and as much for the result
     spmd.assert_peak_memory(lambda x: x + 1, x, at_most_bytes=600_000)
-    told = failure(spmd.assert_peak_memory, lambda x: x + 1, x, at_most_bytes=1024)
-    assert "per device at its peak, but the budget is 1 KiB" in told
+    message = failure(spmd.assert_peak_memory, lambda x: x + 1, x, at_most_bytes=1024)
+    assert "per device at its peak, but the budget is 1 KiB" in message
     report = spmd.xray(lambda x: x + 1, x)
     spmd.assert_peak_memory(report, at_most_bytes=600_000)
     unknown = dataclasses.replace(report, peak_memory=None)

@@ -308,8 +308,8 @@ def test_the_wheel_brings_no_jax(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith("/METADATA")]
         metadata = archive.read(name).decode()
-    asked = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", metadata, re.M)
-    always = sorted(name for name, rest in asked if "extra ==" not in rest)
+    matches = re.findall(r"^Requires-Dist: ([\w-]+)(.*)$", metadata, re.M)
+    always = sorted(name for name, rest in matches if "extra ==" not in rest)
     assert always == ["matplotlib", "numpy", "packaging"]
 
 

@@ -241,11 +241,11 @@ def _places_on(devices, exported, mesh, compiled):
     if mesh is not None:
         grid = np.array(devices).reshape(mesh.devices.shape)
         there = Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
-    whole = NamedSharding(there, P())
+    replicated = NamedSharding(there, P())
     try:
-        places = [place or whole for place in exported.in_shardings_jax(there)]
+        places = [place or replicated for place in exported.in_shardings_jax(there)]
     except ValueError:  # no argument lies on a mesh
-        places = [whole] * len(exported.in_avals)
+        places = [replicated] * len(exported.in_avals)
     results = jax.tree.map(
         lambda s: NamedSharding(there, s.spec) if _is_on(s, mesh) else None,
         compiled.output_shardings,

@@ -769,6 +769,6 @@ def test_no_jax_is_needed():
 
 def test_what_does_not_fit_says_so_itself():
     error = spmd.DoesNotFit(20 * 2**30, 16 * 2**30, chip="v5e", largest=(), text="")
-    found = spmd.explain(error)
-    assert found.known
-    assert found.means == str(error)
+    explained = spmd.explain(error)
+    assert explained.known
+    assert explained.means == str(error)

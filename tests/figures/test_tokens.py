@@ -128,8 +128,8 @@ def test_every_token_is_sent_or_dropped():
 
 
 def boxes_of(svg: str, kind: str) -> list[tuple[float, ...]]:
-    found = re.findall(rf'<rect class="{kind}" x="(\S+)" y="(\S+)"', svg)
-    places = [tuple(map(float, place)) for place in found]
+    matches = re.findall(rf'<rect class="{kind}" x="(\S+)" y="(\S+)"', svg)
+    places = [tuple(map(float, place)) for place in matches]
     return places + slots(svg) * (kind == "empty")
 
 

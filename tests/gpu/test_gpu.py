@@ -225,9 +225,9 @@ def test_mistakes_are_told_before_the_compiler_is_asked(no_plugin, tmp_path):
 def test_the_meshes_that_a_message_suggests_fit(hosts, per_host, axes):
     cluster = read_cluster(f"h100:{hosts}x{per_host}")
     words = mesh_module._examples(cluster, axes, ("a", "b", "c", "d")[:axes])
-    found = re.findall(r"\((.*?)\)", words)
-    assert found
-    for mesh in found:
+    matches = re.findall(r"\((.*?)\)", words)
+    assert matches
+    for mesh in matches:
         sizes = [int(size) for size in re.findall(r"=(\d+)", mesh)]
         assert len(sizes) == axes
         product = 1

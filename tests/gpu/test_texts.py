@@ -35,10 +35,10 @@ def test_temporaries_are_estimated_from_the_text(version, name):
 
 @pytest.mark.parametrize(("version", "name"), ABOUT, ids=str)
 def test_what_is_exchanged(version, name):
-    found = read_hlo(text(version, name), {"data": 16})
-    assert {c.axes for c in found} == {("data",)}
-    assert {c.upper_bound for c in found} == {False}
-    moved = [(c.kind, c.count, c.result_bytes) for c in found]
+    collectives = read_hlo(text(version, name), {"data": 16})
+    assert {c.axes for c in collectives} == {("data",)}
+    assert {c.upper_bound for c in collectives} == {False}
+    moved = [(c.kind, c.count, c.result_bytes) for c in collectives]
     if name == "mlp":  # six weights of 64 · 64 floats, in one exchange each way
         assert moved == [
             ("all-gather", 1, 6 * 64 * 64 * 4),
@@ -46,7 +46,7 @@ def test_what_is_exchanged(version, name):
             ("all-reduce", 1, 4),
         ]
     if name == "recurrent":  # eight steps, each with a state of rows · 64 floats
-        counts = {c.count for c in found if c.phase == "forward"}
+        counts = {c.count for c in collectives if c.phase == "forward"}
         assert counts <= {1, 8}
         assert 8 in counts
     if name == "embedding":  # the rows travel, the table of 1024 · 16 floats does not

@@ -329,8 +329,8 @@ def test_who_holds_the_same_is_handed_on(name):
     text = entry(
         "f32[8,8]", called, made, lines, f"ROOT %r = {on} dot(%on, %on), {dot}"
     )
-    found = work(parse(text), M42, {0: frozenset({"data"})})
-    assert found == Work(2 * 8**3, False, 2.0, ("model",), {"model": 1.0})
+    counted = work(parse(text), M42, {0: frozenset({"data"})})
+    assert counted == Work(2 * 8**3, False, 2.0, ("model",), {"model": 1.0})
 
 
 def test_a_product_in_what_gets_its_operands_later():
@@ -346,10 +346,10 @@ def test_a_product_in_what_gets_its_operands_later():
         "%g = ((f32[8,8]), f32[8,8]) call-update(%f, %p)",
         f"%h = f32[8,8] call-done(%g)\n  ROOT %r = f32[8,8] dot(%h, %h), {dot}",
     ]
-    found = work(
+    counted = work(
         parse(entry("f32[8,8]", called, *lines)), M42, {0: frozenset({"data"})}
     )
-    assert found == Work(2 * 2 * 8**3, False, 2.0, ("model",), {"model": 1.0})
+    assert counted == Work(2 * 2 * 8**3, False, 2.0, ("model",), {"model": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def texts():
 
 def sent(name, backend):
     """Bytes that a device sends, by kind and axes."""
-    found = Counter()
+    counts = Counter()
     for c in read_hlo(texts()[f"{name}.{backend}"], MESHES[name]):
-        found[c.kind, c.axes] += c.total_wire_bytes
-    return found
+        counts[c.kind, c.axes] += c.total_wire_bytes
+    return counts
 
 
 def done(name, backend):

@@ -13,8 +13,8 @@ from tests.hlo.texts import DM, M42, D, M, one
 
 def axes(groups, mesh, devices=8):
     op = f"all-reduce(%p), channel_id=1, replica_groups={groups}, to_apply=%add"
-    found = read_hlo(one(op, devices=devices), mesh)
-    return found[0].axes if found else None
+    collectives = read_hlo(one(op, devices=devices), mesh)
+    return collectives[0].axes if collectives else None
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_groups_are_kept():
 )
 def test_permutes(pairs, expected):
     op = f"collective-permute(%p), channel_id=1, source_target_pairs={pairs}"
-    found = read_hlo(one(op), M42)
-    assert (found[0].axes if found else None) == expected
+    collectives = read_hlo(one(op), M42)
+    assert (collectives[0].axes if collectives else None) == expected
 
 
 names = ["a", "b", "c", "d"]

@@ -406,9 +406,9 @@ def test_the_same_sequences_on_both_cards_would_be_all_work_twice(name):
     rows = max(module.entry.parameters)
     # pmap stacks what each card has, so that all of it may differ.
     alike = range(rows + 1) if SETTINGS[name].strategy == "pmap" else [rows]
-    seen = work(module, mesh, dict.fromkeys(alike, frozenset()))
-    assert (seen.redundancy, seen.idle_axes) == (2.0, ("data",))
-    (told,) = find(evidence(name, done=seen))
+    counted = work(module, mesh, dict.fromkeys(alike, frozenset()))
+    assert (counted.redundancy, counted.idle_axes) == (2.0, ("data",))
+    (told,) = find(evidence(name, done=counted))
     assert told.code == "idle-axis"
     assert "50% of that work is redundant (redundancy 2)" in told.sentence
 

@@ -81,10 +81,10 @@ FIXTURES = list(fixtures())
 def test_fixtures_counted_by_hand(name, want):
     mesh = {"d": 2} if ".gpu_" in name else M42
     told = CUT.get(name.partition(".")[0]) if "cpu_0.12" in name else None
-    seen = work(parse(stored(name)), mesh, told)
-    assert (seen.flops, seen.redundancy, seen.idle_axes) == want
-    assert seen.redundant_over == dict.fromkeys(want[2], 1.0)
-    assert not seen.upper_bound
+    counted = work(parse(stored(name)), mesh, told)
+    assert (counted.flops, counted.redundancy, counted.idle_axes) == want
+    assert counted.redundant_over == dict.fromkeys(want[2], 1.0)
+    assert not counted.upper_bound
 
 
 def test_every_count_has_a_text():
@@ -427,8 +427,8 @@ ENTRY main {
 
 def test_pieces_are_those_of_the_largest_product():
     along = {0: frozenset({"a"}), 1: frozenset(), 2: frozenset({"b"})}
-    found = work(parse(TWO_PRODUCTS), {"a": 2, "b": 2}, along)
-    assert found.pieces == (0, 0, 1, 1)
+    counted = work(parse(TWO_PRODUCTS), {"a": 2, "b": 2}, along)
+    assert counted.pieces == (0, 0, 1, 1)
     nothing = TWO_PRODUCTS.replace("dot(x, w)", "abs(x)").replace("dot(x, v)", "abs(x)")
     assert work(parse(nothing), {"a": 2, "b": 2}, along).pieces == ()
 
@@ -477,8 +477,8 @@ def test_pmap():
     )
     lowered = mapped.lower(jnp.ones((8, 4, 10)), jnp.ones((10, 6)))
     program = parse(lowered.compile().as_text())
-    seen = work(program, {"i": 8}, {0: frozenset({"i"}), 1: NONE})
-    assert seen == Work(2 * 4 * 10 * 6, False, 1.0, (), {})
+    counted = work(program, {"i": 8}, {0: frozenset({"i"}), 1: NONE})
+    assert counted == Work(2 * 4 * 10 * 6, False, 1.0, (), {})
 
 
 def test_a_pipeline_in_which_one_stage_at_a_time_works():
@@ -577,11 +577,11 @@ def test_unknown_length_and_different_work_around():
     # Before the loop 8 times the same, in it 2 times: what together depends on how
     # often it runs; at least the second is certain.
     text = loop(limit=unknown, after=DOT.format("%w, %w"))
-    seen = work(parse(text), M42, {0: D, 1: NONE, 2: NONE})
-    assert seen == Work(None, False, None, ("model",), {"model": 1.0})
+    counted = work(parse(text), M42, {0: D, 1: NONE, 2: NONE})
+    assert counted == Work(None, False, None, ("model",), {"model": 1.0})
     # Two loops' worth that agree need no count.
-    seen = work(parse(text), M42, {0: D, 1: D, 2: NONE})
-    assert seen == Work(None, False, 2.0, ("model",), {"model": 1.0})
+    counted = work(parse(text), M42, {0: D, 1: D, 2: NONE})
+    assert counted == Work(None, False, 2.0, ("model",), {"model": 1.0})
 
 
 def test_an_unknown_loop_without_products():
@@ -690,8 +690,8 @@ def test_who_takes_a_branch():
         kind = "pred[]" if "compare" in which else "u32[]"
         made = f"%me = u32[] partition-id()\n  %one = u32[] constant(1)\n  %q = {kind} {which}"
         text = text.replace("%k = s32[] parameter(2)", made).replace("(%k,", "(%q,")
-        seen = work(parse(text), M42, {0: NONE, 1: NONE})
-        assert seen == Work(CUBE, True, pytest.approx(redundancy), (), {})
+        counted = work(parse(text), M42, {0: NONE, 1: NONE})
+        assert counted == Work(CUBE, True, pytest.approx(redundancy), (), {})
 
 
 def test_a_kernel_that_says_nothing():
@@ -845,9 +845,9 @@ ENTRY %main (x: f32[8,8], w: f32[8,8], v: f32[8,8]) -> f32[8,8] {
 
 def test_a_share_of_the_work():
     mesh = {**M42, "one": 1}
-    seen = work(parse(PARTLY), mesh, {0: D, 1: M})
+    counted = work(parse(PARTLY), mesh, {0: D, 1: M})
     # Of 16 products by 8 devices, 8 and 4 are different ones.
-    assert seen == Work(2 * CUBE, False, pytest.approx(16 / 12), (), {"model": 0.5})
+    assert counted == Work(2 * CUBE, False, pytest.approx(16 / 12), (), {"model": 0.5})
 
 
 def test_replicas_have_numbers_too():

@@ -105,34 +105,34 @@ def typed_spec(draw: random.Random, entries) -> str:
 def expected(sizes, a, b, mesh, wish, state: dict) -> dict:
     """The answer, without its code."""
     try:
-        found = matmul(sizes, a, b, mesh=mesh, out=wish, dtype=state["dtype"])
+        product = matmul(sizes, a, b, mesh=mesh, out=wish, dtype=state["dtype"])
     except (NotUnderstood, SpecError) as error:
         return {"error": str(error)}
-    title, _, _ = found.sentence.partition(": ")
-    worked = {"whyNot": found.why_not} if found.why_not else _worked(found, state)
+    title, _, _ = product.sentence.partition(": ")
+    worked = {"whyNot": product.why_not} if product.why_not else _worked(product, state)
     return {
         "title": title,
-        "sentence": found.sentence,
+        "sentence": product.sentence,
         "mesh": [[axis, size] for axis, size in mesh.items()],
-        "a": _side("A", found.a),
-        "b": _side("B", found.b),
+        "a": _side("A", product.a),
+        "b": _side("B", product.b),
         "axes": [
             {
                 "axis": axis,
                 "size": mesh[axis],
-                "cuts": found.kinds[axis],
-                "case": found.cases[axis],
-                "at": AT[found.cuts[axis]] if found.cuts else "",
+                "cuts": product.kinds[axis],
+                "case": product.cases[axis],
+                "at": AT[product.cuts[axis]] if product.cuts else "",
             }
-            for axis in found.kinds
+            for axis in product.kinds
         ],
-        "steps": list(found.steps),
-        "choice": found.choice,
-        "pitfalls": list(found.pitfalls),
+        "steps": list(product.steps),
+        "choice": product.choice,
+        "pitfalls": list(product.pitfalls),
         "explicit": {
-            "type": found.explicit.type or "",
-            "error": found.explicit.error or "",
-            "sentence": found.explicit.sentence,
+            "type": product.explicit.type or "",
+            "error": product.explicit.error or "",
+            "sentence": product.explicit.sentence,
         },
         **worked,
     }

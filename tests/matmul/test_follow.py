@@ -229,11 +229,11 @@ def test_no_such_device(device):
 
 def test_nothing_is_followed_that_is_not_covered():
     mesh = {"x": 2, "y": 2, "z": 2}
-    found = matmul((8, 8, 8), ("x", "y"), ("z",), mesh=mesh)
-    assert found.why_not
-    assert found.stages is None
+    product = matmul((8, 8, 8), ("x", "y"), ("z",), mesh=mesh)
+    assert product.why_not
+    assert product.stages is None
     with pytest.raises(NotUnderstood, match=r"spmd\.xray"):
-        found.follow(0)
+        product.follow(0)
 
 
 def test_the_cases_are_those_of_the_rule():

@@ -149,9 +149,9 @@ def compiled():
 def disagreeing(compiled):
     wrong = []
     for (sizes, a, b, mesh, out), seen in compiled:
-        found = matmul(sizes, a, b, mesh=mesh, out=out)
-        if found.why_not or (off := differences(found, seen)):
-            wrong.append((sizes, a, b, mesh, out, found.why_not or off))
+        product = matmul(sizes, a, b, mesh=mesh, out=out)
+        if product.why_not or (off := differences(product, seen)):
+            wrong.append((sizes, a, b, mesh, out, product.why_not or off))
     return wrong
 
 
@@ -205,10 +205,10 @@ def test_the_domain_is_as_large_as_it_says():
         mesh = meshes(draw, (4, (4, 2), (2, 2, 2)))
         sizes = tuple(24 * draw.choice(FACTORS) for _ in range(3))
         out = spec(draw, mesh) if draw.random() < 0.5 else None
-        found = matmul(sizes, spec(draw, mesh), spec(draw, mesh), mesh=mesh, out=out)
+        product = matmul(sizes, spec(draw, mesh), spec(draw, mesh), mesh=mesh, out=out)
         key = len(mesh), out is not None
         counts[key] = counts.get(key, 0) + 1
-        covered[key] = covered.get(key, 0) + (found.why_not is None)
+        covered[key] = covered.get(key, 0) + (product.why_not is None)
     share = {key: covered[key] / counts[key] for key in counts}
     assert share[1, True] == share[1, False] == 1
     assert share[2, False] == 1
@@ -269,13 +269,13 @@ def test_the_compiler_agrees_where_such_axes_meet(axes):
                 a["IJ".index(left)].append(axis)
             if right != "-":
                 b["JK".index(right)].append(axis)
-        found = matmul(sizes, a, b, mesh=mesh)
-        assert differences(found, seen_by_the_compiler(sizes, a, b, mesh, None)) == {}
+        product = matmul(sizes, a, b, mesh=mesh)
+        assert differences(product, seen_by_the_compiler(sizes, a, b, mesh, None)) == {}
 
 
 def test_what_would_be_padded_is_not_covered():
-    found = matmul((48, 40, 18), ("model",), (None, "model"), mesh=M42)
-    assert found.why_not == (
+    product = matmul((48, 40, 18), ("model",), (None, "model"), mesh=M42)
+    assert product.why_not == (
         "shards along model (2) would be sent to the axis data (4), and would be "
         "padded there"
     )
@@ -362,38 +362,42 @@ M42 = {"data": 4, "model": 2}
     ],
 )
 def test_the_products_of_the_chapters(a, b, out, moves, redundancy):
-    found = matmul((48, 40, 24), a, b, mesh=M42, out=out)
-    assert [(m.kind, m.axes, m.result_bytes) for m in found.moves] == moves
-    assert found.redundancy == redundancy
-    assert found.flops_per_device == 2 * 48 * 40 * 24 * redundancy // 8
+    product = matmul((48, 40, 24), a, b, mesh=M42, out=out)
+    assert [(m.kind, m.axes, m.result_bytes) for m in product.moves] == moves
+    assert product.redundancy == redundancy
+    assert product.flops_per_device == 2 * 48 * 40 * 24 * redundancy // 8
 
 
 def test_it_takes_a_mesh_and_says_all_of_it():
-    found = matmul((192, 320, 256), P("model"), P(None, "model"), mesh=real_mesh(M42))
-    assert found.idle_axes == ("data",)
-    assert found.cases == {"data": 0, "model": 4}
-    assert found.cuts == {"data": "-", "model": "K"}
-    assert "25 % of the devices' work" in found.pitfalls[0]
-    said = repr(found)
-    for words in (found.sentence, *found.steps, *found.pitfalls, found.choice):
+    product = matmul((192, 320, 256), P("model"), P(None, "model"), mesh=real_mesh(M42))
+    assert product.idle_axes == ("data",)
+    assert product.cases == {"data": 0, "model": 4}
+    assert product.cuts == {"data": "-", "model": "K"}
+    assert "25 % of the devices' work" in product.pitfalls[0]
+    said = repr(product)
+    for words in (product.sentence, *product.steps, *product.pitfalls, product.choice):
         assert words in said
 
 
 def test_what_is_not_covered_says_why():
     mesh = {"data": 2, "model": 2, "pod": 2}
-    found = matmul((48, 40, 24), (None, "model"), ("data",), mesh=mesh)
-    assert found.why_not.startswith("of three axes or more it knows those that shard")
-    assert found.c is found.moves is found.redundancy is found.block is None
-    assert found.why_not in repr(found)
-    assert found.steps[1:] == ("", "", "")
-    assert "spmd.xray compiles it and shows what happens" in repr(found)
-    assert found.explicit.code == "contraction-is-ambiguous"
+    product = matmul((48, 40, 24), (None, "model"), ("data",), mesh=mesh)
+    assert product.why_not.startswith("of three axes or more it knows those that shard")
+    assert product.c is product.moves is product.redundancy is product.block is None
+    assert product.why_not in repr(product)
+    assert product.steps[1:] == ("", "", "")
+    assert "spmd.xray compiles it and shows what happens" in repr(product)
+    assert product.explicit.code == "contraction-is-ambiguous"
 
 
 def test_one_device():
-    found = matmul((6, 10, 4), (), (), mesh={})
-    assert (found.moves, found.redundancy, found.flops_per_device) == ((), 1.0, 480)
-    assert "on one device" in found.sentence
+    product = matmul((6, 10, 4), (), (), mesh={})
+    assert (product.moves, product.redundancy, product.flops_per_device) == (
+        (),
+        1.0,
+        480,
+    )
+    assert "on one device" in product.sentence
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def trees(draw):
 
 def check(tree):
     """All that must hold of one tree."""
-    held = memory(tree)
+    report = memory(tree)
     truth, unique = {}, {}
     for leaf in jax.tree.leaves(tree):
         if not isinstance(leaf, jax.Array):
@@ -73,13 +73,13 @@ def check(tree):
         for shard in leaf.addressable_shards:
             key = shard.device.id
             truth[key] = truth.get(key, 0) + shard.data.nbytes
-    assert held.per_device == truth
-    assert held.largest_device_bytes == max(truth.values(), default=0)
-    assert held.bytes_on_all_devices == sum(truth.values())
-    assert held.total_bytes == sum(leaf.nbytes for leaf in unique.values())
+    assert report.per_device == truth
+    assert report.largest_device_bytes == max(truth.values(), default=0)
+    assert report.bytes_on_all_devices == sum(truth.values())
+    assert report.total_bytes == sum(leaf.nbytes for leaf in unique.values())
     paths = jax.tree_util.tree_flatten_with_path(tree)[0]
-    assert len(held.lines) == len(paths)
-    for line, (keys, leaf) in zip(held.lines, paths, strict=True):
+    assert len(report.lines) == len(paths)
+    for line, (keys, leaf) in zip(report.lines, paths, strict=True):
         assert line.path == jax.tree_util.keystr(keys, simple=True, separator="/")
         assert line.shape == leaf.shape
         assert line.total_bytes == leaf.nbytes
@@ -87,11 +87,11 @@ def check(tree):
             devices = [shard.device.id for shard in leaf.addressable_shards]
             assert sorted(line.devices) == sorted(devices)
             assert line.bytes_on_all_devices == line.copies * line.total_bytes
-    assert held.host_bytes == sum(
+    assert report.host_bytes == sum(
         leaf.nbytes for _, leaf in paths if isinstance(leaf, np.ndarray)
     )
-    text, page = repr(held), html.unescape(held._repr_mimebundle_()["text/html"])
-    for row in view.rows(held.lines):
+    text, page = repr(report), html.unescape(report._repr_mimebundle_()["text/html"])
+    for row in view.rows(report.lines):
         for cell in filter(None, row):
             assert cell in text
             assert cell in page
@@ -139,31 +139,31 @@ def test_the_property_catches_wrong_arithmetic(mutant, monkeypatch):
 
 
 def test_lines_and_totals(mesh):
-    held = memory({"w": put((8, 6), mesh, "data"), "b": put((6,), mesh)})
-    assert held.lines == (
+    report = memory({"w": put((8, 6), mesh, "data"), "b": put((6,), mesh)})
+    assert report.lines == (
         MemoryLine("b", (6,), "float32", "P(None)", 24, 24, 8, tuple(range(8))),
         MemoryLine(
             "w", (8, 6), "float32", "P('data', None)", 48, 192, 2, tuple(range(8))
         ),
     )
-    assert held.per_device == dict.fromkeys(range(8), 72)
-    assert (held.largest_device_bytes, held.bytes_on_all_devices) == (72, 576)
-    assert (held.total_bytes, held.host_bytes) == (216, 0)
-    assert held.notes == ()
+    assert report.per_device == dict.fromkeys(range(8), 72)
+    assert (report.largest_device_bytes, report.bytes_on_all_devices) == (72, 576)
+    assert (report.total_bytes, report.host_bytes) == (216, 0)
+    assert report.notes == ()
 
 
 def test_state_left_on_one_device_shows(mesh):
     params = {"w": put((64, 32), mesh, "data"), "b": put((32,), mesh)}
     state = jax.jit(optax.adam(1e-3).init)(params)
-    held = memory({"params": params, "state": state})
-    assert held.per_device[0] == 64 * 32 * 4 * (1 + 8) // 4 + 32 * 4 * 3 + 4
-    assert set(list(held.per_device.values())[1:]) == {64 * 32 + 32 * 4}
-    assert held.notes == (
+    report = memory({"params": params, "state": state})
+    assert report.per_device[0] == 64 * 32 * 4 * (1 + 8) // 4 + 32 * 4 * 3 + 4
+    assert set(list(report.per_device.values())[1:]) == {64 * 32 + 32 * 4}
+    assert report.notes == (
         "5 leaves, 16.3 KiB, are on device 0 only, beside arrays on several: "
         "state/0/count, state/0/mu/b, state/0/mu/w and 2 more. Give jit "
         "out_shardings, or move them with jax.device_put.",
     )
-    assert "18.4 KiB on device 0; 2.12 KiB on devices 1–7." in repr(held)
+    assert "18.4 KiB on device 0; 2.12 KiB on devices 1–7." in repr(report)
 
 
 def test_no_note_where_everything_is_on_one_device():
@@ -197,8 +197,8 @@ def test_one_sharding_for_all_or_for_a_branch(mesh):
 
 def test_a_struct_whose_spec_has_no_mesh(mesh):
     with jax.set_mesh(mesh):
-        held = memory(struct(8, sharding=P("data")))
-    assert held.per_device == dict.fromkeys(range(8), 8)
+        report = memory(struct(8, sharding=P("data")))
+    assert report.per_device == dict.fromkeys(range(8), 8)
     with pytest.raises(
         errors.NotUnderstood,
         match=r"^leaf 'a': the ShapeDtypeStruct of shape \(8,\) has a PartitionSpec "
@@ -209,27 +209,27 @@ def test_a_struct_whose_spec_has_no_mesh(mesh):
 
 
 def test_mesh_counts_devices_that_hold_nothing(mesh):
-    held = memory(jnp.zeros(3), mesh=mesh)
-    assert held.per_device == {0: 12, **dict.fromkeys(range(1, 8), 0)}
-    assert "12 B on device 0; 0 B on devices 1–7." in repr(held)
+    report = memory(jnp.zeros(3), mesh=mesh)
+    assert report.per_device == {0: 12, **dict.fromkeys(range(1, 8), 0)}
+    assert "12 B on device 0; 0 B on devices 1–7." in repr(report)
 
 
 def test_two_meshes_in_one_tree(mesh):
     half = Mesh(np.array(jax.devices()[4:]).reshape(4), ("x",))
-    held = memory({"a": put((8,), mesh, "data"), "b": put((8,), half, "x")})
-    assert held.per_device == {
+    report = memory({"a": put((8,), mesh, "data"), "b": put((8,), half, "x")})
+    assert report.per_device == {
         **dict.fromkeys(range(4), 8),
         **dict.fromkeys(range(4, 8), 16),
     }
-    assert held.notes == ()
-    assert "16 B on devices 4–7; 8 B on devices 0–3." in repr(held)
+    assert report.notes == ()
+    assert "16 B on devices 4–7; 8 B on devices 0–3." in repr(report)
 
 
 def test_a_terabyte_of_nothing(mesh):
     sharding = NamedSharding(mesh, P("data", "model"))
-    held = memory({"x": struct(2**20, 2**19, dtype=jnp.bfloat16, sharding=sharding)})
-    assert (held.total_bytes, held.largest_device_bytes) == (2**40, 2**37)
-    assert repr(held).splitlines()[0] == (
+    report = memory({"x": struct(2**20, 2**19, dtype=jnp.bfloat16, sharding=sharding)})
+    assert (report.total_bytes, report.largest_device_bytes) == (2**40, 2**37)
+    assert repr(report).splitlines()[0] == (
         "Memory of 1 array, 1 TiB: 1 TiB on 8 devices, 128 GiB on each"
     )
 
@@ -240,11 +240,11 @@ def test_data_is_never_touched(mesh):
 
 def test_shardings_of_an_xray(mesh):
     x = struct(8, 6, sharding=NamedSharding(mesh, P("data")))
-    seen = xray(lambda a, b: {"y": a * 2}, x, x)
-    held = memory(seen.input_shardings)
-    assert [line.path for line in held.lines] == ["0"]  # b is not used
-    assert held.largest_device_bytes == 48
-    assert memory(seen.output_shardings).largest_device_bytes == 48
+    step = xray(lambda a, b: {"y": a * 2}, x, x)
+    report = memory(step.input_shardings)
+    assert [line.path for line in report.lines] == ["0"]  # b is not used
+    assert report.largest_device_bytes == 48
+    assert memory(step.output_shardings).largest_device_bytes == 48
 
 
 def test_a_sharding_info_with_another_sharding(mesh):
@@ -253,73 +253,77 @@ def test_a_sharding_info_with_another_sharding(mesh):
 
 
 def test_pmap_shows_no_private_name():
-    held = memory([jax.pmap(lambda x: x)(jnp.zeros((8, 3)))])
-    assert held.lines[0].spec == "P('(pmap axis)', None)"
-    assert held.per_device == dict.fromkeys(range(8), 12)
-    assert "internal" not in repr(held)
+    report = memory([jax.pmap(lambda x: x)(jnp.zeros((8, 3)))])
+    assert report.lines[0].spec == "P('(pmap axis)', None)"
+    assert report.per_device == dict.fromkeys(range(8), 12)
+    assert "internal" not in repr(report)
 
 
 def test_keys_and_fractional_types(mesh):
     keys = jax.device_put(
         jax.random.split(jax.random.key(0), 8), NamedSharding(mesh, P("data"))
     )
-    held = memory({"k": keys, "q": put((8, 2), mesh, "data", dtype=jnp.int4)})
-    assert [(line.dtype, line.bytes_per_device) for line in held.lines] == [
+    report = memory({"k": keys, "q": put((8, 2), mesh, "data", dtype=jnp.int4)})
+    assert [(line.dtype, line.bytes_per_device) for line in report.lines] == [
         ("key<fry>", 16),
         ("int4", 4),
     ]
 
 
 def test_numbers_and_numpy_lie_on_the_host(mesh):
-    held = memory({"x": np.zeros((3, 4)), "step": 3, "y": put((8,), mesh, "data")})
-    assert [(line.where, line.total_bytes) for line in held.lines] == [
+    report = memory({"x": np.zeros((3, 4)), "step": 3, "y": put((8,), mesh, "data")})
+    assert [(line.where, line.total_bytes) for line in report.lines] == [
         ("host", 0),
         ("host", 96),
         ("", 32),
     ]
-    assert (held.host_bytes, held.largest_device_bytes, held.total_bytes) == (96, 8, 32)
-    assert held.notes == ("2 leaves, 96 B, are on the host: step and x.",)
+    assert (report.host_bytes, report.largest_device_bytes, report.total_bytes) == (
+        96,
+        8,
+        32,
+    )
+    assert report.notes == ("2 leaves, 96 B, are on the host: step and x.",)
     assert memory({"step": 3}).per_device == {}
     assert repr(memory({"step": 3})).startswith("Memory of 0 arrays, 0 B: nothing on")
 
 
 def test_numpy_with_a_sharding_is_a_plan(mesh):
-    held = memory(np.zeros((8, 2), np.float32), P("data"), mesh=mesh)
-    assert held.largest_device_bytes == 16
-    assert held.lines[0].dtype == "float32"
+    report = memory(np.zeros((8, 2), np.float32), P("data"), mesh=mesh)
+    assert report.largest_device_bytes == 16
+    assert report.lines[0].dtype == "float32"
 
 
 def test_arrays_moved_to_the_host(mesh):
-    held = memory(
+    report = memory(
         {
             "h": put((8, 2), mesh, "data", memory_kind="pinned_host"),
             "x": put((8, 2), mesh, "data"),
         }
     )
-    assert held.largest_device_bytes == 16
-    assert held.host_bytes == 64
-    assert held.notes == ("1 leaf, 64 B, is on the host: h.",)
+    assert report.largest_device_bytes == 16
+    assert report.host_bytes == 64
+    assert report.notes == ("1 leaf, 64 B, is on the host: h.",)
 
 
 def test_a_donated_array_holds_nothing(mesh):
     x = put((8, 2), mesh, "data")
     jax.jit(lambda x: x + 1, donate_argnums=0)(x)
     assert x.is_deleted()
-    held = memory({"x": x, "y": put((8,), mesh, "data")})
-    assert held.largest_device_bytes == 8
-    assert held.notes == ("1 leaf, 64 B, was donated or deleted: x.",)
-    assert "deleted" in repr(held)
+    report = memory({"x": x, "y": put((8,), mesh, "data")})
+    assert report.largest_device_bytes == 8
+    assert report.notes == ("1 leaf, 64 B, was donated or deleted: x.",)
+    assert "deleted" in repr(report)
 
 
 def test_an_array_that_is_there_twice_counts_once(mesh):
     w = put((8, 6), mesh, "data")
-    held = memory({"embed": w, "head": w})
-    assert held.largest_device_bytes == 48
-    assert held.lines[1].where == "embed"
-    assert held.notes == (
+    report = memory({"embed": w, "head": w})
+    assert report.largest_device_bytes == 48
+    assert report.lines[1].where == "embed"
+    assert report.notes == (
         "1 leaf, 192 B, is in the tree twice and counted once: head.",
     )
-    assert "as embed" in repr(held)
+    assert "as embed" in repr(report)
     template = struct(8, 6, sharding=w.sharding)  # says a form, not a place
     assert memory([template, template]).largest_device_bytes == 96
 
@@ -346,11 +350,11 @@ def test_devices_of_several_kinds(mesh):
     other = type(info)(
         **_fields(info) | {"platform": "8 × TPU v5", "mesh_shape": {"x": 8}}
     )
-    held = memory({"cpu": info, "tpu": other})
-    assert len(held.per_device) == 16
-    assert (held.per_device["cpu 3"], held.per_device["TPU v5 3"]) == (48, 24)
-    assert held.lines[1].devices[:2] == ("TPU v5 0", "TPU v5 1")
-    assert "TPU v5 0–7" in repr(held)
+    report = memory({"cpu": info, "tpu": other})
+    assert len(report.per_device) == 16
+    assert (report.per_device["cpu 3"], report.per_device["TPU v5 3"]) == (48, 24)
+    assert report.lines[1].devices[:2] == ("TPU v5 0", "TPU v5 1")
+    assert "TPU v5 0–7" in repr(report)
     assert memory({"cpu": info, "same": info}).per_device[3] == 96
 
 
@@ -361,9 +365,9 @@ def _fields(info):
 
 def test_positions_beside_ids_are_said(mesh):
     abstract = NamedSharding(AbstractMesh((8,), ("x",)), P("x"))
-    held = memory({"a": struct(8, sharding=abstract), "b": put((8,), mesh, "data")})
-    assert held.per_device == dict.fromkeys(range(8), 12)
-    assert held.notes == (
+    report = memory({"a": struct(8, sharding=abstract), "b": put((8,), mesh, "data")})
+    assert report.per_device == dict.fromkeys(range(8), 12)
+    assert report.notes == (
         "Some leaves are on a mesh without devices: its positions are used as device "
         "ids.",
     )
@@ -378,17 +382,17 @@ def test_flax_nnx():
     model = Model(nnx.Rngs(0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        held = memory(model)
-    assert [line.path for line in held.lines if line.devices] == [
+        report = memory(model)
+    assert [line.path for line in report.lines if line.devices] == [
         f"layers/{i}/{name}" for i in range(3) for name in ("bias", "kernel")
     ]
-    assert held.total_bytes == 3 * (64 + 8) * 4
-    assert memory(nnx.state(model)).per_device == held.per_device
+    assert report.total_bytes == 3 * (64 + 8) * 4
+    assert memory(nnx.state(model)).per_device == report.per_device
     optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
-    assert memory(optimizer).total_bytes >= 2 * held.total_bytes
+    assert memory(optimizer).total_bytes >= 2 * report.total_bytes
     abstract = nnx.eval_shape(lambda: Model(nnx.Rngs(0)))
     plan = memory(abstract, P(), mesh={"data": 4})
-    assert plan.largest_device_bytes == held.total_bytes
+    assert plan.largest_device_bytes == report.total_bytes
 
 
 def test_specs_that_flax_knows():
@@ -400,9 +404,9 @@ def test_specs_that_flax_knows():
     mesh = jax.make_mesh((4,), ("data",), axis_types=AUTO)
     with jax.set_mesh(mesh):
         state = nnx.state(Model(nnx.Rngs(0)))
-    held = memory(state, nnx.get_partition_spec(state), mesh={"data": 4})
-    assert [line.spec for line in held.lines] == ["P(None)", "P(None, 'data')"]
-    assert held.largest_device_bytes == 16 + 32
+    report = memory(state, nnx.get_partition_spec(state), mesh={"data": 4})
+    assert [line.spec for line in report.lines] == ["P(None)", "P(None, 'data')"]
+    assert report.largest_device_bytes == 16 + 32
 
 
 def test_flax_linen_boxes():
@@ -412,24 +416,24 @@ def test_flax_linen_boxes():
 
 
 def test_empty():
-    held = memory({"a": None, "b": []})
-    assert (held.lines, held.per_device) == ((), {})
-    assert repr(held) == "Memory of 0 arrays, 0 B: nothing on a device\nno leaf"
-    assert "no leaf" in held._repr_mimebundle_()["text/html"]
+    report = memory({"a": None, "b": []})
+    assert (report.lines, report.per_device) == ((), {})
+    assert repr(report) == "Memory of 0 arrays, 0 B: nothing on a device\nno leaf"
+    assert "no leaf" in report._repr_mimebundle_()["text/html"]
 
 
 # What it shows.
 
 
 def test_whole_text(mesh):
-    held = memory(
+    report = memory(
         {
             "w": put((64, 32), mesh, "data", "model"),
             "v": put((128,), mesh),
             "step": jnp.zeros((), jnp.int32),
         }
     )
-    assert repr(held) == (
+    assert repr(report) == (
         "Memory of 3 arrays, 8.5 KiB: 12 KiB on 8 devices, 1.5 KiB on each\n"
         "leaf  array            spec                per device  replicas  devices\n"
         "w     float32[64, 32]  P('data', 'model')       1 KiB         1  0–7\n"
@@ -485,26 +489,26 @@ def test_many_amounts_are_summed_up():
 
 
 def test_html_is_the_text(mesh):
-    held = memory({"<w>": put((64, 32), mesh, "data"), "b": jnp.zeros(3)})
-    page = held._repr_mimebundle_()["text/html"]
+    report = memory({"<w>": put((64, 32), mesh, "data"), "b": jnp.zeros(3)})
+    page = report._repr_mimebundle_()["text/html"]
     assert "<w>" not in page
     parts = re.sub(r"<[^>]+>", "\n", page).splitlines()
     shown = [html.unescape(part).strip() for part in parts if part.strip()]
     assert len(shown) == 1 + 6 + 2 * 6 + 2
     for part in shown:
-        assert part in re.sub(r"\n  ", " ", repr(held))
+        assert part in re.sub(r"\n  ", " ", repr(report))
     assert page.count("<tr>") == 3
     assert page.count('scope="row"') == 2
     assert page.count('scope="col"') == 6
-    assert held._repr_mimebundle_()["text/plain"] == repr(held)
+    assert report._repr_mimebundle_()["text/plain"] == repr(report)
 
 
 def test_memory_is_frozen(mesh):
-    held = memory([jnp.zeros(3)])
+    report = memory([jnp.zeros(3)])
     with pytest.raises(AttributeError):
-        held.lines = ()
-    assert isinstance(held, Memory)
-    assert math.isclose(held.bytes_on_all_devices, 12)
+        report.lines = ()
+    assert isinstance(report, Memory)
+    assert math.isclose(report.bytes_on_all_devices, 12)
 
 
 # What it refuses.

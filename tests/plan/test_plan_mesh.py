@@ -50,7 +50,7 @@ def words_of(found):
 def test_every_mesh_that_divides_is_planned_and_no_other():
     """Counted by hand for four devices, a batch of 4, two heads of keys and values."""
     model = replace(SMALL, heads=2, kv_heads=2, head_dim=64, seq=4)
-    found = plan(model, "h100:1x4", 4)
+    planned = plan(model, "h100:1x4", 4)
     wanted = set()
     for data in (1, 2, 4):
         for fsdp in (1, 2, 4):
@@ -75,7 +75,7 @@ def test_every_mesh_that_divides_is_planned_and_no_other():
                 wanted.add((*mesh, zero, "nothing_saveable", *schedule))
     ways = [
         (*shape(one).values(), one.zero, one.recompute, one.microbatches, one.chunks)
-        for one in found.strategies
+        for one in planned.strategies
     ]
     assert len(ways) == len(set(ways))
     assert set(ways) == wanted
@@ -86,8 +86,8 @@ MOE = replace(SMALL, experts=4, experts_per_token=2, expert_d_ff=2048, name="moe
 
 def test_experts_are_planned_over_their_axis_and_no_stage():
     """Four experts over four devices, by hand: no policy that saves some products."""
-    found = plan(MOE, "h100:1x4", 4, seq=2)
-    meshes = {tuple(shape(one).items()) for one in found.strategies}
+    planned = plan(MOE, "h100:1x4", 4, seq=2)
+    meshes = {tuple(shape(one).items()) for one in planned.strategies}
     sizes = [dict(mesh) for mesh in meshes]
     assert {mesh["expert"] for mesh in sizes} == {1, 2, 4}
     assert {mesh["stage"] for mesh in sizes} == {1}
@@ -101,7 +101,7 @@ def test_experts_are_planned_over_their_axis_and_no_stage():
     }
     names = ("data", "fsdp", "expert", "context", "model")
     assert {tuple(mesh[name] for name in names) for mesh in sizes} == wanted
-    assert {one.recompute for one in found.strategies} == {
+    assert {one.recompute for one in planned.strategies} == {
         "everything_saveable",
         "nothing_saveable",
     }
@@ -117,8 +117,8 @@ def test_every_size_multiplies_to_the_devices():
 @pytest.mark.parametrize("model", [SMALL, STACK, LLAMA, MOE], ids=lambda m: m.name)
 @pytest.mark.parametrize("chips", ["h100:1x8", "v5p:2x2x2"])
 def test_memory_is_that_of_training_memory(model, chips):
-    found = plan(model, chips, 8)
-    for one in found.strategies[::5]:
+    planned = plan(model, chips, 8)
+    for one in planned.strategies[::5]:
         memory = spmd.training_memory(
             model,
             mesh=shape(one),
@@ -174,11 +174,14 @@ def test_the_order_of_the_axes_does_not_matter():
 
 
 def test_axes_and_policies_can_be_left_out():
-    found = plan(axes=("fsdp", "model"), recompute="nothing_saveable")
-    assert {axis for one in found.strategies for axis in one.mesh} == {"fsdp", "model"}
-    assert {one.recompute for one in found.strategies} == {"nothing_saveable"}
+    planned = plan(axes=("fsdp", "model"), recompute="nothing_saveable")
+    assert {axis for one in planned.strategies for axis in one.mesh} == {
+        "fsdp",
+        "model",
+    }
+    assert {one.recompute for one in planned.strategies} == {"nothing_saveable"}
     every = [(dict(one.mesh), one.zero, one.recompute) for one in PLAN.strategies]
-    for one in found.strategies:
+    for one in planned.strategies:
         assert (dict(one.mesh), one.zero, one.recompute) in every
 
 
@@ -203,9 +206,9 @@ def test_twice_the_cards_are_not_slower_at_one_batch(hosts, card, layers):
     batch=st.sampled_from([8, 16, 48, 128]),
 )
 def test_the_best_is_beaten_by_none_that_fits(model, chips, batch):
-    found = plan(model, chips, batch)
-    assert all(found.best.total_s <= one.total_s for one in found.fitting)
-    for one in found.strategies:
+    planned = plan(model, chips, batch)
+    assert all(planned.best.total_s <= one.total_s for one in planned.fitting)
+    for one in planned.strategies:
         assert 0 < one.mfu < 1
         share = sum(part for _, part in one.limits)
         assert share == pytest.approx(1)
@@ -244,22 +247,22 @@ def near(size):
 
 
 def test_fsdp_gathers_weights_twice_and_scatters_gradients_once():
-    found = sent(step(fsdp=8))
+    bytes_sent = sent(step(fsdp=8))
     for when in ("forward", "backward"):
-        weights = found["weights", "all-gather", ("fsdp",), when]
+        weights = bytes_sent["weights", "all-gather", ("fsdp",), when]
         assert weights == near(32 * 2 * LAYER)
-        assert found["head", "all-gather", ("fsdp",), when] == 2 * HEAD
-    gradients = found["gradients", "reduce-scatter", ("fsdp",), "backward"]
+        assert bytes_sent["head", "all-gather", ("fsdp",), when] == 2 * HEAD
+    gradients = bytes_sent["gradients", "reduce-scatter", ("fsdp",), "backward"]
     assert gradients == near(32 * 2 * LAYER)
-    assert found["head", "reduce-scatter", ("fsdp",), "backward"] == 4 * HEAD
-    assert not [key for key in found if key[1] == "all-reduce"]
+    assert bytes_sent["head", "reduce-scatter", ("fsdp",), "backward"] == 4 * HEAD
+    assert not [key for key in bytes_sent if key[1] == "all-reduce"]
 
 
 def test_data_parallelism_sums_gradients():
-    found = sent(step(data=8))
-    gradients = found["gradients", "all-reduce", ("data",), "backward"]
+    bytes_sent = sent(step(data=8))
+    gradients = bytes_sent["gradients", "all-reduce", ("data",), "backward"]
     assert gradients == near(32 * 2 * LAYER)
-    assert not [key for key in found if key[0] == "weights"]
+    assert not [key for key in bytes_sent if key[0] == "weights"]
 
 
 def test_zero_scatters_gradients_and_gathers_new_parameters():
@@ -272,8 +275,8 @@ def test_zero_scatters_gradients_and_gathers_new_parameters():
 
 
 def test_hsdp_sums_what_is_left_over_data():
-    found = sent(step(data=2, fsdp=4))
-    left = found["gradients", "all-reduce", ("data",), "backward"]
+    bytes_sent = sent(step(data=2, fsdp=4))
+    left = bytes_sent["gradients", "all-reduce", ("data",), "backward"]
     assert left == near(32 * 2 * LAYER // 4)
 
 
@@ -281,19 +284,19 @@ def test_tensor_parallelism_sums_four_times_a_layer_and_once_more_to_recompute()
     tokens = 16 * 4096
     stream = 2 * tokens * 4096
     for recompute, backward in (("everything_saveable", 2), ("nothing_saveable", 3)):
-        found = sent(step(split=8, recompute=recompute))
+        bytes_sent = sent(step(split=8, recompute=recompute))
         key = ("activations", "all-reduce", ("model",))
-        assert found[*key, "forward"] == 2 * 32 * stream
-        assert found[*key, "backward"] == backward * 32 * stream
+        assert bytes_sent[*key, "forward"] == 2 * 32 * stream
+        assert bytes_sent[*key, "backward"] == backward * 32 * stream
 
 
 def test_a_ring_sends_keys_and_values_around():
-    found = sent(step(context=4))
+    bytes_sent = sent(step(context=4))
     both = 2 * 2 * (16 * 4096 // 4) * 8 * 128
     key = ("keys and values", "collective-permute", ("context",))
-    assert found[*key, "forward"] == 4 * 32 * both
+    assert bytes_sent[*key, "forward"] == 4 * 32 * both
     # Forward once more, and back with gradients in float32.
-    assert found[*key, "backward"] == 4 * 32 * (2 * both + 2 * both)
+    assert bytes_sent[*key, "backward"] == 4 * 32 * (2 * both + 2 * both)
 
 
 MIXTRAL = spmd.MODELS["mixtral-8x7b"]
@@ -304,12 +307,12 @@ def test_tokens_go_to_their_experts_and_back():
     """Two rows of each token, there and back; once more to recompute."""
     rows = 2 * 2 * (16 * 4096 // 8) * 4096
     for recompute, backward in (("everything_saveable", 2), ("nothing_saveable", 4)):
-        found = sent(step(MIXTRAL, expert=8, recompute=recompute))
+        bytes_sent = sent(step(MIXTRAL, expert=8, recompute=recompute))
         key = ("tokens", "all-to-all", ("expert",))
-        assert found[*key, "forward"] == 2 * 32 * rows
-        assert found[*key, "backward"] == backward * 32 * rows
+        assert bytes_sent[*key, "forward"] == 2 * 32 * rows
+        assert bytes_sent[*key, "backward"] == backward * 32 * rows
     # The batch is sharded over expert: all else of the model is summed over it.
-    gradients = found["gradients", "all-reduce", ("expert",), "backward"]
+    gradients = bytes_sent["gradients", "all-reduce", ("expert",), "backward"]
     assert gradients == near(32 * 2 * 2 * 4096 * (4096 + 1024))
     assert not [key for key in sent(step(MIXTRAL, fsdp=8)) if key[0] == "tokens"]
 
@@ -334,41 +337,43 @@ def test_fsdp_gathers_experts_wide_to_recompute():
     """As XLA does: before the cast, in the type of the parameters."""
     other = 2 * 4096 * (4096 + 1024)
     for recompute, wide in (("everything_saveable", 2), ("nothing_saveable", 4)):
-        found = sent(step(MIXTRAL, fsdp=4, expert=2, recompute=recompute))
+        bytes_sent = sent(step(MIXTRAL, fsdp=4, expert=2, recompute=recompute))
         key = ("weights", "all-gather", ("fsdp",))
-        assert found[*key, "forward"] == near(32 * (2 * other + 2 * EXPERTS // 2))
-        assert found[*key, "backward"] == near(32 * (2 * other + wide * EXPERTS // 2))
+        assert bytes_sent[*key, "forward"] == near(32 * (2 * other + 2 * EXPERTS // 2))
+        assert bytes_sent[*key, "backward"] == near(
+            32 * (2 * other + wide * EXPERTS // 2)
+        )
         key = ("gradients", "reduce-scatter", ("fsdp",), "backward")
-        assert found[key] == near(32 * 2 * (other + EXPERTS // 2))
+        assert bytes_sent[key] == near(32 * 2 * (other + EXPERTS // 2))
 
 
 def test_a_sum_behind_the_experts_is_one_in_both_passes():
     stream = 2 * (16 * 4096 // 4) * 4096
-    found = sent(step(MIXTRAL, expert=4, split=2))
+    bytes_sent = sent(step(MIXTRAL, expert=4, split=2))
     key = ("activations", "all-reduce", ("model",))
-    assert found[*key, "forward"] == 2 * 32 * stream
-    assert found[*key, "backward"] == 4 * 32 * stream
+    assert bytes_sent[*key, "forward"] == 2 * 32 * stream
+    assert bytes_sent[*key, "backward"] == 4 * 32 * stream
 
 
 def test_stages_send_each_microbatch_on():
     """Over 4 stages and 2 of data: 8 microbatches of one sequence, in 2 chunks."""
-    found = sent(step(stage=4, data=2, schedule=(8, 2)))
+    bytes_sent = sent(step(stage=4, data=2, schedule=(8, 2)))
     stream = 2 * 4096 * 4096
     for when in ("forward", "backward"):
         key = ("activations", "collective-permute", ("stage",), when)
-        assert found[key] == 8 * 2 * stream
+        assert bytes_sent[key] == 8 * 2 * stream
     # Gradients of 8 of 32 layers are summed for each microbatch.
-    gradients = found["gradients", "all-reduce", ("data",), "backward"]
+    gradients = bytes_sent["gradients", "all-reduce", ("data",), "backward"]
     assert gradients == near(8 * 8 * 2 * LAYER)
-    ends = found["embedding", "all-reduce", ("stage",), "update"]
+    ends = bytes_sent["embedding", "all-reduce", ("stage",), "update"]
     assert ends == 4 * 2 * HEAD
 
 
 def test_a_tied_embedding_is_one_matrix_for_all_stages():
     """Its gradients are summed over stage once, and added up once."""
     tied = replace(LLAMA, tied=True)
-    found = sent(step(tied, stage=4, data=2, schedule=(8, 1)))
-    assert found["embedding", "all-reduce", ("stage",), "update"] == 4 * HEAD
+    bytes_sent = sent(step(tied, stage=4, data=2, schedule=(8, 1)))
+    assert bytes_sent["embedding", "all-reduce", ("stage",), "update"] == 4 * HEAD
     rates = rates_of(spmd.HARDWARE["h100"])
     of = {}
     for model in (LLAMA, tied):
@@ -402,12 +407,12 @@ def test_no_more_is_hidden_in_a_pass_than_there_is_work(when):
     kind, each = "all-gather", work / 5
     many = [exchanges.Exchange(str(n), kind, ("data",), when, 1, 1) for n in range(20)]
     for count in (2, 20):
-        found = seconds.seconds_of(
+        seconds_each = seconds.seconds_of(
             one, state, shares, many[:count], lambda x: (each, ""), rates
         )
-        total = sum(x.seconds for x in found.exchanges)
+        total = sum(x.seconds for x in seconds_each.exchanges)
         # What is hidden slows the kernels by a part of it, which is exposed.
-        hidden = (total - found.exposed_s) / (1 - rates.slowed)
+        hidden = (total - seconds_each.exposed_s) / (1 - rates.slowed)
         free = count * each * (1 - 0.45)
         assert hidden == near(min(free, work))
 
@@ -434,12 +439,12 @@ def test_a_bubble_is_that_of_1f1b(schedule, share):
     rates = rates_of(spmd.HARDWARE["h100"])
     one = step(stage=4, data=2, schedule=schedule, batch=32)
     shares = seconds.products(one, rates)
-    found = seconds.seconds_of(one, 0, shares, [], lambda x: (0.0, ""), rates)
-    work = found.compute_s + found.memory_s
-    assert found.bubble_s == near(share * work)
-    assert found.total_s == near(work + found.bubble_s)
+    seconds_each = seconds.seconds_of(one, 0, shares, [], lambda x: (0.0, ""), rates)
+    work = seconds_each.compute_s + seconds_each.memory_s
+    assert seconds_each.bubble_s == near(share * work)
+    assert seconds_each.total_s == near(work + seconds_each.bubble_s)
     layers, again, head = shares
-    assert found.compute_s == near(layers + again + 4 * head)
+    assert seconds_each.compute_s == near(layers + again + 4 * head)
 
 
 def price(kind, nbytes, topology, mesh, axes):
@@ -520,8 +525,8 @@ def test_on_a_tpu_an_axis_uses_the_links_of_its_directions():
 
 
 def test_meshes_of_a_tpu_lie_on_its_torus():
-    found = plan(SMALL, "v5p:4x4x4", 64)
-    assert {size for one in found.strategies for size in one.mesh.values()} <= {
+    planned = plan(SMALL, "v5p:4x4x4", 64)
+    assert {size for one in planned.strategies for size in one.mesh.values()} <= {
         4,
         16,
         64,
@@ -642,9 +647,9 @@ def test_meshes_without_a_strategy_are_not_said_to_be_slow(monkeypatch):
     """Pipelines have one policy: without it no mesh over stage is planned."""
     monkeypatch.setattr(plan_module, "MANY", 0)
     given_ = {"recompute": "everything_saveable", "axes": ("data", "stage")}
-    found = plan(replace(SMALL, layers=8), "h200:1x8", **given_)
-    assert {tuple(one.mesh) for one in found.strategies} == {("data",)}
-    assert "left out" not in found.table
+    planned = plan(replace(SMALL, layers=8), "h200:1x8", **given_)
+    assert {tuple(one.mesh) for one in planned.strategies} == {("data",)}
+    assert "left out" not in planned.table
 
 
 def test_of_many_meshes_none_is_left_out_where_nothing_fits(monkeypatch):
@@ -655,10 +660,10 @@ def test_of_many_meshes_none_is_left_out_where_nothing_fits(monkeypatch):
 
 
 def test_four_thousand_chips():
-    found = plan(LLAMA, "h100:512x8", 1024, seq=8192, axes=("data", "fsdp", "model"))
-    assert 0.2 < found.best.mfu < 0.7  # 512 round trips before each would leave 0.05
-    assert found.best.total_s < min(
-        one.total_s for one in found.fitting if one.mesh.get("fsdp", 1) > 512
+    planned = plan(LLAMA, "h100:512x8", 1024, seq=8192, axes=("data", "fsdp", "model"))
+    assert 0.2 < planned.best.mfu < 0.7  # 512 round trips before each would leave 0.05
+    assert planned.best.total_s < min(
+        one.total_s for one in planned.fitting if one.mesh.get("fsdp", 1) > 512
     )
 
 
@@ -902,14 +907,14 @@ def test_bad_input_is_refused_in_a_sentence(arguments, kind, words):
 
 def test_a_norm_that_an_axis_does_not_divide_is_planned():
     """A head_dim of 128 over 256 devices: its norms are replicated."""
-    found = plan("qwen3-8b", "h100:32x8", 256, seq=2048, **FSDP)
-    assert {tuple(one.mesh.items()) for one in found.strategies} == {(("fsdp", 256),)}
+    planned = plan("qwen3-8b", "h100:32x8", 256, seq=2048, **FSDP)
+    assert {tuple(one.mesh.items()) for one in planned.strategies} == {(("fsdp", 256),)}
 
 
 def test_sizes_of_thirty_digits_are_planned():
-    found = plan(spmd.MLP(10**29, 10**29, 10**29), batch=8 * 10**11)
-    assert not found.fitting
-    assert 1e50 < found.strategies[0].total_s < 1e200
+    planned = plan(spmd.MLP(10**29, 10**29, 10**29), batch=8 * 10**11)
+    assert not planned.fitting
+    assert 1e50 < planned.strategies[0].total_s < 1e200
 
 
 def test_the_remedy_for_chips_that_do_not_divide_works():
@@ -917,9 +922,9 @@ def test_the_remedy_for_chips_that_do_not_divide_works():
 
 
 def test_numpys_numbers_are_numbers():
-    found = plan(batch=np.int32(32), seq=np.int16(2048), interleave=np.int64(1))
-    assert found.strategies == plan(seq=2048).strategies
-    assert type(found.best.total_s) is type(found.best.tokens_per_s) is float
+    planned = plan(batch=np.int32(32), seq=np.int16(2048), interleave=np.int64(1))
+    assert planned.strategies == plan(seq=2048).strategies
+    assert type(planned.best.total_s) is type(planned.best.tokens_per_s) is float
     own = {"bf16_flops_per_s": 2**48, "memory_bytes_per_s": 2**41}
     lines = {"all-gather": {"bytes_per_s": 2**38}}
     one, other = (
@@ -970,33 +975,37 @@ def test_the_hosts_and_chips_that_rows_cover_are_known():
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_up_to_four_hosts_a_plan_has_an_error(hosts):
-    found = plan(topology=f"h100:{hosts}x8", axes=("data", "fsdp"))
-    assert found.error == 0.1
-    assert not found.unchecked
-    assert "nothing was timed" not in words_of(found)
+    planned = plan(topology=f"h100:{hosts}x8", axes=("data", "fsdp"))
+    assert planned.error == 0.1
+    assert not planned.unchecked
+    assert "nothing was timed" not in words_of(planned)
 
 
 def test_over_more_hosts_no_plan_claims_an_error():
-    found = plan(LLAMA, "h100:64x8", 512, seq=4096, axes=("data", "fsdp"))
-    assert found.error is None
-    assert found.ties == found.fitting
-    both = (found.why(1, 2), found.why(1, found.fitting[-1]), words_of(found))
+    planned = plan(LLAMA, "h100:64x8", 512, seq=4096, axes=("data", "fsdp"))
+    assert planned.error is None
+    assert planned.ties == planned.fitting
+    both = (planned.why(1, 2), planned.why(1, planned.fitting[-1]), words_of(planned))
     for words in both:
         assert "programs over up to 4 hosts; none ran over more than one" in words
         assert "Beyond 4 hosts nothing was timed, and these are 64" in words
         assert "grows as in NCCL's model of rings and trees" in words
         assert not re.search(NO_ERROR, words)
-    assert "Both are number 1" in found.why(1, 1)
+    assert "Both are number 1" in planned.why(1, 1)
 
 
 NO_ERROR = r"10%|within \d+%|\btie\b|nine of ten|% more|% less"
 
 
 def test_for_more_chips_of_a_tpu_no_plan_claims_an_error():
-    found = plan(topology="v5p:2x2x4")
-    assert found.error is None
-    assert found.ties == found.fitting
-    for words in (words_of(found), found.why(1, 2), found.why(1, found.fitting[-1])):
+    planned = plan(topology="v5p:2x2x4")
+    assert planned.error is None
+    assert planned.ties == planned.fitting
+    for words in (
+        words_of(planned),
+        planned.why(1, 2),
+        planned.why(1, planned.fitting[-1]),
+    ):
         assert "a program for more than 8 TPUs, and these are 16" in words
         assert not re.search(NO_ERROR, words)
     few = plan(topology="v5p:2x2x2")
@@ -1016,14 +1025,14 @@ def test_what_was_held_against_nothing_is_noted():
 
 
 def test_nothing_that_fits_says_the_nearest_and_what_is_missing():
-    found = plan(spmd.MODELS["llama-3-70b"], "h100:1x8", 8, seq=2048)
-    assert found.fitting == found.ties == ()
+    planned = plan(spmd.MODELS["llama-3-70b"], "h100:1x8", 8, seq=2048)
+    assert planned.fitting == planned.ties == ()
     with pytest.raises(spmd.NothingFits, match="are missing") as raised:
-        _ = found.best
-    nearest = found.strategies[0]
+        _ = planned.best
+    nearest = planned.strategies[0]
     assert str(nearest) in str(raised.value)
-    assert nearest.memory_bytes == min(one.memory_bytes for one in found.strategies)
-    assert str(raised.value)[:40] in found.table.replace("\n  ", " ")
+    assert nearest.memory_bytes == min(one.memory_bytes for one in planned.strategies)
+    assert str(raised.value)[:40] in planned.table.replace("\n  ", " ")
     # What the sentence offers works.
     assert plan(spmd.MODELS["llama-3-70b"], "h100:8x8", 64, seq=2048).fitting
 
@@ -1154,9 +1163,9 @@ def test_a_wrong_order_is_noticed(monkeypatch):
     from spmd_helpers._plan import plan_mesh as module
 
     monkeypatch.setattr(module, "_order", lambda one: (one.fits, one.total_s))
-    found = plan(LLAMA, seq=4096)
+    planned = plan(LLAMA, seq=4096)
     with pytest.raises(AssertionError):
-        test_those_that_fit_come_first_the_fastest_before(found)
+        test_those_that_fit_come_first_the_fastest_before(planned)
 
 
 @pytest.mark.mutant

@@ -77,8 +77,8 @@ def drawn(shape, spec, mesh) -> str:
 
 
 def facts(text: str) -> dict[str, str]:
-    found = re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)">', text)
-    return {name: unescape(said) for name, said in found}
+    matches = re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)">', text)
+    return {name: unescape(said) for name, said in matches}
 
 
 def test_pages_name_their_cards_and_the_cards_are_there(tmp_path):

@@ -35,21 +35,23 @@ def report(mesh, spec, layers=2):
 
 @pytest.mark.compiler("gpu")
 def test_a_program_for_hosts_that_are_not_here_says_its_card_and_its_hosts():
-    seen = report(spmd.gpu_mesh("h100:2x8", data=16), P("data"))
-    assert seen.positions.kind == "h100"
-    assert seen.positions.hosts == (0,) * 8 + (1,) * 8
-    done = spmd.step_time(seen, tokens=16384)
+    xrayed = report(spmd.gpu_mesh("h100:2x8", data=16), P("data"))
+    assert xrayed.positions.kind == "h100"
+    assert xrayed.positions.hosts == (0,) * 8 + (1,) * 8
+    done = spmd.step_time(xrayed, tokens=16384)
     assert (done.chip, done.devices, done.how) == ("h100", 16, "predicted")
     assert set(done.lanes) == {"kernels", "network"}
-    assert done.flops_per_device == seen.flops_per_device
+    assert done.flops_per_device == xrayed.flops_per_device
     assert done.tokens_per_s == near(16384 / done.total_s)
     # Each collective is a part, by the name that the program's text gives it.
     names = {part.name for part in done.parts if part.lane != "kernels"}
-    assert names == {c.instructions[0] for c in seen.collectives}
-    assert {line.source for line in done.lines} >= {c.source for c in seen.collectives}
-    one_host = spmd.step_time(seen, host_devices=16)
+    assert names == {c.instructions[0] for c in xrayed.collectives}
+    assert {line.source for line in done.lines} >= {
+        c.source for c in xrayed.collectives
+    }
+    one_host = spmd.step_time(xrayed, host_devices=16)
     assert set(one_host.lanes) == {"kernels", "nvlink"}
-    other = spmd.step_time(seen, "h200")
+    other = spmd.step_time(xrayed, "h200")
     assert other.notes[0].startswith("compiled for h100")
 
 
@@ -63,9 +65,9 @@ def test_a_group_within_a_host_and_one_between_hosts_have_a_lane_each():
 @pytest.mark.compiler("gpu")
 def test_a_card_whose_speeds_are_not_known_is_told():
     mesh = spmd.gpu_mesh("rtx6000pro:1", data=1)
-    seen = report(mesh, P())
+    xrayed = report(mesh, P())
     with pytest.raises(NotUnderstood, match="compiled for 'rtx6000pro'"):
-        spmd.step_time(seen)
+        spmd.step_time(xrayed)
 
 
 @pytest.mark.compiler("gpu")
@@ -90,13 +92,13 @@ def test_a_measured_row_is_predicted_without_its_card(name, within):
 
 @pytest.mark.compiler("tpu")
 def test_a_program_for_a_tpu_is_priced_by_its_torus():
-    seen = report(spmd.tpu_mesh("v5p:4x4x1", data=16), P("data"))
-    assert seen.positions.kind == "TPU v5"
-    assert len(set(seen.positions.coords)) == 16
-    done = spmd.step_time(seen)
+    xrayed = report(spmd.tpu_mesh("v5p:4x4x1", data=16), P("data"))
+    assert xrayed.positions.kind == "TPU v5"
+    assert len(set(xrayed.positions.coords)) == 16
+    done = spmd.step_time(xrayed)
     assert (done.chip, done.how) == ("v5p", "predicted")
     assert set(done.lanes) == {"kernels", "ici"}
-    assert done.flops_per_device == seen.flops_per_device
+    assert done.flops_per_device == xrayed.flops_per_device
     sums = done.lanes["kernels"] + done.lanes["ici"]
     assert max(done.lanes.values()) <= done.total_s <= sums
     assert done.error is None
@@ -105,10 +107,10 @@ def test_a_program_for_a_tpu_is_priced_by_its_torus():
 
 def test_a_program_for_cpu_devices_has_bounds_for_a_chip_and_none_without():
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
-    seen = report(mesh, P("data"))
+    xrayed = report(mesh, P("data"))
     with pytest.raises(NotUnderstood, match="compiled for CPU devices"):
-        spmd.step_time(seen)
-    done = spmd.step_time(seen, "h100")
+        spmd.step_time(xrayed)
+    done = spmd.step_time(xrayed, "h100")
     assert done.how == "bounds"
     assert 0 < done.bounds_s[0] < done.bounds_s[1]
     assert set(done.lanes) == {"kernels", "nvlink"}

@@ -299,16 +299,16 @@ def test_between_hosts_a_collective_takes_what_xlas_model_says(hosts, each):
     n = hosts * each
     for kind, rounds in (("all-gather", 1), ("reduce-scatter", 1), ("all-reduce", 2)):
         pieces = rounds * (n - 1) / each
-        found = spread(kind, hosts, each)
-        assert found.start_s == pytest.approx(5e-5 + pieces * ROUND_TRIP, rel=1e-3)
+        errors = spread(kind, hosts, each)
+        assert errors.start_s == pytest.approx(5e-5 + pieces * ROUND_TRIP, rel=1e-3)
         through_the_card = pieces * V / n / NIC
         if each < 8:  # otherwise the links within a host take longer
-            assert found.sending_s == pytest.approx(through_the_card, rel=1e-6)
-        assert found.sending_s >= 0.999999 * through_the_card
-    found = spread("all-to-all", hosts, each)
+            assert errors.sending_s == pytest.approx(through_the_card, rel=1e-6)
+        assert errors.sending_s >= 0.999999 * through_the_card
+    errors = spread("all-to-all", hosts, each)
     others = (hosts - 1) * each
-    assert found.start_s == pytest.approx(5e-5 + others * ROUND_TRIP, rel=1e-3)
-    assert found.sending_s == pytest.approx(others * V / n / NIC, rel=1e-6)
+    assert errors.start_s == pytest.approx(5e-5 + others * ROUND_TRIP, rel=1e-3)
+    assert errors.sending_s == pytest.approx(others * V / n / NIC, rel=1e-6)
 
 
 @pytest.mark.parametrize(("hosts", "each"), [(2, 2), (2, 4), (3, 2), (4, 1)])
@@ -330,8 +330,8 @@ def test_the_bytes_between_hosts_are_those_of_rings_gone_around(hosts, each):
                 if device // 8 != to // 8:
                     sent[device] = sent.get(device, 0) + V / n / each
         assert all(parts == set(range(n)) for parts in held.values())
-    found = spread("all-gather", hosts, each)
-    assert found.sending_s == pytest.approx(max(sent.values()) / NIC, rel=1e-6)
+    errors = spread("all-gather", hosts, each)
+    assert errors.sending_s == pytest.approx(max(sent.values()) / NIC, rel=1e-6)
 
 
 def test_a_message_to_each_device_of_further_hosts_is_started():
@@ -461,15 +461,15 @@ def test_an_all_to_all_on_a_torus_is_bound_by_its_busiest_link(chip, sizes):
     coords = tuple((*place, 0) for place in itertools.product(*map(range, sizes)))
     n, closes = len(coords), {"v5p": 4, "v5e": 16}[chip]
     at, rates = Positions("TPU", (0,) * n, (0,) * n, coords), rates_of(HARDWARE[chip])
-    found = price(collective("all-to-all", tuple(range(n))), rates, at)
+    cost = price(collective("all-to-all", tuple(range(n))), rates, at)
     least = busiest(sizes, [size % closes == 0 for size in sizes])
     link = rates.of_link("ici", "all-to-all")
-    assert found.sending_s == pytest.approx(V * least / link, rel=1e-6)
+    assert cost.sending_s == pytest.approx(V * least / link, rel=1e-6)
 
 
 def test_an_all_to_all_in_a_part_of_a_direction_has_no_ring():
-    found = price(collective("all-to-all", (0, 1)), V5P, CUBE)
-    assert found.sending_s == pytest.approx(V * busiest((2,), (False,)) / ICI, rel=1e-6)
+    cost = price(collective("all-to-all", (0, 1)), V5P, CUBE)
+    assert cost.sending_s == pytest.approx(V * busiest((2,), (False,)) / ICI, rel=1e-6)
 
 
 def test_a_row_of_a_v5e_that_is_no_ring_sends_one_way():

@@ -238,12 +238,12 @@ def test_one_line_and_its_report(version):
         Buffer(6 * G, "params['up']", UP),
         Buffer(6 * G, "params['down']", DOWN),
     )
-    found = explain_compile_error(
+    explained = explain_compile_error(
         read("replicated_v5e", version), log=log_of(version), arguments=arguments
     )
-    assert found.needed_bytes == 36691894784
-    assert abs(found.available_bytes - HARDWARE["v5e"].usable_bytes) < 8 * M
-    seen = rows(found)
+    assert explained.needed_bytes == 36691894784
+    assert abs(explained.available_bytes - HARDWARE["v5e"].usable_bytes) < 8 * M
+    seen = rows(explained)
     assert [size for size, *_ in seen] == [6 * G] * 5 + [3 * G, 384 * M]
     assert sorted(what for _, what, _ in seen) == [
         *("params['down']", "params['up']", "result", "result"),
@@ -253,7 +253,7 @@ def test_one_line_and_its_report(version):
         "params['up']": UP,
         "params['down']": DOWN,
     }
-    assert "Memory Space: vmem" in found.text
+    assert "Memory Space: vmem" in explained.text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -262,11 +262,11 @@ def test_one_line_alone(version):
     limit = {"0.10.2": 95.74, "0.12.0.1": 95.73}[version]
     arguments = (Buffer(27 * G, "a", BIG), Buffer(G, "b", UP), Buffer(100 * M, "c", UP))
     for log in ("", log_of(version).replace("140.91G", "140.92G")):  # not its own
-        found = explain_compile_error(text, log=log)
-        assert found.needed_bytes == round(140.91 * G)
-        assert found.available_bytes == round(limit * G)
-        assert found.largest == ()
-        assert found.text == text
+        explained = explain_compile_error(text, log=log)
+        assert explained.needed_bytes == round(140.91 * G)
+        assert explained.available_bytes == round(limit * G)
+        assert explained.largest == ()
+        assert explained.text == text
         # Then the arguments are all that is known; those under a hundredth are left.
         named = explain_compile_error(text, log=log, arguments=arguments)
         assert rows(named) == [(27 * G, "a", BIG)]
@@ -276,11 +276,11 @@ def test_one_line_alone(version):
 def test_the_report_is_found_among_others(version):
     log = log_of(version)
     assert log.count("compile permanent error") > 1
-    found = explain_compile_error(read("replicated_v5p", version), log=log)
-    assert found.needed_bytes == 151296990816
-    assert (27 * G, "argument or result", BIG) in rows(found)
-    assert "Used 140.91G" in found.text
-    assert "Failed to verify" not in found.text  # the log's next line
+    explained = explain_compile_error(read("replicated_v5p", version), log=log)
+    assert explained.needed_bytes == 151296990816
+    assert (27 * G, "argument or result", BIG) in rows(explained)
+    assert "Used 140.91G" in explained.text
+    assert "Failed to verify" not in explained.text  # the log's next line
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -288,12 +288,12 @@ def test_a_list_in_the_error_itself(version):
     excess = {"0.10.2": 1.25, "0.12.0.1": 1.21}[version]
     up, down, x = "f32[8,2048,8192]", "f32[8,8192,2048]", "f32[53990,2048]"
     arguments = (Buffer(512 * M, "w", down), Buffer(512 * M, "v", "f32[7]"))
-    found = explain_compile_error(
+    explained = explain_compile_error(
         read("by_little_v5e", version), log=log_of(version), arguments=arguments
     )
-    assert found.available_bytes == round(15.75 * G)
-    assert found.needed_bytes - found.available_bytes == round(excess * M)
-    assert rows(found) == [
+    assert explained.available_bytes == round(15.75 * G)
+    assert explained.needed_bytes - explained.available_bytes == round(excess * M)
+    assert rows(explained) == [
         (round(6.59 * G), "temporary: jvp()/broadcast_in_dim", "bf16[8,53990,8192]"),
         (round(3.29 * G), "temporary: jvp()/broadcast_in_dim", "pred[8,53990,8192]"),
         (round(1.65 * G), "temporary: jvp()/broadcast_in_dim", "bf16[8,53990,2048]"),
@@ -303,7 +303,7 @@ def test_a_list_in_the_error_itself(version):
         (512 * M, "result", up),
         (round(421.81 * M), "argument 2", x),
     ]
-    assert f"{excess} MiB too much" in str(found)
+    assert f"{excess} MiB too much" in str(explained)
 
 
 # In the form that the fixtures have; with source lines, as older compilers print it.
@@ -380,9 +380,9 @@ TIGHT_ARGUMENTS = (
 
 
 def test_which_buffer_is_what():
-    found = explain_compile_error(TIGHT, log=TIGHT_LOG, arguments=TIGHT_ARGUMENTS)
-    assert (found.needed_bytes, found.available_bytes) == (1344 * M, 1022.5 * M)
-    assert rows(found) == [
+    explained = explain_compile_error(TIGHT, log=TIGHT_LOG, arguments=TIGHT_ARGUMENTS)
+    assert (explained.needed_bytes, explained.available_bytes) == (1344 * M, 1022.5 * M)
+    assert rows(explained) == [
         (512 * M, "temporary", "f32[128,1048576]"),
         (256 * M, "a", "f32[8192,8192]"),
         (256 * M, "b", "f32[8192,8192]"),
@@ -390,19 +390,24 @@ def test_which_buffer_is_what():
         (192 * M, "c or result", "f32[6144,8192]"),
         (128 * M, "temporary", "f32[8192,4096]"),
     ]
-    found = explain_compile_error(TIGHT, log=TIGHT_LOG, arguments=TIGHT_ARGUMENTS[:2])
-    assert rows(found)[3] == (192 * M, "result", "f32[6144,8192]")
-    found = explain_compile_error(TIGHT, log=TIGHT_LOG)
-    assert {what for _, what, _ in rows(found)} == {"temporary", "argument or result"}
-    assert found.needed_bytes == sum(size for size, *_ in rows(found))
+    explained = explain_compile_error(
+        TIGHT, log=TIGHT_LOG, arguments=TIGHT_ARGUMENTS[:2]
+    )
+    assert rows(explained)[3] == (192 * M, "result", "f32[6144,8192]")
+    explained = explain_compile_error(TIGHT, log=TIGHT_LOG)
+    assert {what for _, what, _ in rows(explained)} == {
+        "temporary",
+        "argument or result",
+    }
+    assert explained.needed_bytes == sum(size for size, *_ in rows(explained))
     # A total that is torn, or of something else, is not believed.
     torn = TIGHT_LOG.replace("1409286144", "14092861")
     assert explain_compile_error(TIGHT, log=torn).needed_bytes == round(1.31 * G)
 
 
 def test_the_whole_report():
-    found = explain_compile_error(LISTED, chip="v4")
-    assert str(found).splitlines() == [
+    explained = explain_compile_error(LISTED, chip="v4")
+    assert str(explained).splitlines() == [
         "the program needs 40.00 GiB on each v4, and 30.75 GiB are there: 9.25 GiB too much.",
         "",
         " bytes  what                             on one device                      where",
@@ -414,17 +419,17 @@ def test_the_whole_report():
         "Shard what is replicated on every device, donate arguments that a result replaces, "
         "recompute temporaries (jax.checkpoint), or take a smaller batch.",
     ]
-    assert found.largest[0].source == "train.py:12"
-    assert (found.chip, found.text) == ("v4", LISTED)
-    assert isinstance(found, RuntimeError)
-    assert found._render_traceback_() == [f"DoesNotFit: {found}"]
+    assert explained.largest[0].source == "train.py:12"
+    assert (explained.chip, explained.text) == ("v4", LISTED)
+    assert isinstance(explained, RuntimeError)
+    assert explained._render_traceback_() == [f"DoesNotFit: {explained}"]
 
 
 def test_a_report_travels_between_processes():
-    found = explain_compile_error(LISTED, chip="v4")
-    copy = pickle.loads(pickle.dumps(found))
-    assert vars(copy) == vars(found)
-    assert str(copy) == str(found)
+    explained = explain_compile_error(LISTED, chip="v4")
+    copy = pickle.loads(pickle.dumps(explained))
+    assert vars(copy) == vars(explained)
+    assert str(copy) == str(explained)
 
 
 def test_the_compiler_that_gives_up_early():
@@ -432,12 +437,12 @@ def test_the_compiler_that_gives_up_early():
         "RESOURCE_EXHAUSTED: Compilation failure: Aborting compilation early because "
         "it's unlikely to have enough memory. Requires 3.84T, has 90.96G available. If"
     )
-    found = explain_compile_error(text)
-    assert (found.needed_bytes, found.available_bytes) == (
+    explained = explain_compile_error(text)
+    assert (explained.needed_bytes, explained.available_bytes) == (
         round(3.84 * 2**40),
         round(90.96 * G),
     )
-    assert str(found).startswith(
+    assert str(explained).startswith(
         "the program needs 3932.16 GiB on each device, and 90.96 GiB are there: "
         "3841.20 GiB too much."
     )
@@ -472,11 +477,11 @@ def test_other_errors_are_none_of_its_business(text):
 def test_a_torn_text_is_read_as_far_as_it_goes(version, start, end):
     for name in ("by_little_v5e", "replicated_v5e"):
         text, log = read(name, version), log_of(version)
-        found = explain_compile_error(text[:start], log=log[:end])
+        explained = explain_compile_error(text[:start], log=log[:end])
         whole = explain_compile_error(text, log=log)
-        if found is not None:
-            assert abs(found.needed_bytes - whole.needed_bytes) <= 0.005 * G
-            assert len(found.largest) <= 8
+        if explained is not None:
+            assert abs(explained.needed_bytes - whole.needed_bytes) <= 0.005 * G
+            assert len(explained.largest) <= 8
 
 
 @pytest.mark.parametrize(
@@ -496,9 +501,9 @@ def test_dtypes_as_the_compiler_spells_them(dtype, word):
 def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
     monkeypatch.setattr(tpu_refusals, "error_log", lambda: log_of("0.10.2"))
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
-    whole = NamedSharding(mesh, P())
+    replicated = NamedSharding(mesh, P())
     cut = NamedSharding(mesh, P(None, "data"))
-    up = jax.ShapeDtypeStruct((24, 4096, 16384), "float32", sharding=whole)
+    up = jax.ShapeDtypeStruct((24, 4096, 16384), "float32", sharding=replicated)
     down = jax.ShapeDtypeStruct((24, 8 * 16384, 4096), "float32", sharding=cut)
 
     def f(params, *, scale, n=3):
@@ -506,15 +511,15 @@ def test_arguments_are_named_as_one_device_holds_them(monkeypatch):
 
     args, kwargs = ({"up": up, "down": down},), {"scale": np.float32(1)}
     error = RuntimeError(read("replicated_v5e", "0.10.2"))
-    found = tpu_refusals.does_not_fit(jax, error, args, kwargs)
-    names = {what: shape for _, what, shape in rows(found) if "[" in what}
+    message = tpu_refusals.does_not_fit(jax, error, args, kwargs)
+    names = {what: shape for _, what, shape in rows(message) if "[" in what}
     assert names == {"args[0]['up']": UP, "args[0]['down']": DOWN}
-    assert found.chip == "cpu"
+    assert message.chip == "cpu"
     # JAX knows what the function itself calls them.
-    found = tpu_refusals.does_not_fit(
+    message = tpu_refusals.does_not_fit(
         jax, error, args, kwargs, jax.jit(f).trace(*args, **kwargs)
     )
-    names = {what: shape for _, what, shape in rows(found) if "[" in what}
+    names = {what: shape for _, what, shape in rows(message) if "[" in what}
     assert names == {"params['up']": UP, "params['down']": DOWN}
 
 

@@ -202,14 +202,14 @@ def test_what_a_chip_has_for_programs(name, chip):
     mesh = tpu_mesh(name, data=read_topology(name).devices)
     usable = HARDWARE[chip].usable_bytes  # of the older compiler; the newer keeps more
     rows = usable // (2 * 4096) + 8
-    found = refusal(mesh, on(mesh, (rows, 1024), P()))
-    assert found.chip == chip
-    assert 0 <= usable - found.available_bytes <= 17 * M
-    assert found.needed_bytes - 2 * 4096 * rows <= 64 * 1024
-    rows = (found.available_bytes - M) // (2 * 4096)
+    message = refusal(mesh, on(mesh, (rows, 1024), P()))
+    assert message.chip == chip
+    assert 0 <= usable - message.available_bytes <= 17 * M
+    assert message.needed_bytes - 2 * 4096 * rows <= 64 * 1024
+    rows = (message.available_bytes - M) // (2 * 4096)
     fits = jax.jit(double).lower(on(mesh, (rows, 1024), P())).compile()
     peak = fits.memory_analysis().peak_memory_in_bytes
-    assert found.available_bytes - 2 * M < peak <= found.available_bytes
+    assert message.available_bytes - 2 * M < peak <= message.available_bytes
 
 
 def test_the_report_names_what_is_large():
@@ -220,15 +220,15 @@ def test_the_report_names_what_is_large():
         return tree["x"] + 1, y @ y.T
 
     args = ({"x": x}, on(mesh, (2**15, 512), P(None)))
-    found = refusal(mesh, *args, f=f)
+    message = refusal(mesh, *args, f=f)
     # Arguments of 8 GiB and 64 MiB, results of 8 GiB and 4 GiB.
-    assert [(one.bytes, one.what, one.shape) for one in found.largest] == [
+    assert [(one.bytes, one.what, one.shape) for one in message.largest] == [
         (8 * G, "args[0]['x']", "f32[262144,8192]"),
         (8 * G, "result", "f32[262144,8192]"),
         (4 * G, "result", "f32[32768,32768]"),
     ]
-    assert abs(found.needed_bytes - (20 * G + 64 * M)) < M
-    assert "20.06 GiB on each v5e" in str(found)
+    assert abs(message.needed_bytes - (20 * G + 64 * M)) < M
+    assert "20.06 GiB on each v5e" in str(message)
 
 
 def test_the_last_refusal_is_read():
@@ -236,9 +236,9 @@ def test_the_last_refusal_is_read():
     mesh = tpu_mesh("v5e:2x2", data=4)
     for gib in (9, 10, 9):
         x = on(mesh, (gib * 2**16, 2**12), P())
-        found = refusal(mesh, x)
-        assert found.largest[0].bytes == gib * G
-        assert found.largest[0].what == "args[0]"
+        message = refusal(mesh, x)
+        assert message.largest[0].bytes == gib * G
+        assert message.largest[0].what == "args[0]"
 
 
 def test_xray_raises_it():
@@ -267,8 +267,8 @@ def test_peak_is_what_is_held_against_the_limit():
     assert memory.peak_memory_in_bytes == pytest.approx(8 * n**2, rel=0.001)
     n = 46_080
     assert 8 * n**2 > HARDWARE["v5e"].usable_bytes
-    found = refusal(mesh, argument(n), f=f)
-    assert found.needed_bytes == pytest.approx(8 * n**2, rel=0.001)
+    message = refusal(mesh, argument(n), f=f)
+    assert message.needed_bytes == pytest.approx(8 * n**2, rel=0.001)
 
 
 # --- Not a word -------------------------------------------------------------------

@@ -32,10 +32,10 @@ DENSE = [m for m in MODELS.values() if not m.experts and not m.patch_size]
 
 @pytest.mark.parametrize("model", [*DENSE, LATENT], ids=lambda model: model.name)
 def test_weights_and_cache_are_those_of_the_model(model):
-    found = count(model, seq=1024)
-    assert found.weights_bytes == 2 * model.parameters
-    assert found.cache_bytes == model.kv_cache_bytes(16, 1024)
-    assert found.total_bytes == max(found.phases.values())
+    counted = count(model, seq=1024)
+    assert counted.weights_bytes == 2 * model.parameters
+    assert counted.cache_bytes == model.kv_cache_bytes(16, 1024)
+    assert counted.total_bytes == max(counted.phases.values())
 
 
 def test_a_model_by_its_name():
@@ -67,11 +67,11 @@ def test_keys_are_replicated_where_model_is_wider():
 
 def test_int8_has_scales_of_columns():
     model = Transformer(1, 8, 2, d_ff=16, vocab=10, seq=4, norm="rms", biases=False)
-    found = count(model, batch=1, seq=4, param_dtype="int8")
+    counted = count(model, batch=1, seq=4, param_dtype="int8")
     matrices = 10 * 8 + 4 * 8 * 8 + 2 * 8 * 16
     scales = 10 + 4 * 8 + 16 + 8  # rows of the embedding; columns of the others
     rest = 3 * 8 + 4 * 8  # norms and positions, in bfloat16
-    assert found.weights_bytes == matrices + 4 * scales + 2 * rest
+    assert counted.weights_bytes == matrices + 4 * scales + 2 * rest
 
 
 def test_a_window_keeps_its_tokens_and_pages_are_whole():
@@ -107,25 +107,25 @@ def test_more_prompts_at_once_take_more():
 
 
 def test_fits_counts_for_the_chip():
-    found = count(batch=64, seq=8192, mesh={"model": 4})
-    assert found.fits("h200")
-    assert not found.fits("v5e")
-    assert found.left_bytes("h200", 1.0) > found.left_bytes("h200")
+    counted = count(batch=64, seq=8192, mesh={"model": 4})
+    assert counted.fits("h200")
+    assert not counted.fits("v5e")
+    assert counted.left_bytes("h200", 1.0) > counted.left_bytes("h200")
     there = count(batch=64, seq=8192, mesh={"model": 4}, chip="h200")
-    assert there.left_bytes("h200") == found.left_bytes("h200")
+    assert there.left_bytes("h200") == counted.left_bytes("h200")
     with pytest.raises(NotUnderstood, match="margin=2"):
-        found.fits("h200", margin=2)
+        counted.fits("h200", margin=2)
 
 
 def test_the_report_has_both_phases():
-    found = count(mesh={"data": 2, "model": 4}, page_size=16, chip="h100")
-    text = str(found)
+    counted = count(mesh={"data": 2, "model": 4}, page_size=16, chip="h100")
+    text = str(counted)
     assert text.startswith("Inference memory of llama-3-8b on data=2 × model=4: ")
     for word in ("weights", "cache", "logits, decode", "always", "Most in each phase"):
         assert word in text
     assert "of inference: prefill" in " ".join(text.split())
-    assert "spmd-inference" in found._repr_html_()
-    assert repr(found).startswith("InferenceMemory(llama-3-8b on data=2 × model=4: ")
+    assert "spmd-inference" in counted._repr_html_()
+    assert repr(counted).startswith("InferenceMemory(llama-3-8b on data=2 × model=4: ")
 
 
 REFUSED = {

@@ -232,8 +232,10 @@ def test_more_room_takes_more():
 
 
 def test_the_most_room_is_that_of_all_tokens():
-    found = training_memory(SPARSE, mesh={"expert": 2}, batch=8, capacity_factor=8 / 2)
-    assert found._setup.room == found._setup.tokens
+    counted = training_memory(
+        SPARSE, mesh={"expert": 2}, batch=8, capacity_factor=8 / 2
+    )
+    assert counted._setup.room == counted._setup.tokens
 
 
 DENSE = dataclasses.replace(

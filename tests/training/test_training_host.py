@@ -26,18 +26,18 @@ def count(model=SMALL, **how):
 
 def test_the_state_is_on_the_device_during_the_update_alone():
     stack = MLP(4, 64, 256)
-    found = count(stack, batch=16)
+    counted = count(stack, batch=16)
     kept = count(stack, batch=16, offload_optimizer=False)
-    assert found.optimizer_bytes == kept.optimizer_bytes == 8 * 131072 // 2 + 4
-    assert found.host_bytes == 8 * 131072 // 2
+    assert counted.optimizer_bytes == kept.optimizer_bytes == 8 * 131072 // 2 + 4
+    assert counted.host_bytes == 8 * 131072 // 2
     assert kept.host_bytes == 0
     for phase in ("forward", "loss", "backward"):
-        less = kept.phases[phase] - found.phases[phase]
-        assert less == found.optimizer_bytes
-    moved = line(found, "moved to the host and back").bytes
+        less = kept.phases[phase] - counted.phases[phase]
+        assert less == counted.optimizer_bytes
+    moved = line(counted, "moved to the host and back").bytes
     assert moved == 2 * 4 * 4 * 64 * 256 // 2
-    assert found.phases["update"] == kept.phases["update"] + moved
-    assert found.notes[-1] == (
+    assert counted.phases["update"] == kept.phases["update"] + moved
+    assert counted.notes[-1] == (
         "In the host's memory, for each device: optimizer (adam), 512 KiB."
     )
 
@@ -92,9 +92,9 @@ def test_offloaded_results_are_those_that_the_scan_sends_to_the_host(how):
     made = jax.make_jaxpr(jax.value_and_grad(net.loss))(params, batch)
     forward = next(scans(made.jaxpr))
     sent = [v.aval for v in forward.outvars if "<host>" in v.aval.str_short()]
-    found = training_memory(SMALL, mesh={}, batch=8, attention="plain", **how)
+    counted = training_memory(SMALL, mesh={}, batch=8, attention="plain", **how)
     size = sum(math.prod(one.shape) * one.dtype.itemsize for one in sent)
-    assert found.host_bytes == size > 0
+    assert counted.host_bytes == size > 0
 
 
 WRONG = {

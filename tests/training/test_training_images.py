@@ -68,8 +68,8 @@ def check_state(model, axes, way):
     )
     shape = tuple(program.axes.values())
     mesh = Mesh(np.array(jax.devices()).reshape(shape), tuple(program.axes))
-    found = training_memory(model, mesh=axes, batch=16, **GPU, **way)
-    compare_state(found, program, mesh)
+    counted = training_memory(model, mesh=axes, batch=16, **GPU, **way)
+    compare_state(counted, program, mesh)
 
 
 @options(40)
@@ -124,12 +124,12 @@ def test_what_is_kept_is_what_the_scan_stacks(recompute, attention):
 
 
 def test_a_vit_has_its_published_parameters():
-    found = training_memory("vit-b-16", mesh={}, batch=64, **GPU)
-    assert found.params_bytes == 4 * MODELS["vit-b-16"].parameters == 4 * 86_567_656
+    counted = training_memory("vit-b-16", mesh={}, batch=64, **GPU)
+    assert counted.params_bytes == 4 * MODELS["vit-b-16"].parameters == 4 * 86_567_656
     patches = 4 * 64 * (196 * 768 + 1)
-    assert line(found, "batch").bytes == patches
-    assert line(found, "logits").bytes == 64 * 4 * 1000
-    assert not [one for one in found.lines if "mask" in one.name]
+    assert line(counted, "batch").bytes == patches
+    assert line(counted, "logits").bytes == 64 * 4 * 1000
+    assert not [one for one in counted.lines if "mask" in one.name]
 
 
 def test_more_pixels_take_more():

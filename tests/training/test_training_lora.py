@@ -48,12 +48,12 @@ def count(model=SMALL, **how):
 
 def test_as_many_are_trained_as_was_published():
     """4,194,304 of Llama 7B: rank 8 of queries and values, as PEFT prints it."""
-    found = count("llama-2-7b", lora_rank=8, lora_targets=("query", "value"))
-    assert found.lines[0].bytes == 4 * 4_194_304
-    assert found.grads_bytes == 4 * 4_194_304
-    assert found.optimizer_bytes == 8 * 4_194_304 + 4
-    assert line(found, "frozen parameters").bytes == 2 * 6_738_415_616
-    assert found.params_bytes == 2 * 6_738_415_616 + 4 * 4_194_304
+    counted = count("llama-2-7b", lora_rank=8, lora_targets=("query", "value"))
+    assert counted.lines[0].bytes == 4 * 4_194_304
+    assert counted.grads_bytes == 4 * 4_194_304
+    assert counted.optimizer_bytes == 8 * 4_194_304 + 4
+    assert line(counted, "frozen parameters").bytes == 2 * 6_738_415_616
+    assert counted.params_bytes == 2 * 6_738_415_616 + 4 * 4_194_304
 
 
 def test_eight_billion_fit_where_all_of_them_do_not():
@@ -108,13 +108,13 @@ def check_state(model, axes, way):
         np.array(jax.devices()).reshape(tuple(program.axes.values())),
         tuple(program.axes),
     )
-    found = training_memory(model, mesh=axes, batch=16, **way)
+    counted = training_memory(model, mesh=axes, batch=16, **way)
     state = reference.state_shapes(program, mesh)
-    assert found.lines[0].bytes == device_bytes(state["params"])
+    assert counted.lines[0].bytes == device_bytes(state["params"])
     frozen = device_bytes(state.pop("params")) + device_bytes(state.pop("frozen"))
-    assert found.params_bytes == frozen
-    assert found.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
-    assert found.optimizer_bytes == device_bytes(state)
+    assert counted.params_bytes == frozen
+    assert counted.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
+    assert counted.optimizer_bytes == device_bytes(state)
 
 
 @options(40)

@@ -118,12 +118,12 @@ def test_zero_table_1(devices):
 def test_gpt3_on_64_devices():
     how = {"mesh": {"data": 8, "model": 8}, "batch": 8, "param_dtype": "bfloat16"}
     how |= {"counting": "megatron", "master_weights": True, "sequence_parallel": True}
-    found = count(GPT3, zero=1, grad_dtype="float32", recompute="selective", **how)
-    parts = [found.params_bytes, found.grads_bytes, found.optimizer_bytes]
+    counted = count(GPT3, zero=1, grad_dtype="float32", recompute="selective", **how)
+    parts = [counted.params_bytes, counted.grads_bytes, counted.optimizer_bytes]
     assert [round(n / GIB, 2) for n in parts] == [40.65, 81.31, 30.49]
     assert round(sum(parts) / GIB, 2) == 152.45
     assert abs(sum(parts) / 2**20 - 156116.43) < 11  # it also counts a few numbers more
-    assert found.total_bytes == sum(parts) + found.activations_bytes
+    assert counted.total_bytes == sum(parts) + counted.activations_bytes
     whole = count(GPT3, zero=0, **how)
     assert round((whole.total_bytes - whole.activations_bytes) / GIB, 2) == 325.23
 
@@ -131,10 +131,10 @@ def test_gpt3_on_64_devices():
 # As JAX lays it out, positions, norms and some biases stay whole: a little more.
 def test_gpt3_as_jax_lays_it_out():
     how = {"mesh": {"data": 8, "model": 8}, "batch": 8, "zero": 1}
-    found = count(
+    counted = count(
         GPT3, param_dtype="bfloat16", master_weights=True, grad_dtype="float32", **how
     )
-    parts = [found.params_bytes, found.grads_bytes, found.optimizer_bytes]
+    parts = [counted.params_bytes, counted.grads_bytes, counted.optimizer_bytes]
     assert [round(n / GIB, 2) for n in parts] == [40.71, 81.41, 30.53]
 
 
@@ -156,7 +156,7 @@ KORTHIKANTI = {
 def test_korthikanti_table_2(row, which):
     model, batch = ((PAPER_22B, 4), (PAPER_175B, 1))[which]
     recompute = "selective" if "selective" in row else "everything_saveable"
-    found = count(
+    counted = count(
         model,
         mesh={"model": 1 if "noTP" in row else 8},
         batch=batch,
@@ -165,8 +165,8 @@ def test_korthikanti_table_2(row, which):
         counting="megatron",
     )
     each, gib = (numbers[which] for numbers in KORTHIKANTI[row])
-    assert found.activations_bytes == model.layers * each
-    assert round(found.activations_bytes / GIB, 2) == gib
+    assert counted.activations_bytes == model.layers * each
+    assert round(counted.activations_bytes / GIB, 2) == gib
 
 
 def test_korthikanti_flash_is_selective_and_sequences_cut_inputs():
@@ -209,8 +209,8 @@ CONVENTIONS = {
 @pytest.mark.parametrize("name", CONVENTIONS)
 def test_bytes_for_each_parameter(name):
     how, expected = CONVENTIONS[name]
-    found = count(MLP(3, 16, 64), mesh={}, **how)
-    parts = found.params_bytes, found.grads_bytes, found.optimizer_bytes
+    counted = count(MLP(3, 16, 64), mesh={}, **how)
+    parts = counted.params_bytes, counted.grads_bytes, counted.optimizer_bytes
     steps = OPTIMIZERS[how.get("optimizer", "adam")][1]
     assert parts[2] - steps == expected[2] * 6144
     assert parts[:2] == (expected[0] * 6144, expected[1] * 6144)
@@ -242,8 +242,8 @@ def test_optax_keeps_as_much(name, dtype):
         params = reference.state_shapes(program, mesh)["params"]
         state = jax.tree.leaves(jax.eval_shape(OPTAX[name].init, params))
         kept = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
-        found = count(model, mesh={}, optimizer=name, param_dtype=dtype)
-        assert found.optimizer_bytes == kept, model
+        counted = count(model, mesh={}, optimizer=name, param_dtype=dtype)
+        assert counted.optimizer_bytes == kept, model
 
 
 @pytest.mark.parametrize("mu_dtype", ["bfloat16", "float32", "float16"])
@@ -255,22 +255,22 @@ def test_optax_keeps_as_much_with_a_first_moment_of_another_type(name, dtype, mu
     state = jax.tree.leaves(jax.eval_shape(optimizer.init, params))
     kept = sum(leaf.size * leaf.dtype.itemsize for leaf in state)
     how = {"mesh": {}, "optimizer": name, "param_dtype": dtype, "mu_dtype": mu_dtype}
-    found = count(MLP(3, 16, 64), **how)
-    assert found.optimizer_bytes == kept
-    assert line(found, f"optimizer ({name}, mu in {mu_dtype})").bytes == kept
+    counted = count(MLP(3, 16, 64), **how)
+    assert counted.optimizer_bytes == kept
+    assert line(counted, f"optimizer ({name}, mu in {mu_dtype})").bytes == kept
     once_more = count(MLP(3, 16, 64), **how, moment_dtype=dtype)
     assert once_more.optimizer_bytes == kept
 
 
 def test_a_first_moment_in_bfloat16_beside_a_master_copy():
     how = {"mesh": {}, "param_dtype": "bfloat16", "master_weights": True}
-    found = count(MLP(3, 16, 64), **how, mu_dtype="bfloat16")
-    assert found.optimizer_bytes == (2 + 4 + 4) * 6144 + 4
+    counted = count(MLP(3, 16, 64), **how, mu_dtype="bfloat16")
+    assert counted.optimizer_bytes == (2 + 4 + 4) * 6144 + 4
     name = "optimizer (adam, mu in bfloat16, master copy)"
-    assert line(found, name).formula == "10 B × 6144 + 4 B"
-    assert name in str(found)
+    assert line(counted, name).formula == "10 B × 6144 + 4 B"
+    assert name in str(counted)
     plain = count(MLP(3, 16, 64), **how)
-    assert plain.optimizer_bytes - found.optimizer_bytes == 2 * 6144
+    assert plain.optimizer_bytes - counted.optimizer_bytes == 2 * 6144
 
 
 # Against JAX: what its scan stacks, and what its shardings leave on a device.
@@ -349,8 +349,8 @@ def small_models(draw):
 
 def check_kept(model, **way):
     program = programs.Program("", model, **way)
-    found = training_memory(model, mesh={}, **PLAIN | way)
-    assert kept_bytes(found, model) == stacked_bytes(program)
+    counted = training_memory(model, mesh={}, **PLAIN | way)
+    assert kept_bytes(counted, model) == stacked_bytes(program)
 
 
 F32, BF16 = "float32", "bfloat16"
@@ -430,8 +430,10 @@ def compare_state(found, program, mesh):
 def check_state(model, data, split, way):
     program = programs.Program("", model, 8, data=data, model_axis=split, **way)
     mesh = Mesh(np.array(jax.devices()).reshape(data, split), reference.AXES)
-    found = training_memory(model, mesh={"data": data, "model": split}, batch=8, **way)
-    compare_state(found, program, mesh)
+    counted = training_memory(
+        model, mesh={"data": data, "model": split}, batch=8, **way
+    )
+    compare_state(counted, program, mesh)
 
 
 @options(60)
@@ -521,17 +523,17 @@ def formula_value(formula):
 
 
 def check_sums(model, way):
-    found = training_memory(model, **way)
-    sums = {m: sum(one.bytes for one in found.lines if m in one.when) for m in PHASES}
-    assert found.phases == sums
-    assert found.total_bytes == max(sums.values()) == sums[found.peak_phase]
-    parts = [found.params_bytes, found.activations_bytes]
-    if found.peak_phase == "update" or not way.get("offload_optimizer"):
-        parts.append(found.optimizer_bytes)
-    if found.peak_phase in ("backward", "update"):
-        parts.append(found.grads_bytes)
-    assert found.total_bytes == sum(parts)
-    for one in found.lines:
+    counted = training_memory(model, **way)
+    sums = {m: sum(one.bytes for one in counted.lines if m in one.when) for m in PHASES}
+    assert counted.phases == sums
+    assert counted.total_bytes == max(sums.values()) == sums[counted.peak_phase]
+    parts = [counted.params_bytes, counted.activations_bytes]
+    if counted.peak_phase == "update" or not way.get("offload_optimizer"):
+        parts.append(counted.optimizer_bytes)
+    if counted.peak_phase in ("backward", "update"):
+        parts.append(counted.grads_bytes)
+    assert counted.total_bytes == sum(parts)
+    for one in counted.lines:
         assert formula_value(one.formula) == pytest.approx(one.bytes, abs=1), one
         assert one.bytes >= 0
         assert set(one.when) <= set(PHASES)
@@ -585,8 +587,8 @@ def test_more_recompute_keeps_less(case):
 
     def kept(mode):
         how = {**way, "recompute": mode, **NAMED.get(mode, {})}
-        found = training_memory(model, **how)
-        return sum(one.bytes for one in found.lines if one.source == activations._JAX)
+        counted = training_memory(model, **how)
+        return sum(one.bytes for one in counted.lines if one.source == activations._JAX)
 
     everything, nothing = kept("everything_saveable"), kept("nothing_saveable")
     assert everything >= kept("selective") > nothing
@@ -735,17 +737,17 @@ def test_wrong_formulas_are_noticed(mutant, monkeypatch):
 
 
 def test_fits():
-    found = count(
+    counted = count(
         GPT3, mesh={"data": 8, "model": 8}, batch=64, recompute="nothing_saveable"
     )
-    assert found.fits("v5p", margin=0.95)
-    assert not found.fits("v5e")
+    assert counted.fits("v5p", margin=0.95)
+    assert not counted.fits("v5e")
     usable = HARDWARE["v5p"].usable_bytes
-    assert found.left_bytes("v5p") == math.floor(0.9 * usable) - found.total_bytes
-    assert found.left_bytes(HARDWARE["v5p"], 1) == usable - found.total_bytes
-    tight = found.total_bytes / usable
-    assert found.fits("v5p", tight + 1e-9)
-    assert not found.fits("v5p", tight - 1e-9)
+    assert counted.left_bytes("v5p") == math.floor(0.9 * usable) - counted.total_bytes
+    assert counted.left_bytes(HARDWARE["v5p"], 1) == usable - counted.total_bytes
+    tight = counted.total_bytes / usable
+    assert counted.fits("v5p", tight + 1e-9)
+    assert not counted.fits("v5p", tight - 1e-9)
 
 
 def test_a_chip_is_counted_by_its_own_compiler():
@@ -765,12 +767,12 @@ def test_a_gpu_gives_a_program_its_pool():
     h100 = HARDWARE["h100"]
     assert h100.program_bytes == 84942979072 * 3 // 4 - 320 * 2**20
     assert HARDWARE["v5e"].program_bytes == HARDWARE["v5e"].usable_bytes
-    found = count(chip="h100")
+    counted = count(chip="h100")
     wide = dataclasses.replace(h100, pool_share=1.0, library_bytes=0)
     assert wide.program_bytes == h100.driver_bytes < h100.usable_bytes
-    assert found.left_bytes(wide, 1) == h100.driver_bytes - found.total_bytes
+    assert counted.left_bytes(wide, 1) == h100.driver_bytes - counted.total_bytes
     half = dataclasses.replace(h100, margin=0.5)
-    assert found.left_bytes(half) == found.left_bytes(h100, 0.5)
+    assert counted.left_bytes(half) == counted.left_bytes(h100, 0.5)
 
 
 def test_a_chip_that_is_not_known():
@@ -779,12 +781,12 @@ def test_a_chip_that_is_not_known():
 
 
 def test_what_fits_takes():
-    found = count()
+    counted = count()
     with pytest.raises(NotUnderstood, match=r"'h1000' is not known\. Did you mean 'h1"):
-        found.fits("h1000")
+        counted.fits("h1000")
     for margin in (0, 1.5, "0.9", True):
         with pytest.raises(NotUnderstood, match=r"give a number above 0 and at most 1"):
-            found.fits("h100", margin)
+            counted.fits("h100", margin)
 
 
 # Words.
@@ -808,18 +810,18 @@ Most in each phase of a step: forward 2.04 MiB, loss 1.78 MiB, backward 2.29
 
 
 def test_the_table_and_its_html_say_the_same():
-    found = count(MLP(4, 64, 256), zero=0, batch=16)
-    text = str(found)
+    counted = count(MLP(4, 64, 256), zero=0, batch=16)
+    text = str(counted)
     assert text == TABLE
-    assert repr(found) == (
+    assert repr(counted) == (
         "TrainingMemory(MLP of 4 layers, d_model 64 on data=2: 2.29 MiB a device, "
         "most in backward)"
     )
-    html = found._repr_html_()
+    html = counted._repr_html_()
     cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", html)
     rows = [cells[i : i + 4] for i in range(0, len(cells), 4)]
     lines = text.splitlines()
-    assert len(rows) == len(found.lines) + 2
+    assert len(rows) == len(counted.lines) + 2
     for row, words in zip(rows, lines[1:], strict=False):
         assert re.split(r"  +", words) == row
     notes = re.findall(r"<p [^>]*>([^<]*)</p>", html)
@@ -827,8 +829,8 @@ def test_the_table_and_its_html_say_the_same():
 
 
 def test_notes():
-    found = count(MODELS["gpt3-small"], mesh={"model": 4})
-    assert found.notes == (
+    counted = count(MODELS["gpt3-small"], mesh={"model": 4})
+    assert counted.notes == (
         "The vocabulary of 50257 is rounded up to 50260, which divides over the 4 "
         "devices of model.",
     )
@@ -1184,6 +1186,8 @@ test_a_wrong_argument_gets_one_sentence = one_sentence_each(WRONG, count)
 
 
 def test_published_formulas_cut_what_does_not_divide():
-    found = count(PAPER_22B, mesh={"data": 7, "model": 5}, batch=7, counting="megatron")
+    counted = count(
+        PAPER_22B, mesh={"data": 7, "model": 5}, batch=7, counting="megatron"
+    )
     numbers = PAPER_22B.parameters
-    assert found.params_bytes == -(-4 * numbers // 35)
+    assert counted.params_bytes == -(-4 * numbers // 35)

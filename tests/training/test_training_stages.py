@@ -37,10 +37,10 @@ def count(model=MODEL, **how):
 
 
 def flights(stages, microbatches, chunks):
-    found = count(
+    counted = count(
         mesh={"stage": stages}, gradient_accumulation=microbatches, interleave=chunks
     )
-    return found._setup.chunks_kept
+    return counted._setup.chunks_kept
 
 
 @pytest.mark.parametrize("stages", [2, 4])
@@ -117,21 +117,21 @@ def test_a_stage_with_all_layers_is_noticed(monkeypatch):
 
 
 def test_it_says_what_it_counted():
-    found = count(mesh={"stage": 4}, gradient_accumulation=8)
-    assert found.what.endswith("on stage=4")
-    assert found.notes[-1] == (
+    counted = count(mesh={"stage": 4}, gradient_accumulation=8)
+    assert counted.what.endswith("on stage=4")
+    assert counted.notes[-1] == (
         "The first stage keeps activations of 4 microbatches at once, of 8 "
         "microbatches."
     )
 
 
 def test_it_says_all_layers_of_the_model():
-    found = count(mesh={"stage": 4}, gradient_accumulation=8)
+    counted = count(mesh={"stage": 4}, gradient_accumulation=8)
     words = f"Transformer of 8 layers, d_model {MODEL.d_model} on stage=4"
     assert MODEL.layers == 8
-    assert found.what == words
-    assert words in repr(found)
-    assert words in str(found)
+    assert counted.what == words
+    assert words in repr(counted)
+    assert words in str(counted)
 
 
 @pytest.mark.parametrize(

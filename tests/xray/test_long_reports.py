@@ -33,16 +33,16 @@ def test_fifty_unrolled_layers_fit_a_screen():
     }
     params = {"layers": [layer] * 50}
     f = jax.jit(fifty_layers, donate_argnums=0)
-    seen = spmd.xray(f, params, on((16, 32), "data"))
-    lines = repr(seen).splitlines()
+    report = spmd.xray(f, params, on((16, 32), "data"))
+    lines = repr(report).splitlines()
     assert len(lines) < 24
     assert "data=4 × model=2 (" in lines[0]  # without stage, which has one device
-    assert seen.mesh_shape == SIZES
-    assert len(seen.collectives) == 50
+    assert report.mesh_shape == SIZES
+    assert len(report.collectives) == 50
     (row,) = [line for line in lines if line.startswith("all-reduce")]
     assert " 50 × 1 " in row
-    assert "50 collectives, equal ones in one row" in repr(seen)
-    (lost,) = seen.findings
+    assert "50 collectives, equal ones in one row" in repr(report)
+    (lost,) = report.findings
     assert "ps['layers'][0–49]['down']" in lost.sentence
     assert "ps['layers'][0–49]['up']" in lost.sentence
     assert [line.spec for line in spmd.memory(params).lines[:2]] == [

@@ -72,14 +72,14 @@ def test_the_pmap_step():
         (8, 16),
         lambda shape, _, dtype: jax.ShapeDtypeStruct(shape, dtype),
     )
-    seen = xray(jax.pmap(pmapped_step, axis_name="batch"), *args)
-    (c,) = seen.collectives
+    report = xray(jax.pmap(pmapped_step, axis_name="batch"), *args)
+    (c,) = report.collectives
     assert (c.kind, c.axes, c.count, c.phase) == ("all-reduce", ("batch",), 1, None)
     assert c.operand_bytes == c.result_bytes == 4 * FLOATS
     assert c.wire_bytes == round(2 * 7 / 8 * 4 * FLOATS)
     assert re.fullmatch(r"test_xray\.py:\d+", c.source)
-    assert seen.mesh_shape == {"batch": 8}
-    assert seen.name == "pmapped_step"
+    assert report.mesh_shape == {"batch": 8}
+    assert report.name == "pmapped_step"
 
 
 def test_the_jit_step():
@@ -89,20 +89,20 @@ def test_the_jit_step():
         (128,),
         lambda shape, split, dtype: on(mesh, shape, *["data"] * split, dtype=dtype),
     )
-    seen = xray(step, *args)
-    (c,) = seen.collectives
+    report = xray(step, *args)
+    (c,) = report.collectives
     assert (c.kind, c.axes, c.count) == ("all-reduce", ("data",), 1)
     assert (c.operand_bytes, c.phase) == (4 * FLOATS, "backward")
-    params, batch = seen.input_shardings
+    params, batch = report.input_shardings
     assert (params["w1"].replicas, batch["image"].shard_shape) == (8, (16, 784))
-    assert seen.output_shardings[0]["w1"].replicated_over == ("data",)
-    assert seen.output_shardings[1].shape == ()
+    assert report.output_shardings[0]["w1"].replicated_over == ("data",)
+    assert report.output_shardings[1].shape == ()
 
 
 def test_a_pmap_without_a_name():
-    seen = xray(jax.pmap(lambda x: x * 2), np.zeros((8, 3), np.float32))
-    assert seen.mesh_shape == {"(pmap axis)": 8}
-    assert "_internal" not in repr(seen) + repr(seen.input_shardings)
+    report = xray(jax.pmap(lambda x: x * 2), np.zeros((8, 3), np.float32))
+    assert report.mesh_shape == {"(pmap axis)": 8}
+    assert "_internal" not in repr(report) + repr(report.input_shardings)
 
 
 # --- Each collective, over each axis --------------------------------------------
@@ -195,16 +195,16 @@ def test_fsdp_matmul():
         return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
 
     w, x = on(M42, (64, 48), "data"), on(M42, (32, 64), "data")
-    seen = xray(grad, w, x, jit={"out_shardings": w.sharding})
-    gather, scatter = seen.collectives
+    report = xray(grad, w, x, jit={"out_shardings": w.sharding})
+    gather, scatter = report.collectives
     assert (gather.kind, gather.axes) == ("all-gather", ("data",))
     assert (gather.phase, scatter.phase) == ("forward", "backward")
     assert (gather.operand_bytes, gather.result_bytes) == (3072, 12288)
     assert (scatter.kind, scatter.axes) == ("reduce-scatter", ("data",))
     assert scatter.lowered_as == SLICED
     assert scatter.wire_bytes == 2 * 3 * 12288 // 4  # what an all-reduce sends
-    assert "reduce-scatter*" in repr(seen)
-    assert f"* written by the compiler as {SLICED}" in repr(seen)
+    assert "reduce-scatter*" in repr(report)
+    assert f"* written by the compiler as {SLICED}" in repr(report)
 
 
 def test_an_all_reduce_that_is_sliced_along_the_other_axis():
@@ -236,8 +236,8 @@ def test_scan_multiplies():
 
 
 def test_phases_under_checkpoint():
-    seen = xray(layers(jax.checkpoint(tanh_layer)), *STACK)
-    assert [(c.kind, c.phase, c.count) for c in seen.collectives] == [
+    report = xray(layers(jax.checkpoint(tanh_layer)), *STACK)
+    assert [(c.kind, c.phase, c.count) for c in report.collectives] == [
         ("all-gather", "forward", 6),
         ("all-gather", "recompute", 6),
         ("all-reduce", "backward", 6),
@@ -269,10 +269,10 @@ def test_a_loop_of_unknown_length():
         return lax.fori_loop(0, n, lambda _, x: varying_sum(x), x)
 
     f = jax.shard_map(f, mesh=M42, in_specs=(P("data"), P()), out_specs=P("data"))
-    seen = xray(f, jnp.ones((8, 6)), jnp.int32(3))
-    (c,) = seen.collectives
+    report = xray(f, jnp.ones((8, 6)), jnp.int32(3))
+    (c,) = report.collectives
     assert (c.kind, c.count, c.total_wire_bytes) == ("all-reduce", None, None)
-    assert "? unknown: in a loop that runs as often as the data say" in repr(seen)
+    assert "? unknown: in a loop that runs as often as the data say" in repr(report)
 
 
 def test_a_branch_counts_as_an_upper_bound():
@@ -280,19 +280,19 @@ def test_a_branch_counts_as_an_upper_bound():
         return lax.cond(p, varying_sum, lambda x: x, x)
 
     f = jax.shard_map(f, mesh=M42, in_specs=(P(), P("data")), out_specs=P("data"))
-    seen = xray(f, jnp.bool_(True), jnp.ones((8, 6)))
-    (c,) = seen.collectives
+    report = xray(f, jnp.bool_(True), jnp.ones((8, 6)))
+    (c,) = report.collectives
     assert (c.count, c.upper_bound) == (1, True)
-    assert "≤1" in repr(seen)
-    assert "≤ at most: in a branch that may not be taken" in repr(seen)
+    assert "≤1" in repr(report)
+    assert "≤ at most: in a branch that may not be taken" in repr(report)
 
 
 def test_half_precision_on_cpu_is_said():
     args = [on(M42, (32, 64), "data", dtype=jnp.bfloat16)]
-    seen = xray(lambda x: x.sum(0), *args)
-    assert seen.collectives[0].dtype == "float32"
+    report = xray(lambda x: x.sum(0), *args)
+    assert report.collectives[0].dtype == "float32"
     note = "The CPU compiler sends bfloat16 as float32: elsewhere such bytes are half."
-    assert note in repr(seen)
+    assert note in repr(report)
     assert note not in repr(xray(lambda x: x.sum(0), on(M42, (32, 64), "data")))
 
 
@@ -318,10 +318,10 @@ X = on(M42, (32, 64), "data")
     ids=["plain", "jitted", "traced", "lowered", "compiled"],
 )
 def test_every_stage(f):
-    seen = xray(f, X)
-    assert seen.name == "doubled_sum"
-    assert [(c.kind, c.axes) for c in seen.collectives] == [("all-reduce", ("data",))]
-    assert seen.input_shardings[0].shard_shape == (8, 64)
+    report = xray(f, X)
+    assert report.name == "doubled_sum"
+    assert [(c.kind, c.axes) for c in report.collectives] == [("all-reduce", ("data",))]
+    assert report.input_shardings[0].shard_shape == (8, 64)
 
 
 def test_nothing_is_run_and_no_data_is_needed():
@@ -330,29 +330,29 @@ def test_nothing_is_run_and_no_data_is_needed():
         return x + 1
 
     x = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(M42, P("data")))
-    seen = xray(f, x)
+    report = xray(f, x)
     x.delete()
-    assert xray(f, x, jit={"donate_argnums": 0}).mesh_shape == seen.mesh_shape
+    assert xray(f, x, jit={"donate_argnums": 0}).mesh_shape == report.mesh_shape
 
 
 def test_terabytes_of_nothing():
     big = on(M42, (2**20, 2**18), "data", "model")
-    seen = xray(lambda x: x * 2, big)
-    assert seen.collectives == ()
-    assert seen.input_shardings[0].bytes_per_device == 2**37
+    report = xray(lambda x: x * 2, big)
+    assert report.collectives == ()
+    assert report.input_shardings[0].bytes_per_device == 2**37
 
 
 def test_keyword_arguments_and_unused_ones():
-    seen = xray(lambda x, y, *, z: x + z, X, X, z=X)
-    used, unused, named = seen.input_shardings
+    report = xray(lambda x, y, *, z: x + z, X, X, z=X)
+    used, unused, named = report.input_shardings
     assert (used, unused, named) == (named["z"], None, {"z": used})
 
 
 def test_options_of_jit():
     f = jax.jit(lambda x, n: x * n, static_argnums=1)
     assert len(xray(f, X, 3).input_shardings) == 1
-    seen = xray(lambda x, n: x * n, X, 3, jit={"static_argnums": 1})
-    assert len(seen.input_shardings) == 1
+    report = xray(lambda x, n: x * n, X, 3, jit={"static_argnums": 1})
+    assert len(report.input_shardings) == 1
 
 
 def test_donation_lowers_the_peak():
@@ -368,12 +368,12 @@ def test_peak_memory_counts_temporaries():
     def f(x):
         return (x @ x.T).sum()
 
-    seen = xray(f, on(M42, (512, 64), "data"))
+    report = xray(f, on(M42, (512, 64), "data"))
     memory = jax.jit(f).lower(on(M42, (512, 64), "data")).compile().memory_analysis()
     temporary = memory.temp_size_in_bytes
     assert temporary >= 512 * 128 * 4
     arguments = 128 * 64 * 4
-    assert seen.peak_memory == arguments + 4 + temporary
+    assert report.peak_memory == arguments + 4 + temporary
 
 
 def test_the_peak_field_is_taken_on_a_tpu():
@@ -395,15 +395,15 @@ def test_the_peak_field_is_taken_on_a_tpu():
 
 def test_the_context_tells_the_mesh():
     with jax.set_mesh(M42):
-        seen = xray(lambda: jnp.zeros((8, 4)) + 1)
-    assert seen.mesh_shape == {"data": 4, "model": 2}
+        report = xray(lambda: jnp.zeros((8, 4)) + 1)
+    assert report.mesh_shape == {"data": 4, "model": 2}
 
 
 def test_the_program_tells_the_mesh_and_its_inputs_get_names():
     f = mapped(summed("data"), P(("model", "data"), None), P("model"))
-    seen = xray(f, jnp.ones((8, 4)))
-    assert seen.input_shardings[0].entries == (("model", "data"), ())
-    assert seen.output_shardings.replicated_over == ("data",)
+    report = xray(f, jnp.ones((8, 4)))
+    assert report.input_shardings[0].entries == (("model", "data"), ())
+    assert report.output_shardings.replicated_over == ("data",)
 
 
 def test_an_explicit_mesh():
@@ -414,10 +414,10 @@ def test_an_explicit_mesh():
 
 
 def test_one_device():
-    seen = xray(lambda x: x @ x.T, jnp.ones((3, 4)))
-    assert (seen.collectives, seen.mesh_shape) == ((), {})
-    assert seen.input_shardings[0].mesh_shape == {}
-    assert repr(seen).splitlines()[:2] == [
+    report = xray(lambda x: x @ x.T, jnp.ones((3, 4)))
+    assert (report.collectives, report.mesh_shape) == ((), {})
+    assert report.input_shardings[0].mesh_shape == {}
+    assert repr(report).splitlines()[:2] == [
         "XRay of <lambda>, cpu, one device (bytes per device, each time)",
         "no collective: no device waits for another",
     ]
@@ -442,17 +442,17 @@ class Cells(HTMLParser):
 
 
 def test_text_and_html_say_the_same():
-    seen = xray(layers(tanh_layer), *STACK)
-    bundle = seen._repr_mimebundle_()
-    assert bundle["text/plain"] == repr(seen) == str(seen)
+    report = xray(layers(tanh_layer), *STACK)
+    bundle = report._repr_mimebundle_()
+    assert bundle["text/plain"] == repr(report) == str(report)
     reader = Cells()
     reader.feed(bundle["text/html"])
     words = " ".join(" ".join(line) for line in reader.lines).split()
-    assert words == repr(seen).split()
+    assert words == repr(report).split()
     assert any(line[0].startswith("finding: ") for line in reader.lines)
     assert '<table class="spmd-xray"><caption ' in bundle["text/html"]
     assert bundle["text/html"].count('<th scope="col" ') == 7
-    assert max(map(len, repr(seen).splitlines())) <= 78
+    assert max(map(len, repr(report).splitlines())) <= 78
 
 
 def test_the_table():
@@ -485,9 +485,9 @@ CODE = "def f(x):\n    y = 2 * x\n    return lax.psum(y, 'data')\n"
 
 def test_a_notebook_cell_is_named_without_its_file():
     f = notebook_cell("/var/tmp/ipykernel_4711/123456.py", CODE)
-    seen = xray(mapped(f, P("data"), P()), jnp.ones((8, 4)))
-    assert seen.collectives[0].source == "notebook cell, line 3"
-    assert repr(seen).splitlines()[2].endswith("  cell, line 3")
+    report = xray(mapped(f, P("data"), P()), jnp.ones((8, 4)))
+    assert report.collectives[0].source == "notebook cell, line 3"
+    assert repr(report).splitlines()[2].endswith("  cell, line 3")
 
 
 @pytest.mark.parametrize(
@@ -511,9 +511,9 @@ def test_a_cell_with_a_number(monkeypatch, history, source):
 
     monkeypatch.setitem(module.sys.modules, "IPython", IPython)
     f = notebook_cell("/var/tmp/ipykernel_4711/123456.py", CODE)
-    seen = xray(mapped(f, P("data"), P()), jnp.ones((8, 4)))
-    assert seen.collectives[0].source == source
-    assert repr(seen).splitlines()[2].endswith("  cell, line 3")
+    report = xray(mapped(f, P("data"), P()), jnp.ones((8, 4)))
+    assert report.collectives[0].source == source
+    assert repr(report).splitlines()[2].endswith("  cell, line 3")
 
 
 # --- Bad input -------------------------------------------------------------------
@@ -614,23 +614,23 @@ def test_none_among_the_arguments():
         {"w": on(M42, (16, 8), None, "model"), "z": None},
     ):
         for more in ({}, {"mask": None}):
-            seen = xray(f, params, x, **more)
-            assert seen.redundancy == 1.0
-            assert seen.input_shardings[1].shard_shape == (16, 16)
-            assert seen.input_shardings[0]["w"].shard_shape == (16, 4)
+            report = xray(f, params, x, **more)
+            assert report.redundancy == 1.0
+            assert report.input_shardings[1].shard_shape == (16, 16)
+            assert report.input_shardings[0]["w"].shard_shape == (16, 4)
     state = {"a": on(M42, (8,), "data"), "none": None}
-    seen = xray(lambda s: {"a": s["a"] * 2, "none": None}, state, carry={0: 0})
-    assert seen.findings == ()
+    report = xray(lambda s: {"a": s["a"] * 2, "none": None}, state, carry={0: 0})
+    assert report.findings == ()
 
 
 def test_a_branch_is_counted_as_an_upper_bound():
     def f(t, x, w):
         return lax.cond(t, lambda: x @ w, lambda: x @ w @ w)
 
-    seen = xray(f, jnp.array(True), jnp.ones((8, 8)), jnp.ones((8, 8)))
-    assert seen.upper_bound
-    assert seen.flops_per_device == 2 * 2 * 8**3
-    assert "at most 2.05 kFLOPs per device" in repr(seen)
+    report = xray(f, jnp.array(True), jnp.ones((8, 8)), jnp.ones((8, 8)))
+    assert report.upper_bound
+    assert report.flops_per_device == 2 * 2 * 8**3
+    assert "at most 2.05 kFLOPs per device" in repr(report)
 
 
 def test_a_product_that_is_next_to_nothing_is_no_finding():
@@ -646,9 +646,9 @@ def test_a_part_of_an_axis_that_repeats_is_told():
         return jnp.einsum("bshd,bthd->bhst", q, q)
 
     mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
-    seen = xray(f, on(mesh, (16, 32, 96), None, None, "data"))
-    assert seen.redundancy > 1.5
-    assert "redundant-work" in [found.code for found in seen.findings]
+    report = xray(f, on(mesh, (16, 32, 96), None, None, "data"))
+    assert report.redundancy > 1.5
+    assert "redundant-work" in [found.code for found in report.findings]
 
 
 def test_the_map_of_work_is_that_of_the_program():

@@ -277,8 +277,8 @@ WIRE = {
 @pytest.mark.parametrize("name", WIRE)
 @pytest.mark.parametrize("where", ["cpu", *ARCHIVES])
 def test_bytes_on_the_wire(where, name):
-    found = found_in(where, name)
-    sent = {((c.kind, c.axes, c.count), c.wire_bytes) for c in found}
+    findings = found_in(where, name)
+    sent = {((c.kind, c.axes, c.count), c.wire_bytes) for c in findings}
     answers = WIRE[name]
     assert sent == set(answers.get(chip_of(where), answers[backend_of(where)]).items())
 
@@ -302,8 +302,8 @@ PHASES = {
 @pytest.mark.parametrize("name", PHASES)
 @pytest.mark.parametrize("where", ["cpu", *ARCHIVES])
 def test_phases(where, name):
-    found = found_in(where, name)
-    assert Counter((c.kind, c.phase) for c in found) == PHASES[name]
+    findings = found_in(where, name)
+    assert Counter((c.kind, c.phase) for c in findings) == PHASES[name]
 
 
 # --- Lines ------------------------------------------------------------------------
@@ -344,16 +344,16 @@ def line(c):
 def test_each_gather_has_the_line_of_its_own_weight(where):
     # w[0] is used in one line and w[1] in the next. TPU starts the gather of w[1]
     # beside the work of the first line, and names it after its end.
-    found = found_in(where, "fsdp_grad")
-    first, second = sorted(line(c) for c in found if c.kind == "all-gather")
+    findings = found_in(where, "fsdp_grad")
+    first, second = sorted(line(c) for c in findings if c.kind == "all-gather")
     assert second == first + 1
 
 
 @pytest.mark.parametrize("where", ["cpu", *ARCHIVES])
 def test_a_reduction_without_a_label_has_the_line_of_its_addition(where):
     # The three lines: a sum, a scatter, a gather.
-    found = found_in(where, "in_a_cube")
-    of = {c.kind: line(c) for c in found}
+    findings = found_in(where, "in_a_cube")
+    of = {c.kind: line(c) for c in findings}
     assert of["reduce-scatter"] == of["all-reduce"] + 1 == of["all-gather"] - 1
 
 
@@ -533,14 +533,14 @@ GPT3 = {
 
 
 def test_a_train_step_of_gpt_3():
-    found = read_hlo(gpt3_step(), {"data": 16, "model": 4})
-    assert Counter((c.kind, c.axes, c.count, c.phase) for c in found) == GPT3
-    assert len(found) == 73
+    collectives = read_hlo(gpt3_step(), {"data": 16, "model": 4})
+    assert Counter((c.kind, c.axes, c.count, c.phase) for c in collectives) == GPT3
+    assert len(collectives) == 73
     # `down` of one layer: 4 · 12288 / 4 rows of 12288 features, cut over data, in
     # bfloat16. A device sends 15 parts of 16 to gather it.
     whole = 12288 * 12288 * 2
     (down,) = (
-        c for c in found if (c.phase, c.count, c.result_bytes) == (FWD, 96, whole)
+        c for c in collectives if (c.phase, c.count, c.result_bytes) == (FWD, 96, whole)
     )
     assert (down.kind, down.wire_bytes) == ("all-gather", whole * 15 // 16)
 
