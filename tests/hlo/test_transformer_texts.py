@@ -603,7 +603,7 @@ def test_the_stored_predictions_can_be_made_again(name):
     row = ROWS[name]
     (speeds,) = spmd.load_measured("gpu-speeds")
     (sheet,) = (c for c in HARDWARE.values() if c.device_kind == row["device"])
-    again = predictions(row, sheet, speeds, texts()[name])
+    again = predictions(row, sheet, speeds)
     assert again.keys() == row["predicted"].keys()
     for by, parts in again.items():
         assert parts == pytest.approx(row["predicted"][by])
