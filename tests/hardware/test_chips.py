@@ -12,6 +12,7 @@ import pytest
 from spmd_helpers._core.registry import ByName
 from spmd_helpers._core.words import join_words
 from spmd_helpers._errors import NotUnderstood
+from spmd_helpers._gpu.cards import CARDS
 from spmd_helpers._hardware import chips
 from spmd_helpers._hardware.chips import HARDWARE, Chip, chip
 from spmd_helpers._tpu.topology import GENERATIONS
@@ -60,28 +61,37 @@ NETWORK = {
 
 def test_every_chip_was_read_from_its_page_twice():
     here = "tests/hardware/test_chips.py"
-    told = [
+    missing = [
         f"{name}: add what its page says to FIGURES in {here}"
         for name in HARDWARE
         if name not in FIGURES
     ]
-    told += [
+    missing += [
         f"{name}: add the MiB that nvidia-smi shows to SHOWN in {here}"
         for name, one in HARDWARE.items()
         if one.kind == "gpu" and name not in SHOWN
     ]
-    told += [
+    missing += [
         f"{name}: add its host's devices and network, in Gbit/s, to NETWORK in {here}"
         for name in HARDWARE
         if name not in NETWORK
     ]
-    told += [
+    missing += [
+        f"{name}: add a {what} with this name to src/spmd_helpers/{file}.py"
+        for kind, listed, what, file in (
+            ("gpu", CARDS, "Card", "_gpu/cards"),
+            ("tpu", GENERATIONS, "Generation", "_tpu/topology"),
+        )
+        for name, one in HARDWARE.items()
+        if one.kind == kind and name not in listed
+    ]
+    missing += [
         f"{name}: promised in FIGURES or SHOWN in {here}, and HARDWARE in "
         "src/spmd_helpers/_hardware/chips.py has it no longer"
         for name in {**FIGURES, **SHOWN}
         if name not in HARDWARE
     ]
-    assert not told, "; ".join(told)
+    assert not missing, "; ".join(missing)
 
 
 @pytest.mark.parametrize("name", [name for name in FIGURES if name in HARDWARE])
