@@ -1,6 +1,7 @@
 """`plan_mesh`: order, memory and seconds of strategies, words, and what is refused."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from math import prod
 
@@ -15,6 +16,8 @@ from spmd_helpers._plan import plan_mesh as plan_module
 from spmd_helpers._plan.plan_mesh import HOSTS, TPU_CHIPS
 from spmd_helpers._plan.step import Step
 from spmd_helpers._time.rates import rates_of
+from spmd_helpers._training import many
+from spmd_helpers._training.many import Counts
 
 LLAMA = spmd.MODELS["llama-3-8b"]
 SMALL = spmd.Transformer(
@@ -133,6 +136,41 @@ def test_memory_is_that_of_training_memory(model, chips):
         assert one.memory_bytes == memory.total_bytes
         assert one.left_bytes == memory.left_bytes(chips.partition(":")[0])
         assert one.fits == memory.fits(chips.partition(":")[0])
+
+
+@pytest.mark.parametrize(
+    ("model", "chips", "more"),
+    [
+        (replace(SMALL, tied=True, layers=8), "h100:3x4", {}),
+        (SMALL, "a100-80gb:2x8", {"attention": "plain"}),
+        (MOE, "h100:2x8", {"param_dtype": "bfloat16", "capacity_factor": 1.5}),
+        (replace(SMALL, qk_norm=True), "b200:2x8", {"master_weights": True}),
+        (STACK, "h100:4x8", {"optimizer": "adafactor"}),
+        (LLAMA, "v5p:2x4x4", {"grad_dtype": "float32", "compute_dtype": "float32"}),
+    ],
+)
+def test_what_meshes_share_of_their_memory_is_that_of_each(model, chips, more):
+    """All numbers, of every third strategy: parts of a count are counted once."""
+    planned, chip = plan(model, chips, 96, **more), chips.partition(":")[0]
+    training = {key: one for key, one in more.items() if key != "attention"}
+    counts = Counts(model, 96, None, {**training, "chip": chip})
+    for one in planned.strategies[::3]:
+        how = one.zero, one.recompute, one.attention, one.microbatches, one.chunks
+        memory = spmd.training_memory(
+            model,
+            mesh=shape(one),
+            zero=one.zero,
+            batch=96,
+            recompute=one.recompute,
+            attention=one.attention,
+            gradient_accumulation=one.microbatches,
+            interleave=one.chunks,
+            chip=chip,
+            **training,
+        )
+        state = memory.params_bytes, memory.grads_bytes, memory.optimizer_bytes
+        assert counts.of(shape(one), *how) == (*state, memory.total_bytes)
+        assert one.memory_bytes == memory.total_bytes
 
 
 # --- Order ----------------------------------------------------------------------------
@@ -381,7 +419,7 @@ def test_a_tied_embedding_is_one_matrix_for_all_stages():
             one = step(model, stage=4, data=2, schedule=(8, 1), zero=zero)
             shares = seconds.products(one, rates)
             of[model.tied, zero] = seconds.seconds_of(
-                one, 0, shares, [], lambda x: (0.0, ""), rates
+                one, 0, shares, [], rates
             ).memory_s
     # Read, read, written, in float32, 8 times: of the head ZeRO-2 has half.
     once = 8 * 3 * 4 * HEAD / rates.memory_bytes_per_s
@@ -396,7 +434,7 @@ def test_no_more_is_hidden_in_a_pass_than_there_is_work(when):
     one = step(data=8)
     shares = layers, again, head = seconds.products(one, rates)
     state = 10**9
-    alone = seconds.seconds_of(one, state, shares, [], lambda x: (0.0, ""), rates)
+    alone = seconds.seconds_of(one, state, shares, [], rates)
     memory = alone.total_s - alone.compute_s - 0.8 * state / rates.memory_bytes_per_s
     forward = (layers + head) / 3 + memory / 4  # a forward pass runs again
     work = {
@@ -405,11 +443,11 @@ def test_no_more_is_hidden_in_a_pass_than_there_is_work(when):
         "update": state / rates.memory_bytes_per_s,
     }[when]
     kind, each = "all-gather", work / 5
-    many = [exchanges.Exchange(str(n), kind, ("data",), when, 1, 1) for n in range(20)]
+    many = [
+        exchanges.Exchange(str(n), kind, ("data",), when, 1, 1, each) for n in range(20)
+    ]
     for count in (2, 20):
-        seconds_each = seconds.seconds_of(
-            one, state, shares, many[:count], lambda x: (each, ""), rates
-        )
+        seconds_each = seconds.seconds_of(one, state, shares, many[:count], rates)
         total = sum(x.seconds for x in seconds_each.exchanges)
         # What is hidden slows the kernels by a part of it, which is exposed.
         hidden = (total - seconds_each.exposed_s) / (1 - rates.slowed)
@@ -424,7 +462,7 @@ def test_a_pipeline_adds_up_the_gradients_of_its_microbatches():
     def memory(**more):
         one = step(stage=4, data=2, schedule=(8, 1), **more)
         shares = seconds.products(one, rates)
-        return seconds.seconds_of(one, 0, shares, [], lambda x: (0.0, ""), rates)
+        return seconds.seconds_of(one, 0, shares, [], rates)
 
     all_of_it = 8 * 3 * 4 * (8 * LAYER + 2 * HEAD) / rates.memory_bytes_per_s
     more = memory().memory_s - memory(zero=2).memory_s
@@ -439,7 +477,7 @@ def test_a_bubble_is_that_of_1f1b(schedule, share):
     rates = rates_of(spmd.HARDWARE["h100"])
     one = step(stage=4, data=2, schedule=schedule, batch=32)
     shares = seconds.products(one, rates)
-    seconds_each = seconds.seconds_of(one, 0, shares, [], lambda x: (0.0, ""), rates)
+    seconds_each = seconds.seconds_of(one, 0, shares, [], rates)
     work = seconds_each.compute_s + seconds_each.memory_s
     assert seconds_each.bubble_s == near(share * work)
     assert seconds_each.total_s == near(work + seconds_each.bubble_s)
@@ -665,6 +703,59 @@ def test_four_thousand_chips():
     assert planned.best.total_s < min(
         one.total_s for one in planned.fitting if one.mesh.get("fsdp", 1) > 512
     )
+
+
+def counting(monkeypatch, module, *names):
+    """How often each of these functions is called from now on."""
+    calls = Counter()
+
+    def counted(name, right):
+        def wrapper(*args, **kwargs):
+            calls[name] += 1
+            return right(*args, **kwargs)
+
+        return wrapper
+
+    for name in names:
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    return calls
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "gpt-oss-20b"])
+def test_of_four_thousand_chips_what_strategies_share_is_counted_once(
+    name, monkeypatch
+):
+    """Arguments are checked once for meshes with the same axes, state once for a mesh.
+
+    What the passes need is counted once for all meshes that give a device as much.
+    """
+    names = "training_memory", "_of_state", "kept_of_passes", "copies"
+    calls = counting(monkeypatch, many, *names)
+    planned = plan(spmd.MODELS[name], "h100:512x8", 1024, seq=8192)
+    meshes = {(tuple(one.mesh.items()), one.zero) for one in planned.strategies}
+    schedules = {
+        (tuple(one.mesh.items()), one.zero, one.microbatches, one.chunks)
+        for one in planned.strategies
+    }
+    assert len(meshes) > 600
+    assert calls["training_memory"] < len(planned.strategies) / 10
+    assert calls["_of_state"] == len(schedules)
+    assert calls["kept_of_passes"] < len(planned.strategies) / 2
+    copied = {
+        tuple(one.mesh.items())
+        for one in planned.strategies
+        if one.recompute == "everything_saveable"
+    }
+    assert calls["copies"] == len(copied)
+
+
+def test_where_nothing_fits_no_strategy_is_timed_twice(monkeypatch):
+    """Those of the first search, which had left some out, are known in the second."""
+    monkeypatch.setattr(plan_module, "MANY", 5)
+    calls = counting(monkeypatch, plan_module, "seconds_of")
+    planned = plan(spmd.MODELS["llama-3-70b"], "h100:1x8", 8, seq=2048)
+    assert not planned.fitting
+    assert calls["seconds_of"] == len(planned.strategies)
 
 
 # --- Words ----------------------------------------------------------------------------

@@ -673,9 +673,9 @@ def test_wrong_state_is_noticed(mutant, monkeypatch):
 KEPT_MUTANTS = {
     "two values a norm": ("_NORM", 2),
     "four values of the mlp": ("_HIDDEN", 4),
-    "no weights": ("_copies", lambda made: []),
+    "no weights": ("copies", lambda made: []),
     "weights twice": (
-        "_copies",
+        "copies",
         lambda made: _COPIES(made) * 2,
     ),
     "softmax kept once": (
@@ -693,7 +693,7 @@ KEPT_MUTANTS = {
         lambda made: dataclasses.replace(_RELU(made), bytes=_RELU(made).bytes * 2 // 3),
     ),
 }
-_COPIES, _SCORES = activations._copies, activations._scores
+_COPIES, _SCORES = activations.copies, activations._scores
 _STREAM, _RELU = activations._stream, activations._relu
 
 

@@ -69,16 +69,28 @@ class Chips:
             return [Group((), self, directions)]
         steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
         inside = tuple((steps[axis], shape[axis]) for axis in axes if shape[axis] > 1)
-        # Where the first device of each group stands in its host.
-        first = {0}
-        for axis, (step, size) in enumerate(zip(steps, shape, strict=True)):
-            if axis not in axes:
-                moves = [n * step for n in range(min(size, self.per_host))]
-                first = {
-                    (one + more) % self.per_host for one in first for more in moves
-                }
-        alike = _standing(inside, frozenset(first), self.per_host)
+        # Steps of full hosts lead to devices that stand alike.
+        others = tuple(
+            (step % self.per_host, min(size, self.per_host))
+            for axis, (step, size) in enumerate(zip(steps, shape, strict=True))
+            if axis not in axes and size > 1 and step % self.per_host
+        )
+        alike = _standing(inside, _first(others, self.per_host), self.per_host)
         return [Group(one, self) for one in alike]
+
+
+@lru_cache(maxsize=4096)
+def _first(others: tuple[tuple[int, int], ...], per_host: int) -> frozenset[int]:
+    """Where the first device of a group can stand in its host.
+
+    Args:
+        others: steps along the axes that are not the group's, and their sizes.
+        per_host: devices of a host.
+    """
+    first = {0}
+    for step, size in others:
+        first = {(one + n * step) % per_host for one in first for n in range(size)}
+    return frozenset(first)
 
 
 @lru_cache(maxsize=4096)

@@ -271,24 +271,32 @@ class Prices:
         """What gives the seconds of all runs of an exchange on a mesh, and the link."""
         shape = tuple(mesh.values())
         here: dict[tuple[str, tuple[str, ...]], list[_Lines]] = {}
+        known: dict[tuple[str, tuple[str, ...], int], tuple[float, str]] = {}
         groups: dict[tuple[str, ...], list[Group]] = {}
 
         def price(one: Exchange) -> tuple[float, str]:
-            axes = one.axes
-            lines = here.get((one.kind, axes))
+            key = (one.kind, one.axes, one.nbytes)
+            if key not in known:
+                known[key] = price_once(*key)
+            seconds, link = known[key]
+            return one.count * seconds, link
+
+        def price_once(
+            kind: str, axes: tuple[str, ...], nbytes: int
+        ) -> tuple[float, str]:
+            lines = here.get((kind, axes))
             if lines is None:
                 if axes not in groups:
                     places = tuple(PLACE[axis] for axis in axes)
                     groups[axes] = self.chips.groups(shape, places)
-                every = [self._lines(one.kind, group) for group in groups[axes]]
-                lines = here[one.kind, axes] = every
-            nbytes = one.nbytes
+                every = [self._lines(kind, group) for group in groups[axes]]
+                lines = here[kind, axes] = every
             # The slowest group decides, each by its fastest way.
-            seconds, link = max(
-                (min(start + nbytes * a_byte for start, a_byte in ways), link)
-                for link, ways in lines
-            )
-            return one.count * seconds, link
+            slowest = 0.0, ""
+            for link, ways in lines:
+                seconds = min([start + nbytes * a_byte for start, a_byte in ways])
+                slowest = max(slowest, (seconds, link))
+            return slowest
 
         return price
 

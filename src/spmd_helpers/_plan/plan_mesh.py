@@ -1,7 +1,6 @@
 """Which mesh for a model on so many chips: every strategy, counted and timed."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -18,14 +17,11 @@ from .._shardings.sharding import itemsize
 from .._time.rates import Rates, rates_of, with_own
 from .._training.axes import OTHER_AXES
 from .._training.dtypes import type_name
+from .._training.many import Bytes, Counts
 from .._training.model import MLP, Transformer
 from .._training.models import model_of
 from .._training.setup import ATTENTION
-from .._training.training_memory import (
-    TrainingMemory,
-    counted_with,
-    training_memory,
-)
+from .._training.training_memory import training_memory
 from .candidates import POLICIES, Way, meshes, policies_of, useful_axes, ways
 from .cluster import ORDER, Chips, read_chips
 from .exchanges import Exchange, Prices, in_passes, of_gradients
@@ -234,6 +230,9 @@ class _Planner:
         is_mlp = isinstance(model, MLP)
         self.seq = 1 if isinstance(model, MLP) else model.seq if seq is None else seq
         self.prices = Prices(chips, rates)
+        shared = self.training | {"chip": chips.chip}
+        self.counts = Counts(model, batch, seq, shared)
+        self.shared: dict[tuple[int, ...], _Shared] = {}
         self.products: dict[tuple[str, str], tuple[float, float, float]] = {}
         self.refused: NotDivisible | None = None
         self.far = self.too_large = 0
@@ -249,7 +248,7 @@ class _Planner:
     def all(self, axes: Sequence[str], policies: Sequence[str]) -> tuple[Strategy, ...]:
         """Every strategy, in order."""
         every = sorted(self.each(axes, policies), key=_order)
-        return tuple(replace(one, rank=n) for n, one in enumerate(every, 1))
+        return tuple(one.ranked(n) for n, one in enumerate(every, 1))
 
     def each(self, axes: Sequence[str], policies: Sequence[str]) -> Iterator[Strategy]:
         """Every strategy; `refused` is the last reason why the model did not divide.
@@ -300,7 +299,7 @@ class _Planner:
         is_left_out: Callable[[Way, dict[str, int]], bool] = lambda way, mesh: False,
     ) -> Iterator[Strategy]:
         """Every strategy on a mesh."""
-        shared = _Shared(self.prices.on(mesh))
+        shared = self._shared(mesh)
         for way in ways(self.model, mesh, policies, self.batch):
             if is_left_out(way, mesh):
                 continue
@@ -310,15 +309,23 @@ class _Planner:
 
     def _least(self, mesh: dict[str, int], policy: str) -> float:
         """Seconds that no strategy on a mesh is faster than: with its best schedule."""
-        bounds, priced = [], self.prices.on(mesh)
+        bounds, shared = [], self._shared(mesh)
         policy = policy if mesh["stage"] == 1 else POLICIES[-1]
         for way in ways(self.model, mesh, (policy,), self.batch):
             # The stages of ZeRO have the same passes.
             if way.zero == 0:
-                step = self._step(way, mesh, self._attention(mesh))
-                shares, moved = self._products(step), in_passes(step)
-                bounds.append(least_seconds(step, shares, moved, priced, self.rates))
+                step = shared.step(way, self._step)
+                shares, moved = self._products(step), shared.passes(step)
+                bounds.append(least_seconds(step, shares, moved, self.rates))
         return min(bounds)
+
+    def _shared(self, mesh: dict[str, int]) -> "_Shared":
+        """What the strategies on a mesh have in common, one for each mesh."""
+        sizes = tuple(mesh.values())
+        if sizes not in self.shared:
+            attention = self._attention(mesh)
+            self.shared[sizes] = _Shared(mesh, attention, self.prices.on(mesh))
+        return self.shared[sizes]
 
     def _step(self, way: Way, mesh: dict[str, int], attention: str) -> Step:
         return Step(
@@ -354,58 +361,50 @@ class _Planner:
         self, way: Way, mesh: dict[str, int], shared: "_Shared"
     ) -> Strategy | None:
         """A way with what it takes; None if the model does not divide."""
-        attention = self._attention(mesh)
-        try:
-            memory = self._memory(way, mesh, attention, shared)
-        except NotDivisible as error:
-            self.refused = error
-            return None
-        step = self._step(way, mesh, attention)
+        known = shared.strategies.get(way)
+        if known is None:
+            try:
+                known = self._made(way, mesh, shared)
+            except NotDivisible as error:
+                known = error
+            shared.strategies[way] = known
+        if isinstance(known, Strategy):
+            return known
+        self.refused = known
+        return None
+
+    def _made(self, way: Way, mesh: dict[str, int], shared: "_Shared") -> Strategy:
+        """A strategy, not ranked yet.
+
+        Raises:
+            NotDivisible: the mesh does not divide the model.
+        """
+        schedule = way.microbatches, way.chunks
+        memory = self.counts.of(
+            mesh, way.zero, way.recompute, shared.attention, *schedule
+        )
+        step = shared.step(way, self._step)
         seconds = seconds_of(
             step,
             _update_bytes(memory),
             self._products(step),
             shared.exchanges(step),
-            lambda one: (one.seconds, one.link),
             self.rates,
         )
         peak = self.chips.chip.bf16_flops_per_s * self.chips.devices
         return Strategy(
             rank=0,
-            mesh={axis: n for axis, n in mesh.items() if n > 1} or {"data": 1},
+            mesh=shared.mesh,
             zero=way.zero,
             recompute=way.recompute,
-            attention=attention,
-            memory_bytes=memory.total_bytes,
-            left_bytes=self.allowed - memory.total_bytes,
+            attention=shared.attention,
+            memory_bytes=memory.total,
+            left_bytes=self.allowed - memory.total,
             seconds=seconds,
             tokens_per_s=self.batch * self.seq / seconds.total_s,
             mfu=self.model_flops / peak / seconds.total_s,
             step=step,
         )
-
-    def _memory(
-        self, way: Way, mesh: dict[str, int], attention: str, shared: "_Shared"
-    ) -> TrainingMemory:
-        """What a way takes; the arguments are checked once for a mesh and schedule."""
-        schedule = way.microbatches, way.chunks
-        if schedule in shared.memory:
-            first = shared.memory[schedule]
-            return counted_with(first, mesh, way.zero, way.recompute)
-        memory = shared.memory[schedule] = training_memory(
-            self.model,
-            mesh=mesh,
-            zero=way.zero,
-            batch=self.batch,
-            seq=self.given_seq,
-            recompute=way.recompute,
-            attention=attention,
-            gradient_accumulation=way.microbatches,
-            interleave=way.chunks,
-            chip=self.chips.chip,
-            **self.training,
-        )
-        return memory
 
     def _products(self, step: Step) -> tuple[float, float, float]:
         """Seconds of the products, which every mesh divides alike."""
@@ -426,19 +425,47 @@ class _Shared:
     """What the strategies on one mesh have in common.
 
     Args:
+        mesh: the size of every axis.
+        attention: how attention is computed on it.
         priced: gives the seconds of an exchange on the mesh, and its link.
+
+    Attributes:
+        mesh: its axes with several devices; of one device `data`.
+        strategies: those that are known, or why the model does not divide.
     """
 
-    def __init__(self, priced: Callable[[Exchange], tuple[float, str]]) -> None:
-        self.priced = priced
-        self.memory: dict[tuple[int, int], TrainingMemory] = {}
+    def __init__(
+        self,
+        mesh: dict[str, int],
+        attention: str,
+        priced: Callable[[Exchange], tuple[float, str]],
+    ) -> None:
+        self.sizes, self.attention, self.priced = mesh, attention, priced
+        self.mesh = {axis: n for axis, n in mesh.items() if n > 1} or {"data": 1}
+        self.strategies: dict[Way, Strategy | NotDivisible] = {}
+        self.steps: dict[tuple[int, int], Step] = {}
         self.known: dict[tuple[object, ...], list[Exchange]] = {}
 
+    def step(self, way: Way, made: Callable[[Way, dict[str, int], str], Step]) -> Step:
+        """The step of a way; the sizes are those of all with the same schedule."""
+        schedule = way.microbatches, way.chunks
+        last = self.steps.get(schedule)
+        if last is None:
+            one = made(way, self.sizes, self.attention)
+        else:
+            one = last.under(way.zero, way.recompute)
+        self.steps[schedule] = one
+        return one
+
+    def passes(self, step: Step) -> list[Exchange]:
+        """The exchanges of the passes, in which `zero` has no part; with seconds."""
+        key = (step.microbatches, step.chunks, step.recompute)
+        return self._timed(key, in_passes, step)
+
     def exchanges(self, step: Step) -> list[Exchange]:
-        """Those of a step, with their seconds; `zero` has no part in the passes."""
-        schedule = step.microbatches, step.chunks
-        passes = self._timed((*schedule, step.recompute), in_passes, step)
-        return passes + self._timed((*schedule, step.zero), of_gradients, step)
+        """All exchanges of a step, with their seconds."""
+        key = (step.microbatches, step.chunks, step.zero)
+        return self.passes(step) + self._timed(key, of_gradients, step)
 
     def _timed(
         self,
@@ -462,9 +489,9 @@ def _order(one: Strategy) -> tuple[object, ...]:
     return not one.fits, first, second, one.zero, str(one)
 
 
-def _update_bytes(memory: TrainingMemory) -> int:
+def _update_bytes(memory: Bytes) -> int:
     """What the optimizer reads and writes: its numbers and the parameters twice."""
-    return 2 * memory.optimizer_bytes + 2 * memory.params_bytes + memory.grads_bytes
+    return 2 * memory.optimizer + 2 * memory.params + memory.grads
 
 
 # --- What is given --------------------------------------------------------------------

@@ -7,7 +7,7 @@ the 110 stored programs (hardware.md, plans compared with compiled programs), am
 all four for TPUs and both pipelines.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ _EXPOSED = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Seconds:
     """The seconds of one step on each device.
 
@@ -74,7 +74,8 @@ class Seconds:
         compute_s: the products and attention.
         recompute_s: of these, what runs a second time.
         memory_s: what only moves memory: norms, activations, softmax, the optimizer.
-        exchanges: every exchange with its seconds.
+        moved: every exchange as if none of it were hidden; strategies share them.
+        exposed: of each of these, the seconds that the kernels wait.
         bubble_s: of a pipeline, what a stage waits until the first microbatch reaches
             it, and after its last.
     """
@@ -83,21 +84,32 @@ class Seconds:
     compute_s: float
     recompute_s: float
     memory_s: float
-    exchanges: tuple[Exchange, ...]
+    moved: tuple[Exchange, ...]
+    exposed: tuple[float, ...]
     bubble_s: float = 0.0
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Every exchange with its seconds."""
+        both = zip(self.moved, self.exposed, strict=True)
+        return tuple(one.timed(one.seconds, part, one.link) for one, part in both)
 
     @property
     def exposed_s(self) -> float:
         """What the kernels wait for exchanges."""
-        return sum(one.exposed_s for one in self.exchanges)
+        return sum(self.exposed)
+
+    def __repr__(self) -> str:
+        keys = ("total_s", "compute_s", "recompute_s", "memory_s", "exchanges")
+        words = [f"{key}={getattr(self, key)!r}" for key in (*keys, "bubble_s")]
+        return f"Seconds({', '.join(words)})"
 
 
 def seconds_of(
     step: Step,
     state_bytes: int,
     products_s: tuple[float, float, float],
-    moved: Iterable[Exchange],
-    priced: Callable[[Exchange], tuple[float, str]],
+    moved: Sequence[Exchange],
     rates: Rates,
 ) -> Seconds:
     """The seconds of one step.
@@ -107,8 +119,7 @@ def seconds_of(
         state_bytes: what the update reads and writes on each device.
         products_s: what `products` gives: of the layers' products, of those run again
             and of the head's.
-        moved: its exchanges, without seconds.
-        priced: gives the seconds of an exchange, and its link.
+        moved: its exchanges, with their seconds.
         rates: what the chip keeps up.
     """
     layers, again, head = products_s
@@ -127,33 +138,32 @@ def seconds_of(
         "update": state_bytes / rates.memory_bytes_per_s,
     }
     part = _exposed(rates)
-    priced_all = [(one, *priced(one)) for one in moved]
     hidden = dict.fromkeys(beside, 0.0)
-    for one, seconds, _ in priced_all:
-        hidden[one.when] += (1 - part[one.kind]) * seconds
+    for one in moved:
+        hidden[one.when] += (1 - part[one.kind]) * one.seconds
     # Of the exchanges of one pass no more is hidden than there is work.
     share = {
         when: min(1.0, beside[when] / each) if each else 1.0
         for when, each in hidden.items()
     }
-    timed, waiting, passes = [], 0.0, compute + memory
-    for one, seconds, link in priced_all:
-        behind = share[one.when] * (1 - part[one.kind]) * seconds
+    every, waiting, passes = [], 0.0, compute + memory
+    for one in moved:
+        behind = share[one.when] * (1 - part[one.kind]) * one.seconds
         # What is hidden slows the kernels beside it.
-        exposed = seconds - behind + rates.slowed * behind
+        exposed = one.seconds - behind + rates.slowed * behind
         waiting += exposed
         passes += exposed if one.when != "update" else 0.0
-        timed.append(one.timed(seconds, exposed, link))
+        every.append(exposed)
     bubble = passes * (step.mesh["stage"] - 1) / (step.microbatches * step.chunks)
     total = compute + memory + update + waiting + bubble
-    return Seconds(total, compute, again, memory + update, tuple(timed), bubble)
+    both = tuple(moved), tuple(every)
+    return Seconds(total, compute, again, memory + update, *both, bubble)
 
 
 def least_seconds(
     step: Step,
     products_s: tuple[float, float, float],
     moved: Iterable[Exchange],
-    priced: Callable[[Exchange], tuple[float, str]],
     rates: Rates,
 ) -> float:
     """What no strategy on the mesh of a step is faster than.
@@ -163,7 +173,7 @@ def least_seconds(
     """
     part = _exposed(rates)
     layers, _, head = products_s
-    waiting = sum(part[one.kind] * priced(one)[0] for one in moved)
+    waiting = sum(part[one.kind] * one.seconds for one in moved)
     bubble = (step.mesh["stage"] - 1) / (step.microbatches * step.chunks)
     return (layers + head * step.mesh["stage"] + waiting) * (1 + bubble)
 

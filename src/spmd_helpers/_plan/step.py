@@ -43,6 +43,15 @@ class Step:
     chunks: int = 1
     capacity_factor: float = 1.0
 
+    def under(self, zero: int, recompute: str) -> "Step":
+        """The same with another stage of ZeRO and policy, which have no part in sizes.
+
+        What this step has computed of its sizes is kept.
+        """
+        other = object.__new__(Step)
+        other.__dict__.update(self.__dict__, zero=zero, recompute=recompute)
+        return other
+
     @property
     def devices(self) -> int:
         """How many there are."""

@@ -41,6 +41,22 @@ class Strategy:
     mfu: float
     step: Step = field(repr=False, compare=False)
 
+    def ranked(self, rank: int) -> "Strategy":
+        """The same with its place in a plan."""
+        return Strategy(
+            rank,
+            self.mesh,
+            self.zero,
+            self.recompute,
+            self.attention,
+            self.memory_bytes,
+            self.left_bytes,
+            self.seconds,
+            self.tokens_per_s,
+            self.mfu,
+            self.step,
+        )
+
     @property
     def fits(self) -> bool:
         """Whether the peak stays within the part of a chip that may be filled."""

@@ -29,13 +29,21 @@ _NORM, _HIDDEN = 3, 6
 
 def kept(setup: Setup) -> list[Line]:
     """The lines of what is kept, for all layers, on one device."""
+    return [*copies(setup), *kept_of_passes(setup)]
+
+
+def kept_of_passes(setup: Setup) -> list[Line]:
+    """The same without the weights' copies: it does not read how the state is sharded.
+
+    Nor how many devices `data` and `fsdp` have, but for what each has of the batch.
+    """
     if setup.stage > 1:
         return _pipeline(setup)
     if setup.checkpointed:
         return [_stream(setup, "inputs of layers", 1), *_results(setup)]
     if setup.is_mlp:
-        return [*_copies(setup), _stream(setup, "inputs of layers", 1), _relu(setup)]
-    lines = [*_copies(setup), _norms(setup), *_inputs(setup), *_narrow(setup)]
+        return [_stream(setup, "inputs of layers", 1), _relu(setup)]
+    lines = [_norms(setup), *_inputs(setup), *_narrow(setup)]
     latent = setup.transformer.kv_lora_rank is not None
     lines += _latent(setup) if latent else [*_head_norms(setup), _heads(setup)]
     if not setup.scores:
@@ -51,12 +59,14 @@ def _line(name: str, size: int, *factors: str, source: str = _JAX) -> Line:
     return Line(name, " × ".join(factors), size, KEPT, source)
 
 
-def _copies(setup: Setup) -> list[Line]:
+def copies(setup: Setup) -> list[Line]:
     """The weights in the type of the computation.
 
     The derivative uses them, so that the scan stacks them. Recomputed with the layer,
     they need not be kept.
     """
+    if setup.checkpointed:
+        return []
     lines = []
     if setup.stored_bytes != setup.compute_bytes:
         lines.append(Line("weights as computed with", *converted(setup), KEPT, _JAX))

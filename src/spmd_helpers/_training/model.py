@@ -213,14 +213,13 @@ class Transformer:
         Where there are experts, `mlp` is that of the layers without, `experts` are all
         of them, the shared ones too, and `router` chooses among them.
         """
-        learned = self.positions == "learned"
         moe = self.moe_layers
         parts = {
             "embedding": _embedding_parameters(self),
-            "positions": self.seq * self.d_model if learned else 0,
+            "positions": _position_parameters(self),
             "attention": self.layers * _attention_parameters(self),
             "mlp": (self.layers - moe) * _mlp_parameters(self),
-            "norms": self.layers * _layer_norms(self) + _norm_parameters(self),
+            "norms": _all_norms(self),
             "head": _head_parameters(self),
         }
         if self.experts is None:
@@ -502,6 +501,11 @@ class MLP:
 # The arithmetic. Small on purpose: the tests break each, and each must fail then.
 
 
+def positions_and_norms(model: Transformer) -> int:
+    """The parameters that stand in no matrix of a layer, without the biases."""
+    return _position_parameters(model) + _all_norms(model)
+
+
 def _attention_weights(model: Transformer) -> int:
     """Of one layer: q and o are as wide as all heads, k and v as their own."""
     return sum(_attention(model).values())
@@ -538,6 +542,15 @@ def _router_parameters(model: Transformer) -> int:
 def _norm_parameters(model: Transformer, width: int | None = None) -> int:
     """Of one norm of `d_model`, or of another width."""
     return (2 if model.norm == "layer" else 1) * (width or model.d_model)
+
+
+def _position_parameters(model: Transformer) -> int:
+    return model.seq * model.d_model if model.positions == "learned" else 0
+
+
+def _all_norms(model: Transformer) -> int:
+    """Of the layers, and the last one."""
+    return model.layers * _layer_norms(model) + _norm_parameters(model)
 
 
 def _layer_norms(model: Transformer) -> int:

@@ -8,9 +8,10 @@ and `expert` the batch and the experts. A device of `stage` has a part of the la
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from .._core.validate import as_integer, integer, is_huge, is_number, one_of, or_words
 from .._core.words import join_words
@@ -114,6 +115,10 @@ class Setup:
     offload_optimizer: bool = False
     # Arguments that were not given, but have a usual value.
     assumed: tuple[str, ...] = ()
+    # What `once` has counted already; `replace` begins anew.
+    counted: dict[str, Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def gpu(self) -> bool:
@@ -301,6 +306,23 @@ class Setup:
         return not self.is_mlp and self.attention == "plain"
 
 
+_Count = TypeVar("_Count")
+
+
+def once(count: Callable[[Setup], _Count]) -> Callable[[Setup], _Count]:
+    """A count that many lines of one setup need, and that is done once for it."""
+    name = count.__name__
+
+    @wraps(count)
+    def kept(setup: Setup) -> _Count:
+        if name not in setup.counted:
+            setup.counted[name] = count(setup)
+        found: _Count = setup.counted[name]
+        return found
+
+    return kept
+
+
 class Given(TypedDict):
     """Arguments that are a word, or yes or no, and always given."""
 
@@ -378,7 +400,7 @@ def checked_setup(
         model, mesh, words, lora_rank, lora_targets, base_dtype, compute_dtype
     )
     if axes["stage"] > 1:
-        model = _of_stage(model, model.layers // axes["stage"])
+        model = of_stage(model, axes["stage"])
     if isinstance(grad_dtype, tuple | list) and not grad_dtype:
         raise NotUnderstood(
             f"grad_dtype={grad_dtype!r} has no type; give one, such as 'float32', or "
@@ -469,12 +491,13 @@ def _moment(dtype: "DTypeLike", key: str) -> str:
     return float_name(dtype, key, "is not counted for moments", ["int8"])
 
 
-def _of_stage(model: Transformer | MLP, layers: int) -> Transformer | MLP:
-    """The model with the layers of one stage.
+def of_stage(model: Transformer | MLP, stages: int) -> Transformer | MLP:
+    """The model with the layers of one of so many stages.
 
     These can be fewer than the period of the layers without a window. A step does not
     depend on windows.
     """
+    layers = model.layers // stages
     if isinstance(model, Transformer) and (model.global_every or 0) > layers:
         return replace(model, layers=layers, global_every=None)
     return replace(model, layers=layers)

@@ -11,8 +11,8 @@ and the biases that are added after a sum over `model` are replicated on its dev
 import math
 from dataclasses import dataclass, replace
 
-from .model import MLP, Transformer
-from .setup import OPTIMIZERS, Setup, over
+from .model import MLP, Transformer, positions_and_norms
+from .setup import OPTIMIZERS, Setup, once, over
 
 PHASES = ("forward", "loss", "backward", "update")
 ALWAYS = PHASES
@@ -446,6 +446,7 @@ def numbers_of_adapters(setup: Setup) -> tuple[int, int]:
     return each * sums[True], each * sums[False]
 
 
+@once
 def _all_numbers(setup: Setup) -> tuple[int, int]:
     """How many parameters the axis model shards, and how many it replicates.
 
@@ -460,8 +461,7 @@ def _all_numbers(setup: Setup) -> tuple[int, int]:
     if setup.reads_images:
         matrices = setup.rows * model.d_model
         replicated += (model.pixels + 2) * model.d_model
-    replicated += model.parts["positions"] + model.parts["norms"]
-    replicated -= unsharded_norms(setup)
+    replicated += positions_and_norms(model) - unsharded_norms(setup)
     more = 0
     if model.biases or model.qkv_biases:
         more += model.heads * model.head_dim
@@ -477,6 +477,7 @@ def _all_numbers(setup: Setup) -> tuple[int, int]:
     return matrices + layers + model.layers * more + dense * inside, replicated
 
 
+@once
 def expert_numbers(setup: Setup) -> tuple[int, int]:
     """How many parameters of experts the axis model shards, and how many it replicates.
 
@@ -491,6 +492,7 @@ def expert_numbers(setup: Setup) -> tuple[int, int]:
     return weights(setup)[2] + count * biases, count * replicated
 
 
+@once
 def unsharded_numbers(setup: Setup) -> tuple[int, int]:
     """Few numbers that neither fsdp nor data shards: a router's biases, and sinks.
 
@@ -523,6 +525,7 @@ def layer_weights(model: Transformer | MLP) -> int:
     return model.attention_weights + (3 if model.gated else 2) * inside
 
 
+@once
 def largest_matrix(setup: Setup) -> tuple[int, int, str]:
     """The largest matrix of a layer: how many layers have it, its numbers, in words.
 
@@ -540,6 +543,7 @@ def largest_matrix(setup: Setup) -> tuple[int, int, str]:
     return model.moe_layers, experts, f"{here} × {model.d_model} × {wide}"
 
 
+@once
 def weights(setup: Setup) -> tuple[int, int, int]:
     """Numbers in the matrices of all layers.
 

@@ -13,7 +13,7 @@ from .activations import kept, published, results_on_host
 from .axes import known_mesh
 from .counted import CountedMemory
 from .model import MLP, Transformer
-from .setup import AXES, Setup, check_division, checked_setup
+from .setup import AXES, Setup, checked_setup
 from .state import ALWAYS, PHASES, Line, frozen, part_gradients, state, state_on_host
 from .transients import work
 from .transients_gpu import gpu_work
@@ -294,29 +294,6 @@ def training_memory(
         raise error.with_traceback(None) from None
 
 
-def counted_with(
-    memory: TrainingMemory, mesh: Mapping[str, int], zero: int, recompute: str
-) -> TrainingMemory:
-    """The same count with another stage of ZeRO and another policy.
-
-    Nothing is checked again but what they can change: a plan counts many of a mesh.
-
-    Args:
-        memory: by `training_memory`, which was given both of them.
-        mesh: the mesh that it is of.
-        zero: from which stage of ZeRO `data` shards the state.
-        recompute: a policy that the model has.
-
-    Raises:
-        NotDivisible: the mesh does not divide the state.
-    """
-    assert memory._setup is not None
-    setup = replace(memory._setup, zero=zero, recompute=recompute)
-    if setup.counting == "jax":
-        check_division(setup, mesh)
-    return _count(setup)
-
-
 def _count(setup: Setup) -> TrainingMemory:
     if setup.offload_optimizer and not setup.gpu:
         raise NotUnderstood(
@@ -338,12 +315,9 @@ def _count(setup: Setup) -> TrainingMemory:
         lines = [*state_lines, *published(setup)]
     else:
         there = gpu_work if setup.gpu else work
-        state_lines += part_gradients(setup)
-        lines = [*state_lines, _batch(setup), *kept(setup), *there(setup)]
-    sums = {
-        phase: sum(line.bytes for line in lines if phase in line.when)
-        for phase in PHASES
-    }
+        state_lines += [*part_gradients(setup), batch_line(setup)]
+        lines = [*state_lines, *kept(setup), *there(setup)]
+    sums = by_phase(lines)
     peak = max(sums, key=sums.__getitem__)
     known = (params, grads, optimizer, *fixed)
     known_bytes = sum(one.bytes for one in known if peak in one.when)
@@ -370,7 +344,16 @@ def _host_notes(setup: Setup, lines: Sequence[Line]) -> list[str]:
     return [f"In the host's memory, for each device: {words}."]
 
 
-def _batch(setup: Setup) -> Line:
+def by_phase(lines: Sequence[Line]) -> dict[str, int]:
+    """The bytes of some lines in each phase of a step."""
+    sums = dict.fromkeys(PHASES, 0)
+    for line in lines:
+        for phase in line.when:
+            sums[phase] += line.bytes
+    return sums
+
+
+def batch_line(setup: Setup) -> Line:
     """Rows and what they should become, in float32; images; or tokens, as int32."""
     if setup.is_mlp:
         rows = setup.parts * setup.tokens

@@ -25,8 +25,22 @@ _BUFFERS = "GPU compiler's buffers at the peak, data/measured"
 
 def gpu_work(setup: Setup) -> list[Line]:
     """The lines of what is there in some phases only, on one GPU."""
+    return [*gpu_work_on_state(setup), *gpu_work_of_passes(setup)]
+
+
+def gpu_work_on_state(setup: Setup) -> list[Line]:
+    """Of these, copies of what `zero` shards; they read how it is sharded."""
     lines = [*_reordered_weights(setup), *_before_backward(setup), *_updated(setup)]
-    lines += _moved(setup)
+    return [*lines, *_moved(setup)]
+
+
+def gpu_work_of_passes(setup: Setup) -> list[Line]:
+    """Those of the passes.
+
+    They read which axes have several devices, and of `data` and `fsdp` no sizes; but
+    for muon's products.
+    """
+    lines = []
     if setup.reads_images:
         lines += _loss_of_images(setup)
     elif not setup.is_mlp:
