@@ -17,6 +17,7 @@ from tests.widgets.widget_harness import axe_faults, too_small
 
 from .collectives import columns, written
 
+MORE = pytest.mark.long("players in a browser, by other means")
 MESH = {"data": 4, "model": 2}
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>Players</title>
@@ -98,6 +99,7 @@ def test_it_plays_to_its_end(opened):
     assert page.errors == []
 
 
+@MORE
 def test_a_pause_and_a_step_back_stop_it(opened):
     page = opened()
     press(page, "Play")
@@ -190,7 +192,9 @@ def test_axe_finds_nothing(opened):
         assert axe_faults(page) == []
 
 
-@pytest.mark.parametrize("width", [360, 390, 1280])
+@pytest.mark.parametrize(
+    "width", [360, pytest.param(390, marks=MORE), pytest.param(1280, marks=MORE)]
+)
 def test_it_fits_and_can_be_touched(opened, width):
     page = opened(width=width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -273,6 +277,7 @@ def squares(opened, frames):
     return open_it
 
 
+@MORE
 def test_other_figures_play(squares):
     page = squares()
     assert now(page).startswith("Step 0.")
@@ -296,6 +301,7 @@ def test_other_figures_play(squares):
     assert axe_faults(page) == page.errors == []
 
 
+@MORE
 def test_other_figures_on_paper_on_a_phone_and_without_motion(squares):
     page = squares(width=360, reduced_motion="reduce")
     assert now(page).startswith("Step 2.")
@@ -352,6 +358,7 @@ def test_sliders_set_the_frame(turned):
     assert axe_faults(page) == page.errors == []
 
 
+@MORE
 def test_sliders_on_a_phone_on_paper_and_without_motion(turned):
     page = turned(width=360, reduced_motion="reduce")
     assert now(page).startswith("x = 120, late.")
@@ -394,6 +401,7 @@ def test_a_frame_is_chosen_by_its_name(opened):
     assert axe_faults(page) == page.errors == []
 
 
+@MORE
 def test_long_names_of_frames_fit_their_buttons_on_a_phone(opened):
     frames = [
         (SQUARE.format(x, x), f"ZeRO-3, recomputed {x}", f"It is at {x}.")

@@ -20,7 +20,16 @@ def page(body: str, head: str = HEAD) -> str:
     return f"{head}<body><main><h1>x</h1>{body}</main></body></html>"
 
 
-@pytest.mark.parametrize("name", ["index.html", *PAGES])
+SOLVED = pytest.mark.long("solved pages, which are made as readers' are")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[SOLVED] if name.startswith("solutions/") else [])
+        for name in ("index.html", *PAGES)
+    ],
+)
 def test_page_is_valid(name):
     found = faults((SITE / name).read_text("utf8"))
     if name == "index.html":  # it only leads on

@@ -84,6 +84,7 @@ def test_the_copy_can_be_searched(browser, unpacked):
         assert reader.errors == []
 
 
+@pytest.mark.long("the search and the way around, in a browser, once more")
 def test_the_site_can_be_searched_and_shows_where(browser):
     with serving(SITE) as address, reading(browser, address) as reader:
         titles = search(reader, "replicated")

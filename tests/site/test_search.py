@@ -5,8 +5,13 @@ import pytest
 from .site_reading import SITE, reading, serving
 from .test_errors_page import FOCUSED, TRACEBACK, opened_entries, paste
 
+MORE = pytest.mark.long("the search and the way around, in a browser, once more")
 HITS = """[...document.querySelectorAll('#search-results li > a')].map(
     a => [a.textContent, a.getAttribute('href')])"""
+
+
+def more(*values):
+    return pytest.param(*values, marks=MORE)
 
 
 @pytest.fixture
@@ -26,11 +31,11 @@ def hits(reader, query: str) -> list[list[str]]:
     ("query", "first"),
     [
         ("mesh", "book/glossary.html#term-mesh"),
-        ("all-gather", "book/glossary.html#term-all-gather"),
-        ("zero-3", "book/glossary.html#term-fsdp-zero-3"),
         ("unknown axis", "book/errors.html#unknown-axis"),
-        ("donated twice", "book/errors.html#donated-twice"),
-        ("P.UNCONSTRAINED", "book/errors.html#unconstrained-not-here"),
+        more("all-gather", "book/glossary.html#term-all-gather"),
+        more("zero-3", "book/glossary.html#term-fsdp-zero-3"),
+        more("donated twice", "book/errors.html#donated-twice"),
+        more("P.UNCONSTRAINED", "book/errors.html#unconstrained-not-here"),
     ],
 )
 def test_what_is_asked_for_by_its_name_leads(reader, query, first):
@@ -41,6 +46,7 @@ def test_what_is_asked_for_by_its_name_leads(reader, query, first):
     assert not any(address.startswith("solutions/") for address in addresses)
 
 
+@MORE
 def test_the_excerpt_of_a_term_is_its_meaning(browser):
     with serving(SITE) as base, reading(browser, base) as opened:
         page = opened.go("search.html?q=all-gather")
@@ -68,6 +74,7 @@ def test_every_hit_has_its_place(reader):
         assert not place or f'id="{place}"' in text, address
 
 
+@MORE
 def test_no_mark_stays_after_a_search(reader):
     hits(reader, "mesh")
     page = reader.go("notebooks/03_mesh_and_partitionspec.html")
@@ -75,7 +82,9 @@ def test_no_mark_stays_after_a_search(reader):
     assert page.evaluate("localStorage.getItem('sphinx_highlight_terms')") is None
 
 
-@pytest.mark.parametrize("start", ["notebooks/03_mesh_and_partitionspec.html", "x"])
+@pytest.mark.parametrize(
+    "start", ["notebooks/03_mesh_and_partitionspec.html", more("x")]
+)
 def test_an_error_pasted_into_the_search_is_explained(reader, start):
     page = reader.go("book/errors.html" if start == "x" else start)
     page.keyboard.press("Control+k")
@@ -118,11 +127,11 @@ IN_SIGHT = """() => {
 @pytest.mark.parametrize(
     "name",
     [
-        "notebooks/01_pmap_mnist.html",
-        "notebooks/10_fsdp.html",
+        more("notebooks/01_pmap_mnist.html"),
+        more("notebooks/10_fsdp.html"),
         "notebooks/16_many_hosts.html",
         "solutions/12_attention.html",
-        "book/references.html",
+        more("book/references.html"),
     ],
 )
 def test_the_sidebar_shows_where_one_is(reader, name):
@@ -138,7 +147,10 @@ def test_the_sidebar_shows_where_one_is(reader, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["sharding_explorer", "matmul_explorer", "memory_calculator", "mesh_planner"],
+    [
+        "mesh_planner",
+        *map(more, ("sharding_explorer", "matmul_explorer", "memory_calculator")),
+    ],
 )
 def test_a_widget_is_few_stops_away(reader, name):
     page = reader.go(f"book/{name}.html")
