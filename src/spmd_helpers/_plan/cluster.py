@@ -67,16 +67,29 @@ class Chips:
             assert places is not None  # `has_room` was asked
             directions = tuple(sorted({d for a in axes for d in places[a]}))
             return [Group((), self, directions)]
-        steps = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        steps, moves = _steps(tuple(shape), self.per_host)
         inside = tuple((steps[axis], shape[axis]) for axis in axes if shape[axis] > 1)
-        # Steps of full hosts lead to devices that stand alike.
-        others = tuple(
-            (step % self.per_host, min(size, self.per_host))
-            for axis, (step, size) in enumerate(zip(steps, shape, strict=True))
-            if axis not in axes and size > 1 and step % self.per_host
-        )
+        others = tuple(move for axis, move in moves if axis not in axes)
         alike = _standing(inside, _first(others, self.per_host), self.per_host)
         return [Group(one, self) for one in alike]
+
+
+@lru_cache(maxsize=4096)
+def _steps(
+    shape: tuple[int, ...], per_host: int
+) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, int]], ...]]:
+    """Steps between neighbors along each axis; which axes lead to another place.
+
+    Of these the axis, its step within a host and how many steps there are: steps of
+    full hosts lead to devices that stand alike.
+    """
+    steps = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    moves = tuple(
+        (axis, (step % per_host, min(size, per_host)))
+        for axis, (step, size) in enumerate(zip(steps, shape, strict=True))
+        if size > 1 and step % per_host
+    )
+    return steps, moves
 
 
 @lru_cache(maxsize=4096)
