@@ -66,6 +66,7 @@ def exchanges(step: Step) -> Iterator[Exchange]:
     """Every exchange of a step; those of one scalar are left out."""
     yield from in_passes(step)
     yield from of_gradients(step)
+    yield from of_new_parameters(step)
 
 
 def in_passes(step: Step) -> Iterator[Exchange]:
@@ -137,7 +138,7 @@ def of_gradients(step: Step) -> Iterator[Exchange]:
     """Summed over the devices that have other sequences or other tokens.
 
     Over the axes that shard them a reduce-scatter, over others an all-reduce of what
-    is left. A pipeline does so for each microbatch.
+    is left. A pipeline does so for each microbatch. With ZeRO-1 they are those without.
     """
     for one in _matrices(step):
         # Two reduce-scatters a layer, of experts one of each; an all-reduce of each.
@@ -156,6 +157,11 @@ def of_gradients(step: Step) -> Iterator[Exchange]:
         # All stages have both, and each the gradients of what it did with them.
         size = step.each_param * step.ends_numbers // mesh["fsdp"]
         yield Exchange("embedding", "all-reduce", ("stage",), "update", 1, size)
+
+
+def of_new_parameters(step: Step) -> Iterator[Exchange]:
+    """ZeRO-1 and ZeRO-2 update shards of the parameters, and gather the new ones."""
+    mesh = step.mesh
     if step.zero and mesh["data"] > 1:
         size = step.each_param * (step.numbers + step.ends_numbers) // mesh["fsdp"]
         yield Exchange("new parameters", "all-gather", ("data",), "update", 1, size)

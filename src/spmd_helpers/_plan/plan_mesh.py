@@ -24,7 +24,7 @@ from .._training.setup import ATTENTION
 from .._training.training_memory import training_memory
 from .candidates import POLICIES, Way, meshes, policies_of, useful_axes, ways
 from .cluster import ORDER, Chips, read_chips
-from .exchanges import Exchange, Prices, in_passes, of_gradients
+from .exchanges import Exchange, Prices, in_passes, of_gradients, of_new_parameters
 from .plan import Plan
 from .seconds import least_seconds, products, seconds_of
 from .step import AXES_OF_BATCH, Step
@@ -464,8 +464,12 @@ class _Shared:
 
     def exchanges(self, step: Step) -> list[Exchange]:
         """All exchanges of a step, with their seconds."""
-        key = (step.microbatches, step.chunks, step.zero)
-        return self.passes(step) + self._timed(key, of_gradients, step)
+        schedule = step.microbatches, step.chunks
+        gradients = self._timed((*schedule, step.zero == 2), of_gradients, step)
+        if step.zero:
+            more = self._timed(schedule, of_new_parameters, step)
+            return self.passes(step) + gradients + more
+        return self.passes(step) + gradients
 
     def _timed(
         self,
