@@ -483,8 +483,15 @@ def test_an_output_that_must_not_be_stored(unstorable, kind):
 
 @pytest.mark.parametrize(
     ("source", "why"),
-    [UNSTORABLE["a path"], ("1 / 0", "does not run to its end")],
-    ids=["a path", "an error"],
+    [
+        UNSTORABLE["a path"],
+        ("1 / 0", "does not run to its end"),
+        (
+            'from spmd_exercises import check\ncheck("6.60", 1)',
+            r"write its check, check_6_60, in src/spmd_exercises/ch06\.py",
+        ),
+    ],
+    ids=["a path", "an error", "no check"],
 )
 def test_nothing_is_stored_of_a_chapter_with_such_a_cell(tmp_path, source, why):
     master, book = scratch(tmp_path, MASTER.replace("print(rows)", source))

@@ -100,7 +100,14 @@ def execute(notebook, folder: Path, name: str) -> None:
         try:
             client.execute(env=environment)
         except CellExecutionError as error:
-            raise BookError(f"{name} does not run to its end:\n{error}") from None
+            lacking = re.search(r"Exercise (\d+)\.(\d+): .* has no such", str(error))
+            if lacking is None:
+                raise BookError(f"{name} does not run to its end:\n{error}") from None
+            chapter, number = lacking.groups()
+            raise BookError(
+                f"{name} has exercise {chapter}.{number}: write its check, "
+                f"check_{chapter}_{number}, in src/spmd_exercises/ch{chapter:>02}.py"
+            ) from None
     _normalize(notebook, name)
 
 
