@@ -8,11 +8,12 @@ all four for TPUs and both pipelines.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._time.rates import Rates
 from .._training.model import MLP
+from .candidates import POLICIES
 from .exchanges import Exchange
 from .step import Step
 
@@ -168,14 +169,22 @@ def least_seconds(
 ) -> float:
     """What no strategy on the mesh of a step is faster than.
 
-    Its products, nothing run again, and what is exposed of the exchanges that every
-    policy and every stage of ZeRO has.
+    Its products, nothing run again; what its kernels move at least, by any policy and
+    stage of ZeRO; and what the exchanges that all of these have take, as hidden as can
+    be.
     """
     part = _exposed(rates)
     layers, _, head = products_s
-    waiting = sum(part[one.kind] * one.seconds for one in moved)
+    # Among the policies there are two ways through memory: to run again, or to stack.
+    both = (step.recompute, POLICIES[-1])
+    moving = min(_memory_bytes(replace(step, zero=2, recompute=one)) for one in both)
+    memory = moving * _WAITED[rates.chip.kind] / rates.memory_bytes_per_s
+    waiting = 0.0
+    for one in moved:
+        hidden = 1 - part[one.kind]
+        waiting += (part[one.kind] + rates.slowed * hidden) * one.seconds
     bubble = (step.mesh["stage"] - 1) / (step.microbatches * step.chunks)
-    return (layers + head * step.mesh["stage"] + waiting) * (1 + bubble)
+    return (layers + head * step.mesh["stage"] + memory + waiting) * (1 + bubble)
 
 
 def _exposed(rates: Rates) -> dict[str, float]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from .._errors import NotDivisible
 from .activations import copies, kept_of_passes
 from .model import MLP, Transformer
 from .recompute import CHECKPOINTED
@@ -67,7 +68,7 @@ class Counts:
         self._checked: dict[tuple[object, ...], Setup] = {}
         self._setups: dict[tuple[object, ...], Setup] = {}
         self._states: dict[tuple[object, ...], _State] = {}
-        self._divided: set[tuple[object, ...]] = set()
+        self._divided: dict[tuple[object, ...], NotDivisible | None] = {}
         self._copies: dict[tuple[object, ...], tuple[int, ...]] = {}
         self._passes: dict[tuple[object, ...], tuple[int, ...]] = {}
 
@@ -97,6 +98,26 @@ class Counts:
             NotUnderstood: an argument is not of its kind.
         """
         where = (*mesh.values(), attention, parts, chunks)
+        # From ZeRO-1 on `data` shards the optimizer's state, all of it.
+        refused = self._divided.get((where, zero > 0))
+        if refused is not None:
+            raise refused.with_traceback(None)
+        try:
+            return self._of(where, mesh, zero, recompute, attention, parts, chunks)
+        except NotDivisible as error:
+            self._divided[where, zero > 0] = error
+            raise
+
+    def _of(
+        self,
+        where: tuple[object, ...],
+        mesh: Mapping[str, int],
+        zero: int,
+        recompute: str,
+        attention: str,
+        parts: int,
+        chunks: int,
+    ) -> Bytes:
         setup = self._setups.get(where)
         if setup is None:
             setup = self._setup(mesh, zero, recompute, attention, parts, chunks)
@@ -106,10 +127,9 @@ class Counts:
         state = self._states.get(key)
         if state is None:
             one = _of_strategy(setup, zero, recompute)
-            # From ZeRO-1 on `data` shards the optimizer's state, all of it.
             if (where, zero > 0) not in self._divided:
                 check_division(one, mesh)
-                self._divided.add((where, zero > 0))
+                self._divided[where, zero > 0] = None
             state = self._states[key] = _of_state(one)
         parts_of_it = [state.phases, self._of_passes(setup, zero, recompute)]
         if recompute not in CHECKPOINTED:

@@ -116,9 +116,13 @@ export function planSeconds(step, stateBytes, [layers, again, head], priced, rat
 /** What no strategy on the mesh of a step is faster than. */
 export function planLeast(step, [layers, , head], priced, rates) {
   const part = planExposed(rates);
-  const waiting = planSum(planExchanges(step, true).map((one) => part[one.kind] * priced(one)[0]));
+  // Among the policies there are two ways through memory: to run again, or to stack.
+  const both = [step.recomputes, true].map((recomputes) => planMemoryBytes({ ...step, zero: 2, recomputes }));
+  const memory = (Math.min(...both) * spmdPlan.seconds.waited[rates.kind]) / rates.memory;
+  const least = ({ kind }) => part[kind] + rates.slowed * (1 - part[kind]);
+  const waiting = planSum(planExchanges(step, true).map((one) => least(one) * priced(one)[0]));
   const bubble = (step.mesh.stage - 1) / (step.microbatches * step.chunks);
-  return (layers + head * step.mesh.stage + waiting) * (1 + bubble);
+  return (layers + head * step.mesh.stage + memory + waiting) * (1 + bubble);
 }
 
 function planSum(numbers) {
