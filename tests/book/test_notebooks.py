@@ -528,6 +528,13 @@ def test_a_chart_is_stored_as_svg_with_words(tmp_path):
     assert "<dc:date>" not in output.data["text/html"]
 
 
+def test_a_chart_without_a_title_is_refused(tmp_path):
+    chart = "import matplotlib.pyplot as plt\nplt.plot([1, 2], [0.5, 0.25])\nplt.show()"
+    text = MASTER.partition("## Exercise 1")[0].replace("print(rows)\nrows", chart)
+    with pytest.raises(BookError, match=r"a chart without a title.* plt\.title"):
+        make(*page_of(tmp_path, text))
+
+
 def test_a_chart_has_the_colors_of_the_page_and_is_small(tmp_path):
     chart = (
         "import matplotlib.pyplot as plt\n"

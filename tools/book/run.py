@@ -152,6 +152,11 @@ def _require_storable(output, at: str) -> None:
             raise BookError(
                 f"{at}: an image that no diff can show; draw it as SVG with words"
             )
+        if re.match("Chart[,:]", texts["text/plain"]):
+            raise BookError(
+                f"{at}: a chart without a title, which a screen reader would say; "
+                "give it one by plt.title"
+            )
     for kind, text in texts.items():
         for pattern, what in FORBIDDEN:
             match = pattern.search(text)
