@@ -267,7 +267,7 @@ class _Planner:
             return
         bounds = [self._least(mesh, policies[0]) for mesh in every]
         order = sorted(range(len(every)), key=bounds.__getitem__)
-        best, found = inf, []
+        best, near = inf, []
         for place, number in enumerate(order):
             if bounds[number] > FAR * best:
                 self.far = len(order) - place
@@ -275,9 +275,9 @@ class _Planner:
             for one in self._on(every[number], policies, self._too_large):
                 if one.fits:
                     best = min(best, one.total_s)
-                found.append(one)
+                near.append(one)
         if best < inf:
-            yield from found
+            yield from near
             return
         self.too_large = 0  # the nearest may be one of them
         for mesh in every:
@@ -446,12 +446,12 @@ class _Shared:
         self.steps: dict[tuple[int, int], Step] = {}
         self.known: dict[tuple[object, ...], list[Exchange]] = {}
 
-    def step(self, way: Way, made: Callable[[Way, dict[str, int], str], Step]) -> Step:
+    def step(self, way: Way, make: Callable[[Way, dict[str, int], str], Step]) -> Step:
         """The step of a way; the sizes are those of all with the same schedule."""
         schedule = way.microbatches, way.chunks
         last = self.steps.get(schedule)
         if last is None:
-            one = made(way, self.sizes, self.attention)
+            one = make(way, self.sizes, self.attention)
         else:
             one = last.under(way.zero, way.recompute)
         self.steps[schedule] = one
@@ -474,13 +474,13 @@ class _Shared:
     def _timed(
         self,
         key: tuple[object, ...],
-        made: Callable[[Step], Iterator[Exchange]],
+        make: Callable[[Step], Iterator[Exchange]],
         step: Step,
     ) -> list[Exchange]:
         if key not in self.known:
             self.known[key] = [
                 one.timed(seconds, seconds, link)
-                for one in made(step)
+                for one in make(step)
                 for seconds, link in [self.priced(one)]
             ]
         return self.known[key]

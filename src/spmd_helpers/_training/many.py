@@ -200,12 +200,12 @@ class Counts:
             *(setup.split, setup.context, setup.expert, setup.stage),
             *(setup.batch, setup.parts, setup.interleave, setup.attention, recompute),
         )
-        found = self._passes.get(key)
-        if found is None:
+        phases = self._passes.get(key)
+        if phases is None:
             one = _of_strategy(setup, zero, recompute)
             lines = gpu_work_of_passes(one) if one.gpu else work(one)
-            found = self._passes[key] = _phases([*kept_of_passes(one), *lines])
-        return found
+            phases = self._passes[key] = _phases([*kept_of_passes(one), *lines])
+        return phases
 
 
 def _of_strategy(setup: Setup, zero: int, recompute: str) -> Setup:

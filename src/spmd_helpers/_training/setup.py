@@ -317,8 +317,8 @@ def once(count: Callable[[Setup], _Count]) -> Callable[[Setup], _Count]:
     def kept(setup: Setup) -> _Count:
         if name not in setup.counted:
             setup.counted[name] = count(setup)
-        found: _Count = setup.counted[name]
-        return found
+        known: _Count = setup.counted[name]
+        return known
 
     return kept
 
