@@ -336,7 +336,7 @@ def test_what_was_graded_is_kept_and_what_is_open_is_named(new_class, tmp_path, 
         assert until(proof.exists)
         written = new_class.csv.read_text()
         running.send_signal(sent)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=300)
     assert running.returncode == 130, err
     assert new_class.total("first")["points"] == "6"
     assert new_class.rows("first")[0]["verdict"] in written
@@ -728,7 +728,7 @@ def test_the_folder_of_a_killed_command_line_is_removed(new_class, tmp_path):
             assert until(proof.exists)
             assert list(temporary.iterdir())
             running.kill()
-            running.communicate(timeout=60)
+            running.communicate(timeout=300)
     with contextlib.suppress(ValueError):
         assert until(lambda: not is_alive(int(proof.read_text())))
     assert until(lambda: not list(temporary.iterdir()))

@@ -6,6 +6,7 @@ for is tested here.
 """
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -17,8 +18,12 @@ from spmd_grading.process import Limits
 from spmd_grading.submission import CannotGrade
 from tests.grading.small_release import RIGHT, WRONG, answered, notebook
 
+# A shell's script, since a line of #! can't name a Python in a folder with a space.
 PODMAN = """\
-#!{python}
+#!/bin/sh
+exec {python} {script} "$@"
+"""
+SCRIPT = """\
 import json, os, subprocess, sys
 log = open({log!r}, "a")
 print(json.dumps(sys.argv[1:]), file=log, flush=True)
@@ -51,7 +56,10 @@ def runtime(tmp_path, own_exercises):
     path = tmp_path / "podman"
     log = tmp_path / "log"
     log.touch()
-    path.write_text(PODMAN.format(python=sys.executable, log=str(log)))
+    script = tmp_path / "podman.py"
+    script.write_text(SCRIPT.format(log=str(log)))
+    quoted = {"python": sys.executable, "script": str(script)}
+    path.write_text(PODMAN.format(**{k: shlex.quote(v) for k, v in quoted.items()}))
     path.chmod(0o755)
     return path
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -104,7 +105,8 @@ class Autograder:
             archive.extractall(source)
         own = ROOT / "tests" / "own_exercises"
         path = os.pathsep.join([str(own), str(ROOT / "src")])
-        python = f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n'
+        path, executable = shlex.quote(path), shlex.quote(sys.executable)
+        python = f'#!/bin/sh\nPYTHONPATH={path} exec {executable} "$@"\n'
         uv = UV.format(log=self.log, python=_program(folder / "py", python))
         uv_file = _program(folder / "uv", uv)
         (folder / "bin").mkdir()
