@@ -31,10 +31,10 @@ collect_ignore = ["src/spmd_grading/course_folder", "tests/own_exercises"]
 devices = int(os.environ.get("SPMD_TEST_DEVICES", 8))
 os.environ["NPROC"] = str(4 * devices)
 jax.config.update("jax_num_cpu_devices", devices)
-# Programs of this process are compiled without LLVM's optimizations, a third of what a
-# test computes. XLA's own passes, which shard a program and write its collectives, are
-# as ever. Notebooks and whatever else starts a process are compiled as readers' are,
-# and so is everything where a TPU's or a GPU's compiler is there to be asked.
+# Programs of this process are compiled without LLVM's optimizations, a fifth of what
+# the tests compute. XLA's own passes, which shard a program and write its collectives,
+# are as ever. Notebooks and whatever else starts a process are compiled as readers'
+# are, and so is everything where a TPU's or a GPU's compiler is there to be asked.
 others = ("libtpu", "jax_cuda12_plugin")
 alone = not any(map(find_spec, others))
 jax.config.update("jax_disable_most_optimizations", alone)
