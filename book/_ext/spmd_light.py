@@ -39,7 +39,8 @@ THEME = (
 )
 # The theme's script measures a box, changes it, and measures the next: each time the
 # browser lays out the page again, and opens what is folded. Here a box is measured when
-# the browser has laid it out, and all of them before one is changed.
+# the browser has laid it out, and all of them before one is changed. A widget's code
+# lies in a box that scrolls and says so itself.
 ONE_BY_ONE = re.compile(
     r"document\.querySelectorAll\((\[[^\]]*\]\.join\([^)]*\))\)"
     r"\.forEach\(e=>\{e\.tabIndex=([^?{};]*)\?0:-1\}\)"
@@ -48,7 +49,8 @@ WHEN_SHOWN = (
     r"{const o=new IntersectionObserver(l=>l.filter(e=>e.isIntersecting)"
     r".map(({target:e})=>[e,\2?0:-1])"
     r".forEach(([e,t])=>{e.tabIndex=t;o.unobserve(e)}),{rootMargin:'99999px'});"
-    r"document.querySelectorAll(\1).forEach(e=>o.observe(e))}"
+    r"document.querySelectorAll(\1)"
+    r".forEach(e=>e.closest('.spmd-w-scroll')||o.observe(e))}"
 )
 OWN_STYLE = re.compile(r"<style[^>]*>(.*?)</style>\n?", re.S)
 OWN_SCRIPT = re.compile(r"<script>(.*?)</script>\n?", re.S)

@@ -109,6 +109,7 @@ def test_boxes_are_measured_when_shown_before_one_is_changed():
     said = script.read_text("utf8")
     assert not re.search(r"e\.tabIndex=e\.scrollWidth", said)
     assert said.count("forEach(([e,t])=>{e.tabIndex=t;o.unobserve(e)})") == 1
+    assert said.count("forEach(e=>e.closest('.spmd-w-scroll')||o.observe(e))") == 1
 
 
 def test_licenses_stay_with_what_they_are_of():
