@@ -107,6 +107,7 @@ def test_some_chapter_takes_fewer():
 
 
 @pytest.mark.long("chapters run again, on fewer devices")
+@pytest.mark.once
 @pytest.mark.parametrize(("number", "there"), SMALLER)
 def test_a_solved_chapter_runs_on_fewer(number, there, kept):
     notebook = ROOT / "solutions" / f"{MASTERS[number].stem}.ipynb"
@@ -118,6 +119,7 @@ def test_a_solved_chapter_runs_on_fewer(number, there, kept):
 
 
 @pytest.mark.long("chapters run again, on fewer devices")
+@pytest.mark.once
 def test_a_chapter_that_needs_eight_is_seen(tmp_path, kept):
     text = (ROOT / "solutions" / f"{MASTERS[2].stem}.ipynb").read_text("utf8")
     eight = tmp_path / "eight.ipynb"

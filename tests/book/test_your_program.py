@@ -82,6 +82,7 @@ def test_jit_does_not_trace_a_function_again_for_a_global():
 
 
 @pytest.mark.long("a page's program compiled twice more")
+@pytest.mark.once
 def test_a_repair_that_changes_the_losses_is_seen(capsys):
     """Images and their negatives interleaved, and the labels appended."""
     names: dict = {"__name__": "__main__"}

@@ -15,6 +15,7 @@ from tests.grading.small_release import RIGHT, at, code, notebook, row, verdicts
 
 pytestmark = [
     pytest.mark.long("courses, made and graded as an instructor does"),
+    pytest.mark.once,
     pytest.mark.usefixtures("own_exercises"),
 ]
 

@@ -91,12 +91,14 @@ def test_the_lines_run_and_equal_one_device():
 
 
 @pytest.mark.long("plans run as code")
+@pytest.mark.once
 @pytest.mark.parametrize("case", MORE, ids=lambda case: f"{case[0]!s:.12} {case[1]}")
 def test_more_lines_run_and_equal_one_device(case):
     check(case)
 
 
 @pytest.mark.long("plans run as code")
+@pytest.mark.once
 @pytest.mark.parametrize(("mesh", "zero", "policy"), MIXTURES, ids=str)
 def test_a_mixtures_lines_run_and_equal_one_device(mesh, zero, policy):
     check(("mixtral-8x7b", mesh, zero, policy))

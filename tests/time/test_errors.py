@@ -129,6 +129,7 @@ def test_a_stored_prediction_is_what_the_function_says_today(name):
 
 
 @pytest.mark.long("each of 104 texts is read")
+@pytest.mark.once
 def test_all_stored_predictions_are_what_the_function_says_today():
     texts, every = stored(), rows()
     assert texts.keys() == every.keys()

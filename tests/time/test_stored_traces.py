@@ -90,6 +90,7 @@ def test_a_step_predicted_again_is_what_the_function_says_today(name):
 
 
 @pytest.mark.long("each of 11 texts is read")
+@pytest.mark.once
 def test_all_steps_predicted_again_are_what_the_function_says_today():
     texts = again.texts()
     assert texts.keys() == AGAIN.keys() == {row["name"] for row in TRACED}

@@ -325,6 +325,7 @@ def test_compiled_for_gpus_again(tmp_path):
 
 
 @pytest.mark.long("rehearsals on CPU devices of what measures cards")
+@pytest.mark.once
 def test_a_program_is_measured_here_in_a_process_of_its_own(tmp_path):
     path, name = tmp_path / "memory_gpu.json", "1 gpu: tiny"
     flags = "--xla_force_host_platform_device_count=1"

@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -24,7 +25,7 @@ from spmd_helpers._widgets import source as widgets_source
 from tests.training.memory_oracle import DEFAULTS, SIZES, counted, expected
 from tests.training.memory_states import BAD, cases
 
-from .widget_harness import answers, changed, is_clean
+from .widget_harness import answers, changed, is_clean, is_noticed
 
 pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
 
@@ -131,7 +132,8 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_module_is_noticed(browser, mutant):
     # Of so many states the rarest mutant is seen in six: one that changes is no matter.
-    assert differences(browser, cases(2, 1200), MUTANTS[mutant])
+    differ = partial(differences, browser, change=MUTANTS[mutant])
+    assert is_noticed(differ, cases(2, 1200))
 
 
 def test_every_key_takes_bad_input(browser):
@@ -406,7 +408,8 @@ SHAPE_MUTANTS = {
 
 @pytest.mark.parametrize("mutant", SHAPE_MUTANTS)
 def test_a_twin_that_counts_wrongly_is_noticed(browser, mutant):
-    assert shapes_apart(browser, random_models(800), SHAPE_MUTANTS[mutant])
+    differ = partial(shapes_apart, browser, change=SHAPE_MUTANTS[mutant])
+    assert is_noticed(differ, random_models(800))
 
 
 # The data that the page has.

@@ -4,6 +4,7 @@ import itertools
 import json
 import random
 import re
+from functools import partial
 from urllib.parse import urlencode
 
 import jax
@@ -18,7 +19,7 @@ from spmd_helpers._shardings.sharding import ShardingInfo, spec_words
 from spmd_helpers._widgets import source
 
 from . import widget_harness
-from .widget_harness import answers, axe_faults, is_clean, too_small
+from .widget_harness import answers, axe_faults, is_clean, is_noticed, too_small
 
 pytestmark = pytest.mark.long("widgets in a browser, each in hundreds of states")
 
@@ -187,7 +188,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_module_is_noticed(browser, mutant):
-    assert differences(browser, cases(2, 1200), MUTANTS[mutant])
+    differ = partial(differences, browser, change=MUTANTS[mutant])
+    assert is_noticed(differ, cases(2, 1200))
 
 
 def test_the_package_says_what_jax_does():
