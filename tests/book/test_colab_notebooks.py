@@ -4,8 +4,12 @@ The chapter of several processes, which asks most of Colab, is run on a fresh on
 solved, since the cells are the reader's but for the exercises. The chapter of pmap is
 run so on Kaggle's. Of another the untouched notebook is opened, and then the solved
 one, where the first cell finds everything. Of the others the first cell is run, what
-they import, and `use_devices`; all of them is `rare`.
+they import, and `use_devices`, for one of those that import the same libraries; all of
+them, and the rest of what they run, is `rare`.
 """
+
+import ast
+import sys
 
 import nbformat
 import pytest
@@ -30,6 +34,18 @@ def of(paths, always):
         pytest.param(path, marks=[] if path.name[:2] in always else pytest.mark.rare)
         for path in paths
     ]
+
+
+def libraries(notebook) -> frozenset[str]:
+    """The packages that the opening of a notebook imports, but Python's own."""
+    statements = ast.walk(ast.parse(notebook.cells[1].source))
+    names = [
+        alias.name if isinstance(one, ast.Import) else one.module
+        for one in statements
+        if isinstance(one, ast.Import | ast.ImportFrom)
+        for alias in one.names
+    ]
+    return frozenset(name.split(".")[0] for name in names) - sys.stdlib_module_names
 
 
 def _fresh(path, session):
@@ -62,9 +78,26 @@ def test_an_untouched_and_a_solved_notebook_one_after_the_other(path, session):
     assert (again.jax, again.numpy) == (started.jax, started.numpy)
 
 
+OPENED = {path: opening(path) for path in UNTOUCHED if path.name[:2] not in ALWAYS}
+ONE_OF_EACH = {libraries(notebook): path for path, notebook in OPENED.items()}
+
+
+def test_notebooks_import_different_libraries():
+    everywhere = {"jax", "numpy", "spmd_helpers"}
+    assert all(everywhere <= names for names in ONE_OF_EACH)
+    assert any("orbax" in names for names in ONE_OF_EACH)
+    assert len(ONE_OF_EACH) > 4
+
+
 @pytest.mark.parametrize(
     "path",
-    [path for path in UNTOUCHED if path.name[:2] not in ALWAYS + TWICE],
+    [
+        pytest.param(
+            path, marks=[] if path in ONE_OF_EACH.values() else pytest.mark.rare
+        )
+        for path in OPENED
+        if path.name[:2] not in TWICE
+    ],
     ids=lambda path: path.stem,
 )
 def test_the_first_cell_and_the_imports(path, session, begun):
