@@ -1,8 +1,8 @@
 """Every mesh of so many devices that a model divides into, and every way on it."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import gcd, prod
+from typing import NamedTuple
 
 from .._training.model import MLP, Transformer
 from .cluster import ORDER, Chips
@@ -20,8 +20,7 @@ FOR_EACH_STAGE = (8, 4, 2, 1)
 CHUNKS = (1, 2)
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(NamedTuple):
     """A mesh and how it is used: what `training_memory` needs beside the model.
 
     Attributes:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import gcd, prod
+from typing import Any
 
 from .._errors import NotUnderstood, UnknownTopology
 from .._gpu.topology import read_cluster
@@ -62,16 +63,36 @@ class Chips:
             shape: sizes of the mesh's axes, the outermost first.
             axes: the places of the groups' axes in it.
         """
+        return self.groups_at(self.standing(shape, axes))
+
+    def standing(self, shape: Sequence[int], axes: Sequence[int]) -> "Standing":
+        """What the groups of `groups` depend on; many meshes have it in common.
+
+        Args:
+            shape: sizes of the mesh's axes, the outermost first.
+            axes: the places of the groups' axes in it.
+        """
         if self.torus:
             places = directions_on(self.torus, tuple(shape))
             assert places is not None  # `has_room` was asked
-            directions = tuple(sorted({d for a in axes for d in places[a]}))
-            return [Group((), self, directions)]
+            return tuple(sorted({d for a in axes for d in places[a]})), ()
         steps, moves = _steps(tuple(shape), self.per_host)
-        inside = tuple((steps[axis], shape[axis]) for axis in axes if shape[axis] > 1)
-        others = tuple(move for axis, move in moves if axis not in axes)
-        alike = _standing(inside, _first(others, self.per_host), self.per_host)
+        inside = tuple([(steps[axis], shape[axis]) for axis in axes if shape[axis] > 1])
+        return inside, tuple([move for axis, move in moves if axis not in axes])
+
+    def groups_at(self, standing: "Standing") -> "list[Group]":
+        """The groups that stand so."""
+        here, others = standing
+        if self.torus:
+            return [Group((), self, here)]
+        alike = _standing(here, _first(others, self.per_host), self.per_host)
         return [Group(one, self) for one in alike]
+
+
+# Of GPUs, steps between a group's devices with how many there are of each, and the same
+# of the axes along which the first device of a group moves in its host; of a TPU slice
+# the directions of its torus.
+Standing = tuple[tuple[Any, ...], tuple[tuple[int, int], ...]]
 
 
 @lru_cache(maxsize=4096)
@@ -117,11 +138,16 @@ def _standing(
         first: where the first device of a group can stand in its host.
         per_host: devices of a host.
     """
-    devices = [0]
+    devices, times = [0], 1
     for step, size in inside:
+        # So many steps lead to the same place in another host. Where they divide the
+        # axis, the others repeat what stands in these hosts, in hosts of their own.
+        around = per_host // gcd(step, per_host)
+        if size % around == 0:
+            size, times = around, times * (size // around)
         devices = [d + n * step for d in devices for n in range(size)]
     counts = (Counter((d + one) // per_host for d in devices) for one in first)
-    return tuple(sorted({tuple(sorted(each.values())) for each in counts}))
+    return tuple(sorted({tuple(sorted([*each.values()] * times)) for each in counts}))
 
 
 @dataclass(frozen=True)

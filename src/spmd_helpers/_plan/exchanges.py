@@ -9,20 +9,20 @@ gradients are summed in it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import NamedTuple
 
 from .._hlo.collectives import Collective
 from .._hlo.ring import sent
 from .._time.links import options
 from .._time.rates import Rates
 from .._training.model import MLP
-from .cluster import ORDER, Chips, Group
+from .cluster import ORDER, Chips, Group, Standing
 from .step import Step
 
 PLACE = {axis: place for place, axis in enumerate(ORDER)}
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """One kind of collective of a step, over some axes of the mesh.
 
     Attributes:
@@ -44,7 +44,7 @@ class Exchange:
     kind: str
     axes: tuple[str, ...]
     when: str
-    count: int
+    count: int  # type: ignore[assignment]  # hides the method of a tuple
     nbytes: int
     seconds: float = 0.0
     exposed_s: float = 0.0
@@ -52,8 +52,7 @@ class Exchange:
 
     def timed(self, seconds: float, exposed_s: float, link: str) -> "Exchange":
         """The same with its seconds."""
-        what, kind, axes, when = self.what, self.kind, self.axes, self.when
-        count, nbytes = self.count, self.nbytes
+        what, kind, axes, when, count, nbytes, *_ = self
         return Exchange(what, kind, axes, when, count, nbytes, seconds, exposed_s, link)
 
     @property
@@ -78,8 +77,7 @@ def in_passes(step: Step) -> Iterator[Exchange]:
     yield from _of_stages(step)
 
 
-@dataclass(frozen=True)
-class _Matrices:
+class _Matrices(NamedTuple):
     """What layers of one kind are made of, as far as they are exchanged alike.
 
     Attributes:
@@ -90,7 +88,7 @@ class _Matrices:
     """
 
     layers: int
-    count: int
+    count: int  # type: ignore[assignment]  # hides the method of a tuple
     numbers: int
     are_experts: bool = False
 
@@ -271,53 +269,60 @@ class Prices:
 
     chips: Chips
     rates: Rates
-    _known: dict[object, "_Lines"] = field(default_factory=dict)
+    _lines_of: dict[object, "_Lines"] = field(default_factory=dict)
+    _at: dict[tuple[str, Standing], "list[_Lines]"] = field(default_factory=dict)
 
     def on(self, mesh: Mapping[str, int]) -> Callable[[Exchange], tuple[float, str]]:
         """What gives the seconds of all runs of an exchange on a mesh, and the link."""
         shape = tuple(mesh.values())
         here: dict[tuple[str, tuple[str, ...]], list[_Lines]] = {}
         known: dict[tuple[str, tuple[str, ...], int], tuple[float, str]] = {}
-        groups: dict[tuple[str, ...], list[Group]] = {}
+        standing: dict[tuple[str, ...], Standing] = {}
 
         def price(one: Exchange) -> tuple[float, str]:
-            key = (one.kind, one.axes, one.nbytes)
-            if key not in known:
-                known[key] = price_once(*key)
-            seconds, link = known[key]
-            return one.count * seconds, link
+            key = kind, axes, nbytes = one.kind, one.axes, one.nbytes
+            slowest = known.get(key)
+            if slowest is None:
+                lines = here.get((kind, axes)) or lines_of(kind, axes)
+                # The slowest group decides, each by its fastest way.
+                slowest = max(
+                    [
+                        (min([start + nbytes * a_byte for start, a_byte in ways]), link)
+                        for link, ways in lines
+                    ]
+                )
+                known[key] = slowest
+            return one.count * slowest[0], slowest[1]
 
-        def price_once(
-            kind: str, axes: tuple[str, ...], nbytes: int
-        ) -> tuple[float, str]:
-            lines = here.get((kind, axes))
-            if lines is None:
-                if axes not in groups:
-                    places = tuple(PLACE[axis] for axis in axes)
-                    groups[axes] = self.chips.groups(shape, places)
-                every = [self._lines(kind, group) for group in groups[axes]]
-                lines = here[kind, axes] = every
-            # The slowest group decides, each by its fastest way.
-            slowest = 0.0, ""
-            for link, ways in lines:
-                seconds = min([start + nbytes * a_byte for start, a_byte in ways])
-                slowest = max(slowest, (seconds, link))
-            return slowest
+        def lines_of(kind: str, axes: tuple[str, ...]) -> list[_Lines]:
+            if axes not in standing:
+                places = [PLACE[axis] for axis in axes]
+                standing[axes] = self.chips.standing(shape, places)
+            lines = here[kind, axes] = self._lines_at(kind, standing[axes])
+            return lines
 
         return price
+
+    def _lines_at(self, kind: str, standing: Standing) -> "list[_Lines]":
+        """Those of every group that stands so."""
+        if (kind, standing) not in self._at:
+            groups = self.chips.groups_at(standing)
+            every = [self._lines(kind, group) for group in groups]
+            self._at[kind, standing] = list(dict.fromkeys(every))
+        return self._at[kind, standing]
 
     def _lines(self, kind: str, group: Group) -> "_Lines":
         """Seconds before it sends, and for each byte that it is named with.
 
         Of each way to send, of which the shortest is taken.
         """
-        known = self._known.get((kind, group))
+        known = self._lines_of.get((kind, group))
         if known is None:
             many = 1 << 40
             one = _collective(kind, group.size, many)
             every = options(one, one.groups[0], self.rates, group.positions)
             ways = tuple((way.start_s, way.sending_s / many) for way in every)
-            known = self._known[kind, group] = every[0].lane, ways
+            known = self._lines_of[kind, group] = every[0].lane, ways
         return known
 
 

@@ -8,7 +8,7 @@ all four for TPUs and both pipelines.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from .._time.rates import Rates
@@ -176,8 +176,8 @@ def least_seconds(
     part = _exposed(rates)
     layers, _, head = products_s
     # Among the policies there are two ways through memory: to run again, or to stack.
-    both = (step.recompute, POLICIES[-1])
-    moving = min(_memory_bytes(replace(step, zero=2, recompute=one)) for one in both)
+    both = {step.recompute, POLICIES[-1]}
+    moving = min([_memory_bytes(step.under(2, one)) for one in both])
     memory = moving * _WAITED[rates.chip.kind] / rates.memory_bytes_per_s
     waiting = 0.0
     for one in moved:

@@ -43,19 +43,9 @@ class Strategy:
 
     def ranked(self, rank: int) -> "Strategy":
         """The same with its place in a plan."""
-        return Strategy(
-            rank,
-            self.mesh,
-            self.zero,
-            self.recompute,
-            self.attention,
-            self.memory_bytes,
-            self.left_bytes,
-            self.seconds,
-            self.tokens_per_s,
-            self.mfu,
-            self.step,
-        )
+        other = object.__new__(Strategy)
+        other.__dict__.update(self.__dict__, rank=rank)
+        return other
 
     @property
     def fits(self) -> bool:

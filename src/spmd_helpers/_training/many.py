@@ -1,7 +1,6 @@
 """What one training takes on many meshes: each part that several share counted once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .._errors import NotDivisible
@@ -172,8 +171,7 @@ class Counts:
         if stages not in self._stages:
             self._stages[stages] = of_stage(self.model, stages)
         devices = mesh["data"] * mesh["fsdp"] * mesh["expert"] * parts
-        return replace(
-            known,
+        return known.changed(
             zero=zero,
             recompute=recompute,
             model=self._stages[stages],
@@ -211,7 +209,7 @@ class Counts:
 def _of_strategy(setup: Setup, zero: int, recompute: str) -> Setup:
     if setup.zero == zero and setup.recompute == recompute:
         return setup
-    return replace(setup, zero=zero, recompute=recompute)
+    return setup.changed(zero=zero, recompute=recompute)
 
 
 def _of_state(setup: Setup) -> _State:

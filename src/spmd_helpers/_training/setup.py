@@ -120,6 +120,12 @@ class Setup:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    def changed(self, **sizes: Any) -> "Setup":
+        """The same with other values of some attributes: `replace`, in less time."""
+        other = object.__new__(Setup)
+        other.__dict__.update(self.__dict__, counted={}, **sizes)
+        return other
+
     @property
     def gpu(self) -> bool:
         """Whether XLA's compiler for GPUs lays out the step."""

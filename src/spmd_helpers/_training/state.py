@@ -10,6 +10,7 @@ and the biases that are added after a sum over `model` are replicated on its dev
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from .model import MLP, Transformer, positions_and_norms
 from .setup import OPTIMIZERS, Setup, once, over
@@ -20,8 +21,7 @@ _ZERO = "ZeRO, arXiv:1910.02054, section 5"
 _LORA = "Hu et al. 2021, arXiv:2106.09685; shapes of the arrays"
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One thing that takes memory.
 
     Attributes:
@@ -120,7 +120,7 @@ def state_on_host(setup: Setup) -> list[Line]:
     if not setup.offload_optimizer:
         return []
     one, scalars = _optimizer(setup), OPTIMIZERS[setup.optimizer][1]
-    return [replace(one, bytes=one.bytes - scalars)] if one.bytes > scalars else []
+    return [one._replace(bytes=one.bytes - scalars)] if one.bytes > scalars else []
 
 
 def _kept_numbers(setup: Setup) -> tuple[str, int]:
