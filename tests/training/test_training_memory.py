@@ -365,7 +365,17 @@ NAMED = {
 
 
 @pytest.mark.parametrize("recompute", list(RECOMPUTE))
-@pytest.mark.parametrize("types", [(F32, BF16), (BF16, BF16), (F32, F32), (BF16, F32)])
+@pytest.mark.parametrize(
+    "types",
+    [
+        (F32, BF16),
+        (BF16, F32),
+        *(
+            pytest.param(types, marks=pytest.mark.long("more types, compiled"))
+            for types in [(BF16, BF16), (F32, F32)]
+        ),
+    ],
+)
 def test_what_is_kept_is_what_the_scan_stacks(recompute, types):
     how = dict(zip(("param_dtype", "compute_dtype"), types, strict=True)) | {
         "recompute": recompute,
