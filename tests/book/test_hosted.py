@@ -216,9 +216,9 @@ def command_of(error) -> str:
     return re.search(r"run  ([%!].+?)  ", error.evalue)[1]
 
 
-def follow(error, python, folder, chapter=11):
+def follow(command, python, folder, chapter=11):
     """Type the command of a message, restart, and use what it promised."""
-    typed = run(cells(command_of(error)), python, folder, allow_errors=True)
+    typed = run(cells(command), python, folder, allow_errors=True)
     assert errors(typed) == []
     assert "error:" not in printed(typed, 0).lower()
     after = run(
@@ -241,28 +241,20 @@ def with_package(python, folder):
     in_place(python, "install", "--no-deps", str(wheel))
 
 
+FIRST, DEVICES = first_cell(11), "import spmd_helpers as spmd; spmd.use_devices(8)"
+# What was done with pip, the cells that say the same of it, and the kind of error.
 BROKEN = {
-    "old JAX, first cell": ((), first_cell(11), "OldJax"),
-    "old JAX, use_devices": (
-        (),
-        "import spmd_helpers as spmd; spmd.use_devices(8)",
-        "OldJax",
-    ),
-    "no JAX, first cell": (("uninstall", "-y", "jax", "jaxlib"), None, "NoJax"),
-    "no JAX, use_devices": (
-        ("uninstall", "-y", "jax", "jaxlib"),
-        "import spmd_helpers as spmd; spmd.use_devices(8)",
-        "NoJax",
-    ),
-    "no jaxlib": (("uninstall", "-y", "jaxlib"), None, "OldJax"),
+    "old JAX": ((), (FIRST, DEVICES), "OldJax"),
+    "no JAX": (("uninstall", "-y", "jax", "jaxlib"), (FIRST, DEVICES), "NoJax"),
+    "no jaxlib": (("uninstall", "-y", "jaxlib"), (FIRST,), "OldJax"),
     "new JAX, old flax": (
         ("install", "-U", "jax==0.11.2", "numpy==2.1.3"),
-        None,
+        (FIRST,),
         "MissingLibrary",
     ),
     "new JAX, no optax, no orbax": (
         ("uninstall", "-y", "optax", "orbax-checkpoint"),
-        first_cell(13),
+        (first_cell(13),),
         "OldJax",
     ),
 }
@@ -270,16 +262,18 @@ BROKEN = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_the_command_of_a_message_works(case, session):
-    before, source, kind = BROKEN[case]
+    before, sources, kind = BROKEN[case]
     python, folder = session("colab_cpu")
     with_package(python, folder)
     if before:
         in_place(python, *before)
-    notebook = run(cells(source or first_cell(11)), python, folder, allow_errors=True)
-    (error,) = errors(notebook)
-    assert error.ename == kind
-    require_one_sentence(error)
-    follow(error, python, folder, 13 if "optax" in case else 11)
+    notebook = run(cells(*sources), python, folder, allow_errors=True)
+    raised = errors(notebook)
+    assert [error.ename for error in raised] == [kind] * len(sources)
+    for error in raised:
+        require_one_sentence(error)
+    (command,) = {command_of(error) for error in raised}
+    follow(command, python, folder, 13 if "optax" in case else 11)
 
 
 def test_the_command_where_there_is_uv_and_no_pip(session, tmp_path):
@@ -295,7 +289,7 @@ def test_the_command_where_there_is_uv_and_no_pip(session, tmp_path):
         (error,) = errors(notebook)
         require_one_sentence(error)
         assert "run  !uv pip install --python " in error.evalue
-        follow(error, python, folder)
+        follow(command_of(error), python, folder)
 
 
 def test_the_command_for_the_tpu_compiler(session):
