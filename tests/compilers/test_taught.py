@@ -5,8 +5,8 @@ findings are those that the chapter has seen on CPU devices. So is what is excha
 the chapter says in a paragraph "On a TPU" or "On a GPU" in which kinds of exchange it
 differs.
 
-A chapter takes a minute, so `make test-all` asks three of them. The others, and the
-checks, are marked `rare`. Chapter 7 needs SPMD_TEST_DEVICES=64.
+A chapter takes a minute or two, so `make test-all` asks one, that of FSDP. The
+others, and the checks, are marked `rare`. Chapter 7 needs SPMD_TEST_DEVICES=64.
 """
 
 import re
@@ -53,7 +53,7 @@ PLATFORMS = pytest.mark.parametrize("platform", WHERE)
 
 
 def of_chapter(number):
-    rare = [] if number in ("10", "11", "12") else [pytest.mark.rare]
+    rare = [] if number == "10" else [pytest.mark.rare]
     return pytest.param(number, marks=rare)
 
 
