@@ -1,5 +1,7 @@
 """`plan_mesh`: order, memory and seconds of strategies, words, and what is refused."""
 
+import copy
+import pickle
 import re
 from collections import Counter
 from dataclasses import replace
@@ -752,13 +754,33 @@ def test_of_four_thousand_chips_what_strategies_share_is_counted_once(
     assert calls["copies"] == len(copied)
 
 
-def test_where_nothing_fits_no_strategy_is_timed_twice(monkeypatch):
-    """Those of the first search, which had left some out, are known in the second."""
+def test_where_nothing_fits_a_strategy_is_timed_when_it_is_read(monkeypatch):
+    """Its place is that of its memory: only of equal ones the seconds decide."""
     monkeypatch.setattr(plan_module, "MANY", 5)
     calls = counting(monkeypatch, plan_module, "seconds_of")
     planned = plan(spmd.MODELS["llama-3-70b"], "h100:1x8", 8, seq=2048)
     assert not planned.fitting
-    assert calls["seconds_of"] == len(planned.strategies)
+    memory = Counter(one.memory_bytes for one in planned.strategies)
+    alike = sum(n for n in memory.values() if n > 1)
+    assert calls["seconds_of"] == alike < len(memory)
+    for _ in range(2):
+        assert min(one.total_s for one in planned.strategies) > 0
+        assert calls["seconds_of"] == len(planned.strategies)
+
+
+def test_a_strategy_that_does_not_fit_is_copied_and_compared_with_its_seconds():
+    model = spmd.MODELS["llama-3-70b"]
+    one, other = (plan(model, "h100:1x8", 8, seq=2048).strategies[0] for _ in "ab")
+    read = pickle.loads(pickle.dumps(one))
+    assert read.total_s > 0
+    assert read == copy.deepcopy(other) == one == other
+    assert hash(read) == hash(one)
+    assert f"total_s={one.total_s!r}" in repr(other)
+    slow = plan(model, "h100:1x8", 8, seq=2048, rates={"bf16_flops_per_s": 1e14})
+    assert one.memory_bytes in {each.memory_bytes for each in slow.strategies}
+    assert one not in slow.strategies
+    with pytest.raises(AttributeError, match="'speed'"):
+        str(one.speed)
 
 
 # --- Words ----------------------------------------------------------------------------

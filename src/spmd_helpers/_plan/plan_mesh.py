@@ -1,6 +1,8 @@
 """Which mesh for a model on so many chips: every strategy, counted and timed."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -247,8 +249,8 @@ class _Planner:
 
     def all(self, axes: Sequence[str], policies: Sequence[str]) -> tuple[Strategy, ...]:
         """Every strategy, in order."""
-        every = sorted(self.each(axes, policies), key=_order)
-        return tuple(one.ranked(n) for n, one in enumerate(every, 1))
+        every = _ordered(self.each(axes, policies))
+        return tuple([one.ranked(n) for n, one in enumerate(every, 1)])
 
     def each(self, axes: Sequence[str], policies: Sequence[str]) -> Iterator[Strategy]:
         """Every strategy; `refused` is the last reason why the model did not divide.
@@ -384,27 +386,28 @@ class _Planner:
             mesh, way.zero, way.recompute, shared.attention, *schedule
         )
         step = shared.step(way, self._step)
-        seconds = seconds_of(
-            step,
-            _update_bytes(memory),
-            self._products(step),
-            shared.exchanges(step),
-            self.rates,
-        )
+        known = {
+            "rank": 0,
+            "mesh": shared.mesh,
+            "zero": way.zero,
+            "recompute": way.recompute,
+            "attention": shared.attention,
+            "memory_bytes": memory.total,
+            "left_bytes": self.allowed - memory.total,
+            "step": step,
+        }
+        return Strategy.timed_later(known, partial(self._times, step, memory, shared))
+
+    def _times(self, step: Step, memory: Bytes, shared: "_Shared") -> dict[str, Any]:
+        """The attributes of a strategy that say how fast it is."""
+        update, moved = _update_bytes(memory), shared.exchanges(step)
+        seconds = seconds_of(step, update, self._products(step), moved, self.rates)
         peak = self.chips.chip.bf16_flops_per_s * self.chips.devices
-        return Strategy(
-            rank=0,
-            mesh=shared.mesh,
-            zero=way.zero,
-            recompute=way.recompute,
-            attention=shared.attention,
-            memory_bytes=memory.total,
-            left_bytes=self.allowed - memory.total,
-            seconds=seconds,
-            tokens_per_s=self.batch * self.seq / seconds.total_s,
-            mfu=self.model_flops / peak / seconds.total_s,
-            step=step,
-        )
+        return {
+            "seconds": seconds,
+            "tokens_per_s": self.batch * self.seq / seconds.total_s,
+            "mfu": self.model_flops / peak / seconds.total_s,
+        }
 
     def _products(self, step: Step) -> tuple[float, float, float]:
         """Seconds of the products, which every mesh divides alike."""
@@ -486,11 +489,21 @@ class _Shared:
         return self.known[key]
 
 
-def _order(one: Strategy) -> tuple[object, ...]:
-    """Those that fit by their seconds, the others by their memory; ties by name."""
-    first = one.total_s if one.fits else one.memory_bytes
-    second = one.memory_bytes if one.fits else one.total_s
-    return not one.fits, first, second, one.zero, str(one)
+def _ordered(strategies: Iterable[Strategy]) -> list[Strategy]:
+    """Those that fit by their seconds, the others by their memory; ties by name.
+
+    Of the others only the seconds of those are counted that have the same memory.
+    """
+    fitting: list[Strategy] = []
+    by_memory: dict[int, list[Strategy]] = defaultdict(list)
+    for one in strategies:
+        (fitting if one.fits else by_memory[one.memory_bytes]).append(one)
+    fitting.sort(key=lambda one: (one.total_s, one.memory_bytes, one.zero, str(one)))
+    for _, alike in sorted(by_memory.items()):
+        if len(alike) > 1:
+            alike.sort(key=lambda one: (one.total_s, one.zero, str(one)))
+        fitting += alike
+    return fitting
 
 
 def _update_bytes(memory: Bytes) -> int:

@@ -1,11 +1,15 @@
 """One way to train a model on some chips, with what it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .exchanges import Exchange
 from .seconds import Seconds
 from .step import Step
+
+# What is counted when it is first read: of many that do not fit never.
+_LATER = ("seconds", "tokens_per_s", "mfu")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,36 @@ class Strategy:
     tokens_per_s: float
     mfu: float
     step: Step = field(repr=False, compare=False)
+
+    @staticmethod
+    def timed_later(
+        known: Mapping[str, object], timed: Callable[[], Mapping[str, object]]
+    ) -> "Strategy":
+        """A strategy whose seconds are counted when they are first read.
+
+        Args:
+            known: its attributes by name, without those of `_LATER`.
+            timed: gives those.
+        """
+        one = object.__new__(Strategy)
+        one.__dict__.update(known, _timed=timed)
+        return one
+
+    if not TYPE_CHECKING:  # or mypy takes every attribute for known
+
+        def __getattr__(self, name: str) -> object:
+            """Count what was left for later."""
+            timed = self.__dict__.get("_timed")
+            if name in _LATER and timed is not None:
+                self.__dict__.update(timed())
+                self.__dict__.pop("_timed", None)
+            if name not in self.__dict__:
+                raise AttributeError(f"a Strategy has no attribute {name!r}")
+            return self.__dict__[name]
+
+    def __getstate__(self) -> dict[str, object]:
+        """All attributes, with the seconds counted, for `pickle` and `copy`."""
+        return {"seconds": self.seconds, **self.__dict__}
 
     def ranked(self, rank: int) -> "Strategy":
         """The same with its place in a plan."""
