@@ -1278,7 +1278,8 @@ def test_a_missing_exchange_is_noticed(fault, monkeypatch):
 def test_a_wrong_order_is_noticed(monkeypatch):
     from spmd_helpers._plan import plan_mesh as module
 
-    monkeypatch.setattr(module, "_order", lambda one: (one.fits, one.total_s))
+    right = module._ordered
+    monkeypatch.setattr(module, "_ordered", lambda given_: right(given_)[::-1])
     planned = plan(LLAMA, seq=4096)
     with pytest.raises(AssertionError):
         test_those_that_fit_come_first_the_fastest_before(planned)

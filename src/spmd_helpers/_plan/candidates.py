@@ -1,6 +1,8 @@
 """Every mesh of so many devices that a model divides into, and every way on it."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import product
 from math import gcd, prod
 from typing import NamedTuple
 
@@ -21,17 +23,15 @@ CHUNKS = (1, 2)
 
 
 class Way(NamedTuple):
-    """A mesh and how it is used: what `training_memory` needs beside the model.
+    """How a mesh is used: what `training_memory` needs beside it and the model.
 
     Attributes:
-        mesh: each axis with its size.
         zero: from which stage of ZeRO `data` shards the state.
         recompute: the policy.
         microbatches: in how many parts the batch goes through the stages.
         chunks: of layers that each device of `stage` has.
     """
 
-    mesh: tuple[tuple[str, int], ...]
     zero: int
     recompute: str
     microbatches: int = 1
@@ -76,18 +76,26 @@ def ways(
     mesh: dict[str, int],
     recompute: Sequence[str],
     batch: int,
-) -> Iterator[Way]:
+) -> tuple[Way, ...]:
     """Every stage of ZeRO × policy × microbatches on a mesh, in a fixed order."""
-    axes = tuple(mesh.items())
     stages = (0, 1, 2) if mesh["data"] > 1 else (0,)
+    if mesh["stage"] == 1:
+        return _ways(stages, tuple(recompute), ((1, 1),))
     each = batch // prod(mesh[axis] for axis in AXES_OF_BATCH)
-    for zero in stages:
-        for policy in recompute:
-            if mesh["stage"] == 1:
-                yield Way(axes, zero, policy)
-            elif policy == "nothing_saveable":
-                for parts, chunks in _schedules(model.layers, mesh["stage"], each):
-                    yield Way(axes, zero, policy, parts, chunks)
+    schedules = tuple(_schedules(model.layers, mesh["stage"], each))
+    policy = POLICIES[-1]
+    return _ways(stages, (policy,) if policy in recompute else (), schedules)
+
+
+@lru_cache(maxsize=256)
+def _ways(
+    stages: tuple[int, ...],
+    recompute: tuple[str, ...],
+    schedules: tuple[tuple[int, int], ...],
+) -> tuple[Way, ...]:
+    """All that these make; many meshes have them in common."""
+    every = product(stages, recompute, schedules)
+    return tuple([Way(zero, policy, *schedule) for zero, policy, schedule in every])
 
 
 def _schedules(layers: int, stages: int, each: int) -> Iterator[tuple[int, int]]:

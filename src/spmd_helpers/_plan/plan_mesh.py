@@ -250,7 +250,9 @@ class _Planner:
     def all(self, axes: Sequence[str], policies: Sequence[str]) -> tuple[Strategy, ...]:
         """Every strategy, in order."""
         every = _ordered(self.each(axes, policies))
-        return tuple([one.ranked(n) for n, one in enumerate(every, 1)])
+        for rank, one in enumerate(every, 1):
+            one.put_at(rank)
+        return tuple(every)
 
     def each(self, axes: Sequence[str], policies: Sequence[str]) -> Iterator[Strategy]:
         """Every strategy; `refused` is the last reason why the model did not divide.
@@ -261,7 +263,7 @@ class _Planner:
         every = [
             mesh
             for mesh in meshes(self.model, self.chips, axes, self.batch, self.seq)
-            if next(ways(self.model, mesh, policies, self.batch), None) is not None
+            if ways(self.model, mesh, policies, self.batch)
         ]
         if len(every) <= MANY:
             for mesh in every:
@@ -385,21 +387,20 @@ class _Planner:
         memory = self.counts.of(
             mesh, way.zero, way.recompute, shared.attention, *schedule
         )
-        step = shared.step(way, self._step)
-        known = {
-            "rank": 0,
-            "mesh": shared.mesh,
-            "zero": way.zero,
-            "recompute": way.recompute,
-            "attention": shared.attention,
-            "memory_bytes": memory.total,
-            "left_bytes": self.allowed - memory.total,
-            "step": step,
-        }
-        return Strategy.timed_later(known, partial(self._times, step, memory, shared))
+        return Strategy.timed_later(
+            partial(self._times, way, memory, shared),
+            rank=0,
+            mesh=shared.mesh,
+            zero=way.zero,
+            recompute=way.recompute,
+            attention=shared.attention,
+            memory_bytes=memory.total,
+            left_bytes=self.allowed - memory.total,
+        )
 
-    def _times(self, step: Step, memory: Bytes, shared: "_Shared") -> dict[str, Any]:
+    def _times(self, way: Way, memory: Bytes, shared: "_Shared") -> dict[str, Any]:
         """The attributes of a strategy that say how fast it is."""
+        step = shared.step(way, self._step)
         update, moved = _update_bytes(memory), shared.exchanges(step)
         seconds = seconds_of(step, update, self._products(step), moved, self.rates)
         peak = self.chips.chip.bf16_flops_per_s * self.chips.devices
@@ -407,6 +408,7 @@ class _Planner:
             "seconds": seconds,
             "tokens_per_s": self.batch * self.seq / seconds.total_s,
             "mfu": self.model_flops / peak / seconds.total_s,
+            "step": step,
         }
 
     def _products(self, step: Step) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from .seconds import Seconds
 from .step import Step
 
 # What is counted when it is first read: of many that do not fit never.
-_LATER = ("seconds", "tokens_per_s", "mfu")
+_LATER = ("seconds", "tokens_per_s", "mfu", "step")
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Strategy:
 
     @staticmethod
     def timed_later(
-        known: Mapping[str, object], timed: Callable[[], Mapping[str, object]]
+        timed: Callable[[], Mapping[str, object]], **known: object
     ) -> "Strategy":
         """A strategy whose seconds are counted when they are first read.
 
         Args:
-            known: its attributes by name, without those of `_LATER`.
-            timed: gives those.
+            timed: gives the attributes of `_LATER`.
+            known: the others.
         """
         one = object.__new__(Strategy)
         one.__dict__.update(known, _timed=timed)
@@ -75,11 +75,9 @@ class Strategy:
         """All attributes, with the seconds counted, for `pickle` and `copy`."""
         return {"seconds": self.seconds, **self.__dict__}
 
-    def ranked(self, rank: int) -> "Strategy":
-        """The same with its place in a plan."""
-        other = object.__new__(Strategy)
-        other.__dict__.update(self.__dict__, rank=rank)
-        return other
+    def put_at(self, rank: int) -> None:
+        """Give it its place, once a plan has all of its strategies."""
+        self.__dict__["rank"] = rank
 
     @property
     def fits(self) -> bool:

@@ -120,8 +120,16 @@ class Setup:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    # What `changed` hands on: counts by all sizes that they read.
+    counted_by: dict[tuple[Any, ...], Any] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
     def changed(self, **sizes: Any) -> "Setup":
-        """The same with other values of some attributes: `replace`, in less time."""
+        """The same with other sizes of the mesh, `zero`, policy or part of the batch.
+
+        It is `replace` in less time, and what was counted by such sizes is handed on.
+        """
         other = object.__new__(Setup)
         other.__dict__.update(self.__dict__, counted={}, **sizes)
         return other

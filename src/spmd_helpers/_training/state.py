@@ -375,9 +375,18 @@ def sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
 
     They are sharded from that stage of ZeRO on.
     """
-    if setup.lora is not None:
-        return _over_shards(setup, each, stage, *numbers(setup))
-    return _of_model(setup, each, stage, *numbers(setup))
+    data = setup.data if setup.zero >= stage else 1
+    norms = 0 if setup.is_mlp else unsharded_norms(setup)
+    sizes = setup.split, setup.expert, setup.stage, setup.fsdp, data
+    key = ("sharded", each, norms, *sizes)
+    if key not in setup.counted_by:
+        if setup.lora is not None:
+            found = _over_shards(setup, each, stage, *numbers(setup))
+        else:
+            found = _of_model(setup, each, stage, *numbers(setup))
+        setup.counted_by[key] = found
+    known: tuple[str, int] = setup.counted_by[key]
+    return known
 
 
 def _of_model(
