@@ -44,8 +44,8 @@ class Counts:
 
     A plan needs thousands that have most in common. The arguments are checked once for
     all meshes with the same axes. What depends on how the state is sharded is counted
-    once for all policies, and what the passes need once for all meshes on which a
-    device has the same part of the work.
+    once for all meshes that shard it alike, and what the passes need once for all on
+    which a device has the same part of the work.
 
     Args:
         model: what is trained, without adapters.
@@ -66,6 +66,7 @@ class Counts:
         self._stages: dict[int, Transformer | MLP] = {}
         self._checked: dict[tuple[object, ...], Setup] = {}
         self._setups: dict[tuple[object, ...], Setup] = {}
+        self._batches: dict[tuple[object, ...], int] = {}
         self._states: dict[tuple[object, ...], _State] = {}
         self._divided: dict[tuple[object, ...], NotDivisible | None] = {}
         self._copies: dict[tuple[object, ...], tuple[int, ...]] = {}
@@ -121,14 +122,14 @@ class Counts:
         if setup is None:
             setup = self._setup(mesh, zero, recompute, attention, parts, chunks)
             self._setups[where] = setup
-        # Of the copies of the state one depends on whether all scores are kept.
-        key = (where, zero, recompute if setup.scores else "")
+            self._batches[where] = batch_line(setup).bytes  # in all phases
+        if (where, zero > 0) not in self._divided:
+            check_division(_of_strategy(setup, zero, recompute), mesh)
+            self._divided[where, zero > 0] = None
+        key = self._state_key(setup, zero, recompute)
         state = self._states.get(key)
         if state is None:
             one = _of_strategy(setup, zero, recompute)
-            if (where, zero > 0) not in self._divided:
-                check_division(one, mesh)
-                self._divided[where, zero > 0] = None
             state = self._states[key] = _of_state(one)
         parts_of_it = [state.phases, self._of_passes(setup, zero, recompute)]
         if recompute not in CHECKPOINTED:
@@ -136,7 +137,7 @@ class Counts:
                 one = _of_strategy(setup, zero, recompute)
                 self._copies[where] = _phases(copies(one))
             parts_of_it.append(self._copies[where])
-        total = max(map(sum, zip(*parts_of_it, strict=True)))
+        total = self._batches[where] + max(map(sum, zip(*parts_of_it, strict=True)))
         return Bytes(state.params, state.grads, state.optimizer, total)
 
     def _setup(
@@ -186,6 +187,17 @@ class Counts:
             interleave=chunks,
         )
 
+    def _state_key(self, setup: Setup, zero: int, recompute: str) -> tuple[object, ...]:
+        """All that the state and its copies read of a strategy.
+
+        One of the copies is of scores, where these are kept.
+        """
+        sizes = (setup.split, setup.expert, setup.stage, setup.fsdp, setup.adds_up)
+        data = setup.data if zero else 0
+        if setup.scores:
+            return (*sizes, data, zero, recompute, setup.batch, setup.context)
+        return (*sizes, data, zero)
+
     def _of_passes(self, setup: Setup, zero: int, recompute: str) -> tuple[int, ...]:
         """The bytes of the passes in each phase, by all that they read of a strategy.
 
@@ -215,7 +227,6 @@ def _of_strategy(setup: Setup, zero: int, recompute: str) -> Setup:
 def _of_state(setup: Setup) -> _State:
     params, grads, optimizer = state(setup)
     lines = [params, grads, optimizer, *frozen(setup), *part_gradients(setup)]
-    lines.append(batch_line(setup))
     if setup.gpu:
         lines += gpu_work_on_state(setup)
     return _State(params.bytes, grads.bytes, optimizer.bytes, _phases(lines))

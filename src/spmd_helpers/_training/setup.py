@@ -115,24 +115,32 @@ class Setup:
     offload_optimizer: bool = False
     # Arguments that were not given, but have a usual value.
     assumed: tuple[str, ...] = ()
-    # What `once` has counted already; `replace` begins anew.
-    counted: dict[str, Any] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    # What `changed` hands on: counts by all sizes that they read.
-    counted_by: dict[tuple[Any, ...], Any] = field(
+    # What `once` and others have counted already, by the sizes that it depends on.
+    # `changed` hands it on, `replace` begins anew.
+    counted: dict[tuple[Any, ...], Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def changed(self, **sizes: Any) -> "Setup":
         """The same with other sizes of the mesh, `zero`, policy or part of the batch.
 
-        It is `replace` in less time, and what was counted by such sizes is handed on.
+        It is `replace` in less time. A model given with it is the one of `stage`.
         """
         other = object.__new__(Setup)
-        other.__dict__.update(self.__dict__, counted={}, **sizes)
+        other.__dict__.update(self.__dict__, **sizes)
         return other
+
+    @property
+    def sizes_of_state(self) -> tuple[int, int, int, bool]:
+        """What counts of the parameters depend on, before fsdp and data shard them.
+
+        The last is whether the norms of q and k are left replicated.
+        """
+        model = self.model
+        replicated = False
+        if isinstance(model, Transformer) and model.qk_norm:
+            replicated = model.head_dim % self.shards(1) > 0
+        return self.split, self.expert, self.stage, replicated
 
     @property
     def gpu(self) -> bool:
@@ -324,14 +332,15 @@ _Count = TypeVar("_Count")
 
 
 def once(count: Callable[[Setup], _Count]) -> Callable[[Setup], _Count]:
-    """A count that many lines of one setup need, and that is done once for it."""
+    """A count of parameters that many lines need, done once for a setup's sizes."""
     name = count.__name__
 
     @wraps(count)
     def kept(setup: Setup) -> _Count:
-        if name not in setup.counted:
-            setup.counted[name] = count(setup)
-        known: _Count = setup.counted[name]
+        key = (name, *setup.sizes_of_state)
+        if key not in setup.counted:
+            setup.counted[key] = count(setup)
+        known: _Count = setup.counted[key]
         return known
 
     return kept

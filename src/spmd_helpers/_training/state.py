@@ -125,6 +125,15 @@ def state_on_host(setup: Setup) -> list[Line]:
 
 def _kept_numbers(setup: Setup) -> tuple[str, int]:
     """The formula, and the bytes, of all that the optimizer keeps."""
+    data = setup.data if setup.zero else 1
+    key = ("optimizer", setup.fsdp, data, *setup.sizes_of_state)
+    if key not in setup.counted:
+        setup.counted[key] = _counted_numbers(setup)
+    known: tuple[str, int] = setup.counted[key]
+    return known
+
+
+def _counted_numbers(setup: Setup) -> tuple[str, int]:
     master = 4 if setup.master_weights else 0
     count, more = OPTIMIZERS[setup.optimizer]
     parts = []
@@ -376,16 +385,14 @@ def sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
     They are sharded from that stage of ZeRO on.
     """
     data = setup.data if setup.zero >= stage else 1
-    norms = 0 if setup.is_mlp else unsharded_norms(setup)
-    sizes = setup.split, setup.expert, setup.stage, setup.fsdp, data
-    key = ("sharded", each, norms, *sizes)
-    if key not in setup.counted_by:
+    key = ("sharded", each, setup.fsdp, data, *setup.sizes_of_state)
+    if key not in setup.counted:
         if setup.lora is not None:
             found = _over_shards(setup, each, stage, *numbers(setup))
         else:
             found = _of_model(setup, each, stage, *numbers(setup))
-        setup.counted_by[key] = found
-    known: tuple[str, int] = setup.counted_by[key]
+        setup.counted[key] = found
+    known: tuple[str, int] = setup.counted[key]
     return known
 
 
