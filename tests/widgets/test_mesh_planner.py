@@ -23,7 +23,7 @@ from .planner_oracle import (
     expected,
     planned,
 )
-from .widget_harness import answers, changed, is_clean
+from .widget_harness import answers, changed, is_clean, is_noticed
 
 NAME = "mesh_planner"
 FEW, HUNDREDS, THOUSANDS, OF_ANSWERS = 30, 500, 2000, 300
@@ -57,13 +57,13 @@ PLANS = """(given) => {
 
 
 @functools.cache
-def wanted(seed, count):
-    """What the package plans for each state: the sentence, or the words and lists."""
+def planned_states(seed, count):
+    """States, and what the package plans: the sentence, or the words and lists."""
     found = []
     for state in cases(seed, count):
         plan = planned(state)
         if isinstance(plan, str):
-            found.append({"error": plan})
+            found.append((state, {"error": plan}))
             continue
         exact, timed = all_of(plan)
         words = {
@@ -77,7 +77,7 @@ def wanted(seed, count):
             "fitting": len(plan.fitting),
         }
         words["exact"] = json.loads(json.dumps(exact))
-        found.append((words, timed))
+        found.append((state, (words, timed)))
     return found
 
 
@@ -91,20 +91,17 @@ def off(got, want):
     return max((abs(a - b) / max(abs(a), abs(b), 1e-300) for a, b in pairs), default=0)
 
 
-def differences(browser, seed, count, change=None):
+def differences(browser, given, change=None):
     """The states for which the page plans something else than the package."""
     script = source.joined(NAME)
     if change:
         script = changed(script, *change)
     page = browser.new_page()
-    got = [
-        json.loads(one) for one in page.evaluate(PLANS, [script, cases(seed, count)])
-    ]
+    states = [state for state, _ in given]
+    got = [json.loads(one) for one in page.evaluate(PLANS, [script, states])]
     page.close()
     found = []
-    for state, one, want in zip(
-        cases(seed, count), got, wanted(seed, count), strict=True
-    ):
+    for (state, want), one in zip(given, got, strict=True):
         if isinstance(want, dict):
             if one != want:
                 found.append((state, one.get("error", one), want))
@@ -117,7 +114,7 @@ def differences(browser, seed, count, change=None):
 
 
 def test_it_plans_what_the_package_plans(browser):
-    assert differences(browser, 1, FEW) == []
+    assert differences(browser, planned_states(1, FEW)) == []
 
 
 @pytest.mark.long("plans of hundreds of states in a browser")
@@ -125,13 +122,13 @@ def test_it_plans_what_the_package_plans(browser):
     "count", [HUNDREDS, pytest.param(THOUSANDS, marks=pytest.mark.rare)]
 )
 def test_it_plans_what_the_package_plans_in_many_states(browser, count):
-    wants = wanted(2, count)
+    wants = [want for _, want in planned_states(2, count)]
     refused = sum(isinstance(want, dict) for want in wants)
     plans = [want[0] for want in wants if not isinstance(want, dict)]
     assert 0.05 < refused / count < 0.5
     assert sum(0 < one["fitting"] < len(one["exact"]) for one in plans) > count / 10
     assert sum(len(one["exact"]) for one in plans) > 20 * count
-    assert differences(browser, 2, count) == []
+    assert differences(browser, planned_states(2, count)) == []
 
 
 def test_it_answers_what_the_package_says(browser):
@@ -195,7 +192,8 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_module_is_noticed(browser, mutant):
-    assert differences(browser, 5, 150, MUTANTS[mutant])
+    differ = functools.partial(differences, browser, change=MUTANTS[mutant])
+    assert is_noticed(differ, planned_states(5, 150))
 
 
 def test_models_and_chips_that_are_offered_can_be_planned(browser):
