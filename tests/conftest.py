@@ -48,15 +48,15 @@ SHARED = re.compile(
 
 
 def _counted(reports) -> dict[int, Counter]:
-    found: dict[int, Counter] = {}
+    by_reason: dict[int, Counter] = {}
     for report in reports:
         match = ONE.search(report.nodeid)
         if match and match[1] in JUDGES and report.when == "call":
-            count = found.setdefault(int(match[2]), Counter())
+            count = by_reason.setdefault(int(match[2]), Counter())
             count[JUDGES[match[1]]] += 1
             if report.failed:
                 count["misjudged"] += 1
-    return found
+    return by_reason
 
 
 # No test is timed: where the machine is busy an example takes as long as it takes.

@@ -141,8 +141,8 @@ def _scope(tree: ast.Module, mutant: Mutant) -> ast.AST:
         names = dict(_named(node))
         if name not in names:
             near = " or ".join(difflib.get_close_matches(name, names))
-            asked = f"; is it {near} now?" if near else ""
-            _refuse(mutant, f"nothing there is called {name!r}{asked}")
+            question = f"; is it {near} now?" if near else ""
+            _refuse(mutant, f"nothing there is called {name!r}{question}")
         node = names[name]
     return _entry(node, ast.literal_eval(key.rstrip("]")), mutant) if key else node
 
@@ -183,15 +183,15 @@ def _only(
     pattern: ast.AST, scope: ast.AST, variables: dict[str, str], mutant: Mutant
 ) -> ast.AST:
     """The one node that is like a pattern. The names of its variables are added."""
-    found = []
+    places = []
     for node in ast.walk(scope):
         names = dict(variables)
         if _is_like(pattern, node, names):
-            found.append((node, names))
-    if len(found) != 1:
+            places.append((node, names))
+    if len(places) != 1:
         text = ast.unparse(pattern).replace(_VARIABLE, "$")
-        _refuse(mutant, f"`{text}` occurs there {len(found)} times, not once")
-    [(node, names)] = found
+        _refuse(mutant, f"`{text}` occurs there {len(places)} times, not once")
+    [(node, names)] = places
     variables.update(names)
     return node
 

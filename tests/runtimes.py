@@ -72,9 +72,9 @@ def _environment(name: str) -> Path:
     return folder
 
 
-def copied(made: Path, folder: Path) -> Path:
+def copied(environment: Path, folder: Path) -> Path:
     """A copy of an environment, to install into; its Python."""
-    shutil.copytree(made, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(environment, folder, symlinks=True, copy_function=os.link)
     return folder / "bin" / "python"
 
 

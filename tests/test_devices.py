@@ -118,16 +118,18 @@ def test_jax_starts_with_threads_to_spare(monkeypatch, nproc):
     monkeypatch.delenv("NPROC", raising=False)
     if nproc:
         monkeypatch.setenv("NPROC", nproc)
-    seen = []
+    thread_counts = []
     monkeypatch.setattr(
-        _devices, "_accelerators", lambda _: seen.append(int(os.environ["NPROC"])) or []
+        _devices,
+        "_accelerators",
+        lambda _: thread_counts.append(int(os.environ["NPROC"])) or [],
     )
     use_devices(8)
     with pytest.raises(BackendStarted):
         use_devices(999)
     cores = os.cpu_count()
     given = int(nproc or 0)
-    assert seen == [max(given, cores, 32), max(given, cores, 4 * 999)]
+    assert thread_counts == [max(given, cores, 32), max(given, cores, 4 * 999)]
     assert os.environ.get("NPROC") == nproc
 
 

@@ -15,14 +15,14 @@ SECTION = re.compile(r"(?:Args|Attributes|Example|Raises|Returns|Yields):")
 def crooked(source: str) -> list[str]:
     """The sections whose first line isn't four columns further in than their head."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    found = []
+    sections = []
     for node in ast.walk(ast.parse(source)):
         text = ast.get_docstring(node, clean=False) if isinstance(node, kinds) else None
         lines = inspect.cleandoc(text or "").splitlines()
         for head, first in itertools.pairwise([*lines, ""]):
             if SECTION.fullmatch(head) and not re.match(r" {4}\S", first):
-                found.append(f"{getattr(node, 'name', 'module')}: {head}")
-    return found
+                sections.append(f"{getattr(node, 'name', 'module')}: {head}")
+    return sections
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ spmd.use_devices = few
 """
 
 
-def asked(text: str) -> tuple[int, int]:
+def device_bounds(text: str) -> tuple[int, int]:
     """(most, least) accelerators of a chapter's one call of use_devices."""
     (call,) = CALL.findall(text)
     given = {k.arg: k.value.value for k in ast.parse(call).body[0].value.keywords}
@@ -39,7 +39,9 @@ def asked(text: str) -> tuple[int, int]:
     return most, given.get("at_least", most)
 
 
-ASKED = {number: asked(path.read_text("utf8")) for number, path in MASTERS.items()}
+ASKED = {
+    number: device_bounds(path.read_text("utf8")) for number, path in MASTERS.items()
+}
 
 
 def table(page: str) -> dict[int, tuple[str, list[int]]]:

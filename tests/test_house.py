@@ -267,13 +267,13 @@ ALLOWED = {"tests/test_house.py", "tests/book/test_notebooks.py", "tools/book/ru
 
 
 def test_no_path_of_somebodys_machine():
-    found = [
+    paths = [
         f"{name}: {match.group()}"
         for name, text in texts()
         if name not in ALLOWED
         for match in LEAKS.finditer(text)
     ]
-    assert found == []
+    assert paths == []
 
 
 def test_a_leak_is_seen():
@@ -304,7 +304,7 @@ def tool_is_there(named: str) -> bool:
 
 
 def test_every_tool_that_is_named_is_there():
-    found = {
+    named = {
         f"{name}: {match.group()}"
         for name, text in texts()
         if name != "tests/test_house.py"
@@ -312,7 +312,7 @@ def test_every_tool_that_is_named_is_there():
         for match in TOOLS.finditer(text)
         if not tool_is_there(match.group())
     }
-    assert found == set()
+    assert named == set()
 
 
 def test_a_tool_that_is_gone_is_seen():
@@ -353,10 +353,12 @@ def test_lock_has_two_jax():
 
 def test_lock_has_what_pyproject_asks_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
-    asked = list(project["dependencies"])
+    requirements = list(project["dependencies"])
     for extra in project["optional-dependencies"].values():
-        asked.extend(extra)
-    names = {re.match(r"[\w-]+", requirement).group().lower() for requirement in asked}
+        requirements.extend(extra)
+    names = {
+        re.match(r"[\w-]+", requirement).group().lower() for requirement in requirements
+    }
     pinned = {re.match(r"[a-z0-9-]+", line).group() for line in lock()}
     assert names - {project["name"]} <= pinned
 

@@ -210,8 +210,8 @@ def test_what_is_not_added_yet_has_no_values_and_another_cut():
         f"float32[8, 6] is sharded as {lies} as partial sums over model,"
         f" but must be {lies}"
     )
-    whole = jax.device_put(a @ b, NamedSharding(mesh, added))
-    message = failure(spmd.assert_sharding, whole, parts, mesh)
+    summed = jax.device_put(a @ b, NamedSharding(mesh, added))
+    message = failure(spmd.assert_sharding, summed, parts, mesh)
     assert message.endswith("as partial sums over model")
 
 

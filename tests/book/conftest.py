@@ -30,9 +30,9 @@ def wheel(tmp_path_factory):
 def session(wheel, tmp_path):
     """What starts a fresh runtime: (its Python, a folder with the wheel in it)."""
 
-    def start(name: str, made: Path | None = None) -> tuple[Path, Path]:
-        made = made or runtimes.environment(name)
-        python = runtimes.copied(made, tmp_path / "environment")
+    def start(name: str, environment: Path | None = None) -> tuple[Path, Path]:
+        environment = environment or runtimes.environment(name)
+        python = runtimes.copied(environment, tmp_path / "environment")
         folder = tmp_path / "content"
         folder.mkdir()
         shutil.copy(wheel, folder)
@@ -45,18 +45,18 @@ def session(wheel, tmp_path):
 @pytest.fixture(scope="module")
 def begun(wheel, tmp_path_factory):
     """What makes an environment in which chapter 13's first cell has been run."""
-    made = {}
+    environments = {}
 
     def begin(name: str) -> Path:
-        if name not in made:
+        if name not in environments:
             base = tmp_path_factory.mktemp(name)
             python = runtimes.copied(runtimes.environment(name), base / "environment")
             shutil.copy(wheel, base)
             notebook = run(cells(first_cell(13)), python, base, **signs(name))
             assert "pip installs jax" in printed(notebook, 0)
-            made[name] = base / "environment"
-        return made[name]
+            environments[name] = base / "environment"
+        return environments[name]
 
     yield begin
-    for folder in made.values():
+    for folder in environments.values():
         shutil.rmtree(folder, ignore_errors=True)

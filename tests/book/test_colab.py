@@ -159,8 +159,8 @@ def test_every_library_comes_along_or_is_asked_for(master):
     text = master.read_text("utf8")
     cells_there = both_notebooks(master, BOOK)[0].cells
     first = next(cell for cell in cells_there if cell.cell_type == "code")
-    asked = ", ".join(f'"{name}"' for name in libraries(text))
-    assert first.source.endswith(f"\nspmd.require({asked})")
+    arguments = ", ".join(f'"{name}"' for name in libraries(text))
+    assert first.source.endswith(f"\nspmd.require({arguments})")
     assert first.source.startswith("# @title ")  # Colab shows a form
     assert "hide-input" in first.metadata["tags"]
     for cell in cells_there:
@@ -171,9 +171,11 @@ def test_every_library_comes_along_or_is_asked_for(master):
     along = {"jax", "numpy", "matplotlib", "spmd_helpers", "IPython"}
     line = r"^ *(?:from ([\w.]+) import \w|import ([\w.]+)(?: as \w+)?$)"
     own = [c.source for c in cells_there if c.cell_type == "code" and c is not first]
-    found = {(a or b).split(".")[0] for a, b in re.findall(line, "\n".join(own), re.M)}
-    asked = {name.removesuffix("-checkpoint") for name in libraries(text)}
-    assert found - set(sys.stdlib_module_names) - along == asked
+    imported = {
+        (a or b).split(".")[0] for a, b in re.findall(line, "\n".join(own), re.M)
+    }
+    installed = {name.removesuffix("-checkpoint") for name in libraries(text)}
+    assert imported - set(sys.stdlib_module_names) - along == installed
 
 
 ONE_CARD = """\

@@ -49,12 +49,12 @@ def test_what_pip_would_replace(name, tmp_path):
     code += "print(*needed_change(('flax', 'optax')).requirements, sep='\\n')"
     own = tmp_path / "shape" / "bin" / "python"
     (packaging,) = {str(Path(p).parent) for p in __import__("packaging").__path__}
-    asked = subprocess.run(
+    requirements = subprocess.run(
         [own, "-c", code, packaging], capture_output=True, text=True, check=True
     ).stdout.split()
     report = tmp_path / "report.json"
     pip = [own, "-m", "pip", "install", "--upgrade", "--dry-run", "--quiet"]
-    subprocess.run([*pip, "--report", report, *asked], check=True)
+    subprocess.run([*pip, "--report", report, *requirements], check=True)
     would = {
         item["metadata"]["name"]: item["metadata"]["version"]
         for item in json.loads(report.read_text())["install"]

@@ -27,16 +27,16 @@ def test_visualize_array_sharding_draws_one_and_two_dimensions(x, capsys):
 
 
 def test_inspect_array_sharding_works_inside_jit(x):
-    found = []
+    shardings = []
 
     @jax.jit
     def double(x):
         y = x * 2
-        jax.debug.inspect_array_sharding(y, callback=found.append)
+        jax.debug.inspect_array_sharding(y, callback=shardings.append)
         return y.sum()
 
     double(x)
-    assert [sharding.spec for sharding in found] == [P("data")]
+    assert [sharding.spec for sharding in shardings] == [P("data")]
 
 
 def test_the_short_names_are_the_same_classes():

@@ -20,8 +20,8 @@ def markdown(text):
 
 def code(lines, *outputs, tags=()):
     metadata, source = {"tags": list(tags)}, "x\n" * lines
-    found = {"cell_type": "code", "metadata": metadata, "source": source}
-    return found | {"outputs": list(outputs)}
+    cell = {"cell_type": "code", "metadata": metadata, "source": source}
+    return cell | {"outputs": list(outputs)}
 
 
 PRINTED = {"output_type": "stream", "text": ["a\n"] * 30}

@@ -306,8 +306,8 @@ def test_an_unknown_chapter_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(make_notebooks, "makes_outputs", lambda: True)
     page_of(tmp_path, MASTER)
     assert make_notebooks.main(["03"], tmp_path) == 1
-    assert "no chapter or page 03 in" in (told := capsys.readouterr().err)
-    assert told.endswith("there are walk\n")
+    assert "no chapter or page 03 in" in (message := capsys.readouterr().err)
+    assert message.endswith("there are walk\n")
 
 
 def test_a_page_is_checked_among_the_solutions(tmp_path, monkeypatch):
@@ -376,7 +376,7 @@ def test_generator_refuses(tmp_path, old, new, why):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, own_exercises):
+def stored_book(tmp_path_factory, own_exercises):
     """A scratch book whose notebooks are made; tests copy it before a change."""
     folder = tmp_path_factory.mktemp("book")
     make(*scratch(folder))
@@ -384,20 +384,20 @@ def made(tmp_path_factory, own_exercises):
 
 
 @pytest.fixture
-def copy_of_made(made, tmp_path):
-    shutil.copytree(made, tmp_path / "copy")
+def copy_of_made(stored_book, tmp_path):
+    shutil.copytree(stored_book, tmp_path / "copy")
     return tmp_path / "copy"
 
 
-def test_two_runs_give_the_same_bytes(made, copy_of_made):
+def test_two_runs_give_the_same_bytes(stored_book, copy_of_made):
     book = read_book(copy_of_made)
     make(book.masters[0], book)
     for path in book.generated():
-        assert path.read_bytes() == (made / book.name_of(path)).read_bytes()
+        assert path.read_bytes() == (stored_book / book.name_of(path)).read_bytes()
 
 
-def test_what_is_stored(made):
-    notebook = json.loads((made / "notebooks" / "80_scratch.ipynb").read_text())
+def test_what_is_stored(stored_book):
+    notebook = json.loads((stored_book / "notebooks" / "80_scratch.ipynb").read_text())
     assert notebook["metadata"]["spmd"]["master"] == "book/chapters/80_scratch.md"
     assert set(notebook["metadata"]["spmd"]["made_with"]) == {"jax"}
     assert "version" not in notebook["metadata"]["language_info"]

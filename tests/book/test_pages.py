@@ -35,17 +35,17 @@ def unlisted(toc: dict, book: Path) -> list[str]:
         f"{folder}/{c}" for folder in ("notebooks", "solutions") for c in chapters
     ]
     pages += [f"notebooks/{path.stem}" for path in (book / "pages").glob("*.md")]
-    told = [
+    complaints = [
         f"{name} is on no page of the site: add `- file: {name}` to book/_toc.yml"
         for name in pages
         if name not in listed
     ]
-    told += [
+    complaints += [
         f"book/_toc.yml lists {name}, which is no page and no chapter of book/"
         for name in listed
         if name not in pages
     ]
-    return told + [
+    return complaints + [
         f"book/_toc.yml lists {name} more than once"
         for name in dict.fromkeys(listed)
         if listed.count(name) > 1
@@ -54,8 +54,8 @@ def unlisted(toc: dict, book: Path) -> list[str]:
 
 def test_every_page_is_in_the_table_of_contents():
     toc = yaml.safe_load((BOOK / "_toc.yml").read_text("utf8"))
-    told = unlisted(toc, BOOK)
-    assert not told, "; ".join(told)
+    complaints = unlisted(toc, BOOK)
+    assert not complaints, "; ".join(complaints)
 
 
 def test_a_page_that_is_not_listed_is_seen():
@@ -68,8 +68,10 @@ def test_a_page_that_is_not_listed_is_seen():
         "lists book/none, which",
         "lists book/glossary",
     ]
-    told = [line for line in unlisted(toc, BOOK) if line not in before]
-    assert [words in line for words, line in zip(said, told, strict=True)] == [True] * 3
+    complaints = [line for line in unlisted(toc, BOOK) if line not in before]
+    assert [words in line for words, line in zip(said, complaints, strict=True)] == [
+        True
+    ] * 3
 
 
 def test_the_cheatsheet_runs_and_a_broken_one_is_seen():
@@ -165,9 +167,9 @@ def test_an_exercise_without_a_kind_stops_the_page(tmp_path):
     (chapters / "03_x.md").write_text(text, "utf8")
     assert make_exercises_page(tmp_path).returncode == 0
     (chapters / "03_x.md").write_text(text.replace("*Budget, ", "*Ponder, "), "utf8")
-    told = make_exercises_page(tmp_path)
-    assert told.returncode
-    assert "exercise 3.4 needs a heading" in told.stderr
+    complaint = make_exercises_page(tmp_path)
+    assert complaint.returncode
+    assert "exercise 3.4 needs a heading" in complaint.stderr
 
 
 def test_what_instructors_are_told_to_assign_exists():

@@ -161,10 +161,10 @@ class _Listener:
         functools.update_wrapper(self, f, updated=())
 
     def __getattr__(self, name):
-        found = getattr(self._f, name)
+        attribute = getattr(self._f, name)
         if name in ("trace", "lower"):  # what pmap gives has no trace
-            return lambda *args, **kwargs: self._noted(found, args, kwargs)
-        return found
+            return lambda *args, **kwargs: self._noted(attribute, args, kwargs)
+        return attribute
 
     def __get__(self, owner, kind=None):
         return self if owner is None else functools.partial(self, owner)
@@ -267,8 +267,8 @@ def _mapped_again(once_more, platform, devices, f, args, kwargs, lowered):
 
 
 def _places(tree) -> list:
-    found = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tree)]
-    return [sharding for sharding in found if sharding is not None]
+    shardings = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(tree)]
+    return [sharding for sharding in shardings if sharding is not None]
 
 
 def _mesh_of(shardings, count: int):

@@ -306,7 +306,7 @@ def zero_steps(mesh):
     (block,) = [b for b in others if "def stepper" in b]
     exec(first + block.split("\nrng = ")[0], names)
     data, sizes = P("data"), {"up": (64, 256), "down": (256, 128)}
-    found = []
+    steps = []
     for grads in (None, data):
         step, places, _ = names["stepper"](mesh, P(), grads, data, data)
         state = {
@@ -317,8 +317,8 @@ def zero_steps(mesh):
             for key, to in places.items()
         }
         x, y = array(mesh, (64, 64), "data"), array(mesh, (64, 128), "data")
-        found.append(exchanged(step, state, x, y))
-    return found
+        steps.append(exchanged(step, state, x, y))
+    return steps
 
 
 def one_program(steps):

@@ -63,9 +63,9 @@ def chapter(request):
     number = request.param
     if jax.device_count() < DEVICES.get(number, 8):
         pytest.skip("needs more devices: SPMD_TEST_DEVICES=64")
-    found, lost = taught(number, dict(WHERE.values()))
+    programs, lost = taught(number, dict(WHERE.values()))
     assert not lost, lost
-    return number, [(p, xray(p.compiled), rays_of(p)) for p in found]
+    return number, [(p, xray(p.compiled), rays_of(p)) for p in programs]
 
 
 def rays_of(program):
@@ -126,9 +126,9 @@ def test_each_program_compiles(chapter, platform):
 @PLATFORMS
 def test_work_and_findings_are_the_chapters(chapter, platform):
     for program, here, there in rays(chapter, platform):
-        found = [[f.code for f in ray.findings] for ray in (here, there)]
+        codes = [[f.code for f in ray.findings] for ray in (here, there)]
         traced = TRACED.get((chapter[0], program.name), [])
-        assert found[0] == found[1] + traced, where(program)
+        assert codes[0] == codes[1] + traced, where(program)
         more = there.flops_per_device / max(here.flops_per_device, 1) - 1
         # The compiler for GPUs pads a long sum, to divide it: 784 products to 16 × 52.
         most = 0.07 if platform == "gpu" else 0

@@ -53,14 +53,14 @@ def linear(color: str) -> list[float]:
 
 
 def oklab(rgb) -> list[float]:
-    seen = [min(1.0, max(0.0, value)) for value in rgb]
-    return times(TO_LAB, [math.cbrt(value) for value in times(TO_CONES, seen)])
+    clipped = [min(1.0, max(0.0, value)) for value in rgb]
+    return times(TO_LAB, [math.cbrt(value) for value in times(TO_CONES, clipped)])
 
 
 def nearest(colors, eyes: str) -> float:
     """The least distance of any two colors."""
-    seen = [oklab(times(EYES[eyes], linear(color))) for color in colors]
-    return 100 * min(math.dist(*pair) for pair in itertools.combinations(seen, 2))
+    perceived = [oklab(times(EYES[eyes], linear(color))) for color in colors]
+    return 100 * min(math.dist(*pair) for pair in itertools.combinations(perceived, 2))
 
 
 def test_the_ruler_is_right():

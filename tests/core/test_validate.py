@@ -39,9 +39,9 @@ NOT_WHOLE = st.one_of(
 def test_a_whole_number_is_taken_in_its_range_alone(value, least, most):
     number = operator.index(value)
     inside = number >= least and (most is None or number <= most)
-    found = validate.as_integer(value, least, most)
-    assert found == (number if inside else None)
-    assert type(found) in (int, type(None))
+    integer = validate.as_integer(value, least, most)
+    assert integer == (number if inside else None)
+    assert type(integer) in (int, type(None))
 
 
 @given(NOT_WHOLE)
@@ -98,9 +98,9 @@ def test_no_numbers(value):
 def test_a_mesh_is_names_and_sizes_in_order(mesh):
     sizes = {axis: operator.index(size) for axis, size in mesh.items()}
     if all(size >= 1 for size in sizes.values()):
-        found = validate.axis_sizes("mesh", mesh)
-        assert list(found.items()) == list(sizes.items())
-        assert {type(size) for size in found.values()} <= {int}
+        shape = validate.axis_sizes("mesh", mesh)
+        assert list(shape.items()) == list(sizes.items())
+        assert {type(size) for size in shape.values()} <= {int}
         return
     axis = next(axis for axis, size in sizes.items() if size < 1)
     with pytest.raises(NotUnderstood) as caught:
@@ -145,7 +145,7 @@ def test_one_is_not_true(value):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "hint"),
     [
         ("flahs", " Did you mean 'flash'?"),
         ("PLAIN", " Did you mean 'plain'?"),
@@ -154,11 +154,11 @@ def test_one_is_not_true(value):
         (1, ""),
     ],
 )
-def test_the_nearest_choice_is_asked_for(value, told):
+def test_the_nearest_choice_is_asked_for(value, hint):
     with pytest.raises(NotUnderstood) as caught:
         validate.one_of("attention", value, ("plain", "flash", "none"))
     assert str(caught.value) == (
-        f"attention={value!r} is not known.{told} Give 'plain', 'flash' or 'none'."
+        f"attention={value!r} is not known.{hint} Give 'plain', 'flash' or 'none'."
     )
 
 
@@ -177,10 +177,10 @@ def test_how_near_a_name_has_to_be():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"), [("a", "a"), ("ab", "a or b"), ("abc", "a, b or c")]
+    ("words", "sentence"), [("a", "a"), ("ab", "a or b"), ("abc", "a, b or c")]
 )
-def test_or(words, told):
-    assert validate.or_words(words) == told
+def test_or(words, sentence):
+    assert validate.or_words(words) == sentence
 
 
 def test_a_mesh_of_jax_is_told_its_shape():

@@ -110,7 +110,7 @@ def made_up(monkeypatch):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.server.asked.append(self.path)
+        self.server.requests.append(self.path)
         body = self.server.files.get(self.path.rpartition("/")[2])
         if body is None:
             self.send_error(404)
@@ -130,7 +130,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serve(files, context=None):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.asked = files, []
+    server.files, server.requests = files, []
     server.handle_error = lambda *_: None  # a client that hangs up is part of a test
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -161,7 +161,7 @@ def test_download_then_cache(made_up, tmp_path, capsys):
     cache = tmp_path / "new" / "folder"
     with serve(files) as (server, url):
         assert is_made_up(load_mnist(full=True, cache=cache, base_url=url), arrays)
-        assert server.asked == [f"/mnist/{name}" for name in NAMES]
+        assert server.requests == [f"/mnist/{name}" for name in NAMES]
         host = url.split("/")[2]
     assert capsys.readouterr().out.splitlines() == [
         f"downloading {name} ({len(files[name]):,} bytes) from {host}" for name in NAMES
@@ -179,9 +179,9 @@ def test_a_cached_file_that_changed_is_fetched_anew(made_up, tmp_path):
         bad = bytearray(files[NAMES[2]])
         bad[-9] ^= 1
         (tmp_path / NAMES[2]).write_bytes(bad)
-        server.asked.clear()
+        server.requests.clear()
         assert is_made_up(load_mnist(full=True, cache=tmp_path, base_url=url), arrays)
-        assert server.asked == [f"/mnist/{NAMES[2]}"]
+        assert server.requests == [f"/mnist/{NAMES[2]}"]
     assert (tmp_path / NAMES[2]).read_bytes() == files[NAMES[2]]
 
 
@@ -222,7 +222,7 @@ FAILURES = {
     "corrupt": (
         lambda body: body[:-1] + bytes([body[-1] ^ 1]),
         "SHA256 hash of downloaded file ({name}) does not match the known hash:"
-        " expected {sha256} but got {found}.",
+        " expected {sha256} but got {digest}.",
     ),
     "redirect": (
         redirect,
@@ -247,12 +247,12 @@ def test_failure_says_what_happened_and_leaves_nothing(made_up, tmp_path, kind):
             load_mnist(full=True, cache=tmp_path, base_url=url)
         if kind == "endless":
             assert server.cut_off.wait(30)
-    found = hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else ""
+    digest = hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else ""
     words = words.format(
         name=name,
         size=len(good),
         short=len(good) - 1,
-        found=found,
+        digest=digest,
         sha256=hashlib.sha256(good).hexdigest(),
     )
     first, tried, kept, retry, by_hand = str(caught.value).splitlines()
@@ -287,7 +287,7 @@ def test_the_second_mirror_is_used_where_the_first_fails(
     with serve({NAMES[0]: b"not a digit"}) as (bad, one), serve(files) as (good, two):
         monkeypatch.setattr(datasets_mnist, "_MIRRORS", (one, two))
         assert is_made_up(load_mnist(full=True, cache=tmp_path), arrays)
-        assert bad.asked == good.asked == [f"/mnist/{name}" for name in NAMES]
+        assert bad.requests == good.requests == [f"/mnist/{name}" for name in NAMES]
     assert len(capsys.readouterr().out.splitlines()) == 8
     assert sorted(os.listdir(tmp_path)) == sorted(NAMES)
 
@@ -420,7 +420,7 @@ def test_two_processes_at_once(made_up, tmp_path):
         env = {**os.environ, "PYTHONPATH": str(SRC)}
         running = [subprocess.Popen(command, env=env) for _ in range(2)]
         assert [process.wait(120) for process in running] == [0, 0]
-        assert server.asked.count(f"/mnist/{NAMES[0]}") == 2
+        assert server.requests.count(f"/mnist/{NAMES[0]}") == 2
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == files
 
 
@@ -508,13 +508,13 @@ def test_a_user_without_a_home(monkeypatch):
 
 def test_without_pooch_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(datasets_mnist, "is_installed", lambda name: name != "pooch")
-    asked = []
-    monkeypatch.setattr(datasets_mnist, "require", asked.append)
+    required = []
+    monkeypatch.setattr(datasets_mnist, "require", required.append)
     assert load_mnist().test_labels.shape == (2000,)
-    assert asked == []
+    assert required == []
     with pytest.raises(ValueError, match="must be an https address"):
         load_mnist(full=True, base_url="")
-    assert asked == ["pooch"]
+    assert required == ["pooch"]
 
 
 @pytest.mark.parametrize(

@@ -285,20 +285,20 @@ def test_bytes_do_not_depend_on_the_process():
         "print(hashlib.sha256(d.svg.encode()).hexdigest())\n"
     )
     run = [sys.executable, "-c", code]
-    seen = {
+    outputs = {
         subprocess.run(run, check=True, capture_output=True, timeout=60).stdout
         for _ in range(2)
     }
-    assert len(seen) == 1
+    assert len(outputs) == 1
 
 
 def test_ids_are_a_drawing_s_own():
-    seen = {}
+    owners = {}
     for name, drawing in ALL.items():
         ids = re.findall(r'id="([^"]+)"', drawing.svg)
         assert len(ids) == len(set(ids))
         for one in ids:
-            assert seen.setdefault(one, name) == name
+            assert owners.setdefault(one, name) == name
         assert set(re.findall(r"url\(#([^)]+)\)", drawing.svg)) <= set(ids)
 
 
@@ -430,27 +430,27 @@ def test_a_label_on_stripes_can_be_read():
     ],
 )
 def test_shards_drawn_are_where_jax_has_them(mesh, spec, shards):
-    whole, part = NamedSharding(mesh, spec), NamedSharding(mesh, shards)
-    drawn = draw((24, 8), whole, shards=part)
+    full, part = NamedSharding(mesh, spec), NamedSharding(mesh, shards)
+    drawn = draw((24, 8), full, shards=part)
     places = part.devices_indices_map((24, 8))
-    has = whole.devices_indices_map((24, 8))
+    has = full.devices_indices_map((24, 8))
 
-    def within(part, whole):
-        pairs = zip(part, whole, (24, 8), strict=True)
+    def within(part, outer):
+        pairs = zip(part, outer, (24, 8), strict=True)
         return all({*range(n)[a]} <= {*range(n)[b]} for a, b, n in pairs)
 
-    held = {
+    placed = {
         str(place): sorted(d.id for d in has if within(place, has[d]))
         for place in places.values()
     }
     (panel,) = drawn._picture.panels
     cells = [line[0] for row in panel.cells for line in row]
     by_shard = [n for row in panel.shards for n in row]
-    assert by_shard == [*range(len(held))]
-    assert sorted(cells) == sorted(device_list(ids) for ids in held.values())
+    assert by_shard == [*range(len(placed))]
+    assert sorted(cells) == sorted(device_list(ids) for ids in placed.values())
     assert all(line[1:] == drawn._picture.panels[0].cells[0][0][1:]
                for row in panel.cells for line in row)  # fmt: skip
-    assert ("drawn: the shards of" in str(drawn)) == (len(held) >= 1)
+    assert ("drawn: the shards of" in str(drawn)) == (len(placed) >= 1)
 
 
 def test_shards_that_are_not_within():

@@ -44,16 +44,16 @@ class TestModes:
         ]
 
     def test_manual_mode_has_what_varies_and_the_index_of_the_axis(self):
-        seen = []
+        varying = []
 
         def body(x):
-            seen.append(str(jax.typeof(x)))
+            varying.append(str(jax.typeof(x)))
             return x + lax.axis_index("data")
 
         mesh = make_mesh(data=4, model=2)
         mapped = jax.shard_map(body, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
         mapped(self.zeros)
-        assert seen == ["float32[12,40]{V:data}"]
+        assert varying == ["float32[12,40]{V:data}"]
 
     def test_explicit_mode_asks_for_out_sharding(self):
         mesh = make_mesh(AxisType.Explicit, data=4, model=2)

@@ -130,9 +130,9 @@ def a_drawing_of_any_rank():
 
 @cure("pcast-not-needed")
 def the_type_says_that_it_varies():
-    seen = []
-    blocks(lambda v: seen.append(str(jax.typeof(v))) or v)(jnp.arange(8.0))
-    assert seen == ["float32[1]{V:x}"]
+    types = []
+    blocks(lambda v: types.append(str(jax.typeof(v))) or v)(jnp.arange(8.0))
+    assert types == ["float32[1]{V:x}"]
 
 
 @cure("forgot-P", "named-sharding-arguments", "device-put-target", "has-no-sharding")
@@ -501,10 +501,10 @@ def nnx_with_a_sharding():
 
 @cure("tracer-has-no-sharding")
 def the_type_of_a_tracer():
-    seen = []
-    f = jax.jit(lambda v: seen.append(jax.typeof(v)) or v)
+    types = []
+    f = jax.jit(lambda v: types.append(jax.typeof(v)) or v)
     f(zeros(8, at=EXPLICIT, spec=("data",)))
-    assert str(seen[0].sharding.spec) == "P('data',)"
+    assert str(types[0].sharding.spec) == "P('data',)"
 
 
 @cure("donated-and-gone", "donated-twice")
@@ -525,8 +525,8 @@ def results_that_lie_like_arguments():
 @cure("out-of-memory")
 def made_in_pieces():
     init = lambda key: {"w": jax.random.normal(key, (16, 4))}  # noqa: E731
-    made = jax.jit(init, out_shardings=on(LINE, "x"))(jax.random.key(0))
-    assert made["w"].addressable_shards[0].data.shape == (2, 4)
+    params = jax.jit(init, out_shardings=on(LINE, "x"))(jax.random.key(0))
+    assert params["w"].addressable_shards[0].data.shape == (2, 4)
 
 
 @cure("device-put-replicated-is-gone", "flax-shard-rows")
@@ -686,12 +686,12 @@ def a_key_by_position():
 @cure("shard-of-another-shape", "shards-for-the-devices", "process-local-data-shape")
 def global_arrays():
     data, sharding = np.arange(64.0).reshape(16, 4), on(LINE, "x")
-    made = [jax.make_array_from_callback((16, 4), sharding, lambda i: data[i])]
+    arrays = [jax.make_array_from_callback((16, 4), sharding, lambda i: data[i])]
     indices = sharding.addressable_devices_indices_map((16, 4)).items()
     shards = [jax.device_put(data[i], d) for d, i in indices]
-    made += [jax.make_array_from_single_device_arrays((16, 4), sharding, shards)]
-    made += [jax.make_array_from_process_local_data(sharding, data)]
-    for x in made:
+    arrays += [jax.make_array_from_single_device_arrays((16, 4), sharding, shards)]
+    arrays += [jax.make_array_from_process_local_data(sharding, data)]
+    for x in arrays:
         np.testing.assert_array_equal(x, data)
         assert x.sharding == sharding
 
@@ -791,16 +791,16 @@ def unchecked_axes_for_code_of_others():
 @cure("kernel-output-varies", "vma-is-gone")
 def a_kernel_that_says_its_axes():
     """For a TPU, whose kernels are lowered without one; interpreted they are not."""
-    seen = []
+    varying = []
 
     def typed(v):
         axes = jax.typeof(v).manual_axis_type
-        seen.append(axes.varying)
+        varying.append(axes.varying)
         return jax.ShapeDtypeStruct(v.shape, v.dtype, manual_axis_type=axes)
 
     x = jax.ShapeDtypeStruct((64, 128), jnp.float32)
     jax.export.export(kernel(typed, interpret=False), platforms=["tpu"])(x)
-    assert seen[0] == {"x"}
+    assert varying[0] == {"x"}
 
 
 @cure("carry-varies", "carry-stops-varying")
@@ -874,8 +874,8 @@ def logical_names_with_rules():
 def nnx_with_the_mesh_that_is_set():
     init = nnx.with_partitioning(nnx.initializers.zeros, ("data",))
     with jax.set_mesh(BOX):
-        made = nnx.Variable(init(nnx.Rngs(0).params(), (12,), jnp.float32))
-    assert made.get_value().shape == (12,)
+        variable = nnx.Variable(init(nnx.Rngs(0).params(), (12,), jnp.float32))
+    assert variable.get_value().shape == (12,)
 
 
 @cure("checkpoint-has-another-shape", "checkpoint-has-another-tree")

@@ -50,10 +50,10 @@ READ = """([script, texts]) => new Function("texts", `${script}
 
 
 def in_python(text: str) -> dict:
-    found = []
+    answers = []
     for raised in read_text(text):
         matches = ((rule.code, match(rule, raised)) for rule in RULES)
-        found.append(
+        answers.append(
             {
                 "kind": "".join(raised.kinds),
                 "message": raised.message,
@@ -61,7 +61,7 @@ def in_python(text: str) -> dict:
                 "rules": [[code, g] for code, g in matches if g is not None],
             }
         )
-    return {"first": explain(text).code, "errors": found}
+    return {"first": explain(text).code, "errors": answers}
 
 
 @pytest.fixture(scope="module")
@@ -100,10 +100,10 @@ def all_texts() -> list[str]:
         gc.enable()
     raised += [chained(cause=SPEC_ERROR)]
     raised += [chained(context=SPEC_ERROR), ExceptionGroup("two", [*raised[:2]])]
-    found = [text for error in raised for text in pasted(error)]
-    found += [ipython_text(errors()[name]) for name in in_a_notebook().values()]
-    found += [*RECORDED, *(report["line"] for report in REPORTS), ""]
-    return list(dict.fromkeys(found))
+    texts = [text for error in raised for text in pasted(error)]
+    texts += [ipython_text(errors()[name]) for name in in_a_notebook().values()]
+    texts += [*RECORDED, *(report["line"] for report in REPORTS), ""]
+    return list(dict.fromkeys(texts))
 
 
 def test_what_was_recorded_is_read_and_matched_as_in_python(page):
@@ -188,7 +188,7 @@ DIFFERENT = [
 def test_a_pattern_means_the_same_in_javascript(page, pattern, flags, texts):
     find = "([p, all]) => all.map(t => t.match(new RegExp(p, 'u'))?.[0] ?? null)"
     places = (re.search(pattern, text, flags) for text in texts)
-    expected = [found and found[0] for found in places]
+    expected = [match and match[0] for match in places]
     assert page.evaluate(find, [javascript(pattern, flags), texts]) == expected
 
 

@@ -101,30 +101,30 @@ def test_records_are_plain_words():
 
 
 @pytest.fixture(scope="module")
-def seen():
+def known_errors():
     """[(error, its code, the numbers of all rules that match it)]; "" if unrelated."""
     read = module._read
-    found = [
+    known = [
         (read(errors()[name]), case.code)
         for name, case in CASES.items()
         if case.code is not None
     ]
-    found += [(read_text(text)[0], code) for text, code in RECORDED.items()]
-    found += [(read_text(one["line"])[0], one["code"]) for one in REPORTS]
-    found += [(read(error), "") for error in strangers().values()]
+    known += [(read_text(text)[0], code) for text, code in RECORDED.items()]
+    known += [(read_text(one["line"])[0], one["code"]) for one in REPORTS]
+    known += [(read(error), "") for error in strangers().values()]
     return [
         (raised, code, [i for i, r in enumerate(RULES) if match(r, raised) is not None])
-        for raised, code in found
+        for raised, code in known
     ]
 
 
-def misread(mutant, number: int, seen):
+def misread(mutant, number: int, known_errors):
     """Errors that are explained otherwise with `mutant` in place of a rule.
 
     Without that rule if `mutant` is None. For each: the error, by which rule it is
     known then, and by which it should be; "" for none.
     """
-    for raised, code, matches in seen:
+    for raised, code, matches in known_errors:
         others = [i for i in matches if i != number]
         if mutant is not None and match(mutant, raised) is not None:
             others.append(number)
@@ -133,44 +133,45 @@ def misread(mutant, number: int, seen):
             yield raised, known, code
 
 
-def killed(mutant, number: int, seen) -> bool:
+def killed(mutant, number: int, known_errors) -> bool:
     """Whether an error is explained otherwise with `mutant` in place of a rule."""
-    return any(True for _ in misread(mutant, number, seen))
+    return any(True for _ in misread(mutant, number, known_errors))
 
 
-def test_the_table_itself_is_not_killed(seen):
-    told = {
+def test_the_table_itself_is_not_killed(known_errors):
+    misreadings = {
         f"{(*raised.kinds, 'a text')[0]}: {raised.message[:80]!r} is explained by "
         f"{known or 'no rule'!r}, and should be by {code or 'no rule'!r}"
         for i, rule in enumerate(RULES)
-        for raised, known, code in misread(rule, i, seen)
+        for raised, known, code in misread(rule, i, known_errors)
     }
-    assert not told, (
-        "; ".join(sorted(told)) + ". Narrow the pattern of the first, or put it behind "
+    assert not misreadings, (
+        "; ".join(sorted(misreadings))
+        + ". Narrow the pattern of the first, or put it behind "
         "the second in src/spmd_helpers/_explain/rules/. Where no rule explains it, "
         "compare the pattern with the text above: a backtick is read as '"
     )
 
 
-def test_every_rule_is_needed(seen):
+def test_every_rule_is_needed(known_errors):
     here = [
         i
         for i, rule in enumerate(RULES)
         if rule.code not in OF_PROCESSES and not (IS_OLD and rule.versions == "0.12")
     ]
-    unused = [RULES[i].code for i in here if not killed(None, i, seen)]
+    unused = [RULES[i].code for i in here if not killed(None, i, known_errors)]
     assert not unused, "no error needs the rule; add " + " and ".join(
         CASE.format(code) for code in unused
     )
     assert len(here) > 100
 
 
-def test_every_pattern_is_needed(seen):
+def test_every_pattern_is_needed(known_errors):
     survivors = set()
     for number, rule in enumerate(RULES):
         for i in range(len(rule.patterns)):
             fewer = rule.patterns[:i] + rule.patterns[i + 1 :]
-            if not killed(replace(rule, patterns=fewer), number, seen):
+            if not killed(replace(rule, patterns=fewer), number, known_errors):
                 survivors.add((rule.code, i))
     allowed = {(code, i) for code, places in OTHER_VERSION.items() for i in places}
     allowed |= {(code, 0) for code in OF_PROCESSES}
@@ -182,12 +183,12 @@ def test_every_pattern_is_needed(seen):
     )
 
 
-def test_every_place_and_check_is_needed(seen):
+def test_every_place_and_check_is_needed(known_errors):
     """Without `where` or `check` a rule takes errors that are not its own."""
     survivors = []
     for number, rule in enumerate(RULES):
         loose = replace(rule, where="", check="")
-        if loose != rule and not killed(loose, number, seen):
+        if loose != rule and not killed(loose, number, known_errors):
             survivors.append(rule.code)
     assert not survivors, (
         f"without 'where' and 'check' these rules explain the same: {survivors}. Leave "
@@ -195,8 +196,8 @@ def test_every_place_and_check_is_needed(seen):
     )
 
 
-def test_the_order_matters(seen):
-    shared = [(code, matches) for _, code, matches in seen if len(matches) > 1]
+def test_the_order_matters(known_errors):
+    shared = [(code, matches) for _, code, matches in known_errors if len(matches) > 1]
     assert all(RULES[matches[0]].code == code for code, matches in shared)
     assert len({code for code, _ in shared}) > 5  # which a broader rule would take
 
@@ -324,7 +325,7 @@ def test_read_text(text, raised):
 
 
 def test_readable_words():
-    found = fields.readable(
+    words = fields.readable(
         {
             "mesh": "Mesh('data': 4, 'model': 2, axis_types=(Auto, Explicit))",
             "axes": "frozenset({'data'})",
@@ -337,12 +338,12 @@ def test_readable_words():
             "path": None,
         }
     )
-    assert found["mesh"] == "data=4 × model=2 (Auto, Explicit)"
-    assert (found["axes"], found["near"]) == ("'data'", "Did you mean 'data'?")
-    assert found["kind"] == "NamedSharding"
-    assert (found["ids"], found["ids_list"]) == ("devices 0–63", "[0, 1, 2, 3, …]")
-    assert (found["left"], found["right"]) == ("over ('data', 'model')", "unsharded")
-    assert (found["value"], found["path"]) == ("Mesh('x': 8)", "")
+    assert words["mesh"] == "data=4 × model=2 (Auto, Explicit)"
+    assert (words["axes"], words["near"]) == ("'data'", "Did you mean 'data'?")
+    assert words["kind"] == "NamedSharding"
+    assert (words["ids"], words["ids_list"]) == ("devices 0–63", "[0, 1, 2, 3, …]")
+    assert (words["left"], words["right"]) == ("over ('data', 'model')", "unsharded")
+    assert (words["value"], words["path"]) == ("Mesh('x': 8)", "")
 
 
 @settings(max_examples=60, deadline=None)
@@ -350,11 +351,11 @@ def test_readable_words():
 def test_padding_reaches_the_next_multiple(parts, rank, size, data):
     dim = data.draw(st.integers(0, rank - 1))
     shape = tuple(size if i == dim else 3 for i in range(rank))
-    found = fields.readable(
+    words = fields.readable(
         {"parts": str(parts), "size": str(size), "dim": str(dim), "shape": str(shape)}
     )
-    padded = np.pad(np.zeros(shape), ast.literal_eval(found["pads"])).shape
-    assert padded[dim] == int(found["more"])
+    padded = np.pad(np.zeros(shape), ast.literal_eval(words["pads"])).shape
+    assert padded[dim] == int(words["more"])
     assert padded[dim] % parts == 0
     assert 0 <= padded[dim] - size < parts
     assert padded[:dim] + padded[dim + 1 :] == shape[:dim] + shape[dim + 1 :]
@@ -367,6 +368,6 @@ ENTRIES = st.one_of(st.none(), NAMES, st.permutations(["data", "model"]).map(tup
 @given(st.lists(ENTRIES, max_size=4), st.integers(0, 4))
 def test_a_spec_is_shortened_to_the_rank(entries, rank):
     spec = repr(jax.P(*entries))
-    found = fields.readable({"spec": spec, "rank": str(rank)})
-    assert eval(found["shorter"], {"P": jax.P}) == jax.P(*entries[:rank])
-    assert eval(found["spec"], {"P": jax.P}) == jax.P(*entries)
+    words = fields.readable({"spec": spec, "rank": str(rank)})
+    assert eval(words["shorter"], {"P": jax.P}) == jax.P(*entries[:rank])
+    assert eval(words["spec"], {"P": jax.P}) == jax.P(*entries)

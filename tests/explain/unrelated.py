@@ -19,9 +19,9 @@ P_NONE = jax.P()
 @functools.cache
 def strangers() -> dict[str, BaseException]:
     """Every program's exception, each raised once."""
-    found = {name: raised_by(program) for name, program in UNRELATED.items()}
-    assert [name for name, error in found.items() if error is None] == []
-    return found
+    errors = {name: raised_by(program) for name, program in UNRELATED.items()}
+    assert [name for name, error in errors.items() if error is None] == []
+    return errors
 
 
 def _raise(error):

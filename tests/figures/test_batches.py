@@ -24,7 +24,7 @@ def stack(devices, rows, size=6):
 def images_of(svg):
     """Color, place, way and light pixels of each image."""
     root = ElementTree.fromstring(svg)
-    found = []
+    images = []
     for group in root.iter("g"):
         inner = group.find("g")
         if inner is None:
@@ -32,8 +32,8 @@ def images_of(svg):
         place = tuple(map(float, re.findall(r"[\d.]+", inner.get("transform"))))
         way = tuple(map(float, group.get("data-to", "0 0").split()))
         box, path = inner
-        found.append((box.get("fill"), place, way, path.get("d")))
-    return found
+        images.append((box.get("fill"), place, way, path.get("d")))
+    return images
 
 
 @pytest.mark.parametrize(("devices", "rows"), [(2, 1), (2, 9), (5, 3), (8, 20), (8, 2)])

@@ -120,9 +120,9 @@ def test_groups_of_a_compiled_program_cross_as_its_bytes_do(outer, inner):
     def loss(w1, w2, x):
         return ((jnp.tanh(x @ w1) @ w2) ** 2).mean()
 
-    found = spmd.xray(jax.grad(loss, (0, 1)), *args).collectives
+    collectives = spmd.xray(jax.grad(loss, (0, 1)), *args).collectives
     crossing = set()
-    for one in found:
+    for one in collectives:
         shown = spmd.draw_groups(one, mesh=mesh, devices_per_host=4)
         thick = 'class="thick' in shown.svg
         assert thick == any(len({d // 4 for d in g}) > 1 for g in one.groups)

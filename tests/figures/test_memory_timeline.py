@@ -40,12 +40,12 @@ OF_A_LAYER = {
 @cache
 def records():
     """Steps of all kinds; those with a point of each of them come first."""
-    made = []
+    timelines = []
     for model, mesh, zero, recompute, chip in itertools.product(
         MODELS, MESHES, range(4), POLICIES, CHIPS
     ):
         attention = {"attention": "flash"} if zero == 1 and "seq" in dir(model) else {}
-        made.append(
+        timelines.append(
             spmd.training_memory(
                 model, mesh=mesh, zero=zero, batch=32, recompute=recompute, chip=chip,
                 sequence_parallel=zero == 2 and "model" in mesh and bool(model.layers)
@@ -53,18 +53,18 @@ def records():
                 **attention,
             )
         )  # fmt: skip
-    made.append(
+    timelines.append(
         spmd.training_memory(
             MODELS[0], mesh={"data": 8}, batch=512, gradient_accumulation=4
         )
     )
-    made.append(
+    timelines.append(
         spmd.training_memory(
             spmd.MODELS["gpt3-175b"], mesh={"data": 8, "model": 8}, batch=64,
             counting="megatron",
         )
     )  # fmt: skip
-    return made
+    return timelines
 
 
 def check_points(course, memory):
@@ -91,7 +91,7 @@ def check_layers(course, memory):
     """Saved activations rise and fall by layers; what a layer needs comes and goes."""
     lines = {name: [x for x in memory.lines if x.name == name] for name in SAVED}
     weights = sum(line.bytes for line in lines.pop("weights as computed with"))
-    saved = sum(line.bytes for found in lines.values() for line in found)
+    saved = sum(line.bytes for phase_lines in lines.values() for line in phase_lines)
     teeth = course.teeth
     for phase in ("forward", "backward"):
         points = [p for p in course.points if p.phase == phase]

@@ -93,7 +93,7 @@ def test_the_layer_moves_what_its_products_move():
         return (mlp(x, w1, w2) ** 2).sum()
 
     args = new((48, 40), "data"), new((40, 96), None, "model"), new((96, 40), "model")
-    found = spmd.xray(jax.grad(loss, argnums=(0, 1, 2)), *args).collectives
+    collectives = spmd.xray(jax.grad(loss, argnums=(0, 1, 2)), *args).collectives
 
     def by_axis(moves):
         return {
@@ -102,8 +102,8 @@ def test_the_layer_moves_what_its_products_move():
         }
 
     moves = [m for case in [*FORWARD, *BACKWARD] for m in product(case).moves]
-    assert {m.kind for m in moves} == {c.kind for c in found} == {"all-reduce"}
-    assert by_axis(moves) == by_axis(found)
+    assert {m.kind for m in moves} == {c.kind for c in collectives} == {"all-reduce"}
+    assert by_axis(moves) == by_axis(collectives)
 
 
 def colors(svg):

@@ -29,14 +29,14 @@ def recorded(step, over, iterations=None):
 
     def ring(k, v):
         def turn(i, state):
-            k, v, seen = state
-            seen = seen.at[:, i].set((k[0] + v[0] - 0.5) / 2)
+            k, v, log = state
+            log = log.at[:, i].set((k[0] + v[0] - 0.5) / 2)
             k, v = lax.ppermute((k, v), "model", pairs)
-            return k, v, seen
+            return k, v, log
 
         times = iterations or n
-        seen = lax.pcast(jnp.zeros((1, times)), "model", to="varying")
-        return lax.fori_loop(0, times, turn, (k, v, seen))[2]
+        log = lax.pcast(jnp.zeros((1, times)), "model", to="varying")
+        return lax.fori_loop(0, times, turn, (k, v, log))[2]
 
     mapped = jax.shard_map(
         ring, mesh=over, in_specs=(P("model"), P("model")), out_specs=P("model")

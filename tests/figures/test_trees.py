@@ -49,8 +49,8 @@ def check(case, module=trees):
         for place, device in enumerate(mesh.devices.flat):
             values = numbers[indices[device]]
             assert row.bytes_on(stage, place) == 4 * values.size
-            held = row.stages[stage][place]
-            for piece in held:
+            state = row.stages[stage][place]
+            for piece in state:
                 inside = pieces.setdefault(piece, set(values.flat))
                 inside &= set(values.flat)
     # No value is in two pieces, and a device has the values of its pieces.

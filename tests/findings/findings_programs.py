@@ -503,8 +503,8 @@ def psum_of_blocks(mesh):
 @good
 def gathered_blocks(mesh):
     def f(x):
-        whole = lax.all_gather(x, "data", tiled=True)
-        return whole - lax.pmean(whole.sum() / 2, "data")
+        gathered = lax.all_gather(x, "data", tiled=True)
+        return gathered - lax.pmean(gathered.sum() / 2, "data")
 
     return mapped(mesh, f, P("data"), P("data")), (on(mesh, (B, F), "data"),)
 
@@ -946,9 +946,9 @@ def small_embedding_for_many_words(mesh):
 @good
 def tied_embedding(mesh):
     def f(table, words):
-        whole = pin(table, mesh)
-        h = pin(whole[words], mesh, "data")
-        return jnp.mean(pin(h @ whole.T, mesh, "data") ** 2)
+        pinned = pin(table, mesh)
+        h = pin(pinned[words], mesh, "data")
+        return jnp.mean(pin(h @ pinned.T, mesh, "data") ** 2)
 
     return f, (on(mesh, (V, D), "data"), ids(mesh, (B, S), "data"))
 
@@ -956,10 +956,10 @@ def tied_embedding(mesh):
 @good
 def one_word_after_the_other(mesh):
     def f(table, words):
-        whole = pin(table, mesh)
+        pinned = pin(table, mesh)
 
         def read(total, word):
-            return total + whole[word], None
+            return total + pinned[word], None
 
         return lax.scan(read, jnp.zeros(D), words)[0]
 

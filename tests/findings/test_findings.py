@@ -53,7 +53,7 @@ ALL = {**GOOD, **BAD}
 
 
 @cache
-def seen(name):
+def xray_and_evidence(name):
     """The X-ray of a program, and the evidence from which its findings were made."""
     kept = []
 
@@ -79,26 +79,26 @@ def expected(program):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_program_is_left_in_peace(name):
-    given = [str(one) for one in seen(name)[0].findings]
+    given = [str(one) for one in xray_and_evidence(name)[0].findings]
     assert not given, f"{name} is under @good, and gets: {' '.join(given)}"
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_is_told(name):
-    found = codes(seen(name)[0].findings)
-    assert expected(BAD[name]) <= found
-    assert found <= expected(BAD[name]) | set(BAD[name].also)
+    reported = codes(xray_and_evidence(name)[0].findings)
+    assert expected(BAD[name]) <= reported
+    assert reported <= expected(BAD[name]) | set(BAD[name].also)
 
 
 def test_there_are_enough_of_both():
     assert len(GOOD) >= 20
     assert len(BAD) >= 20
-    told = [code for program in BAD.values() for code in program.codes]
-    rare = sorted({*told, *written()}, key=told.count)
+    bad_codes = [code for program in BAD.values() for code in program.codes]
+    rare = sorted({*bad_codes, *written()}, key=bad_codes.count)
     missing = [
-        f"{2 - told.count(code)} under `@bad({code!r})`"
+        f"{2 - bad_codes.count(code)} under `@bad({code!r})`"
         for code in rare
-        if told.count(code) < 2
+        if bad_codes.count(code) < 2
     ]
     assert not missing, f"each code needs two programs; add to {HERE}: {missing}"
 
@@ -131,8 +131,8 @@ def test_a_good_program_compiled_for_tpu(name):
 def test_a_mistake_compiled_for_tpu(name):
     program = BAD[name]
     wanted = set(program.codes if program.tpu is None else program.tpu)
-    found = codes(see(program, slice_of_v5e()).findings)
-    assert wanted <= found <= wanted | set(program.also)
+    reported = codes(see(program, slice_of_v5e()).findings)
+    assert wanted <= reported <= wanted | set(program.also)
 
 
 # What this compiler sums after the loop, as the TPU's does, is no mistake there.
@@ -154,8 +154,8 @@ ON_GPU = {
 @pytest.mark.parametrize("name", ON_GPU)
 def test_a_program_compiled_for_gpu(name):
     devices = spmd.gpu_mesh("h100:8", data=8).devices.flat
-    found = codes(see(ALL[name], list(devices)).findings)
-    assert ON_GPU[name] <= found <= ON_GPU[name] | set(ALL[name].also)
+    reported = codes(see(ALL[name], list(devices)).findings)
+    assert ON_GPU[name] <= reported <= ON_GPU[name] | set(ALL[name].also)
 
 
 # --- Texts alone --------------------------------------------------------------------
@@ -171,9 +171,9 @@ IDLE = dict.fromkeys(
 def test_texts_of_good_programs(path):
     name = path.name.split(".")[0]
     mesh = {"d": 2} if ".gpu_" in path.name else M42
-    found = of_text(path.read_text("utf8"), mesh)
-    assert codes(found) <= ({"idle-axis"} if name in IDLE else set())
-    assert all(f" {IDLE[name]} " in finding.sentence for finding in found)
+    findings = of_text(path.read_text("utf8"), mesh)
+    assert codes(findings) <= ({"idle-axis"} if name in IDLE else set())
+    assert all(f" {IDLE[name]} " in finding.sentence for finding in findings)
 
 
 def test_the_step_of_gpt_3():
@@ -201,16 +201,16 @@ def test_texts_of_many_programs(archive):
     from tests.xray.xray_programs import PROGRAMS
 
     for name, text in archived(archive).items():
-        found = codes(of_text(text, PROGRAMS[name].shape)) - REPEATED
-        assert found - SOMETIMES.get(name, set()) == WRONG.get(name, set()), name
+        reported = codes(of_text(text, PROGRAMS[name].shape)) - REPEATED
+        assert reported - SOMETIMES.get(name, set()) == WRONG.get(name, set()), name
 
 
 def test_a_stack_that_is_gathered_in_every_turn():
     """As the TPU compiler does: it moves the gather into the loop."""
     text = archived("programs.v5e_0.12.0.1")["scan_along_a_cut_axis"]
-    (told,) = (f for f in of_text(text, M42) if f.code == "gathered-stack")
+    (finding,) = (f for f in of_text(text, M42) if f.code == "gathered-stack")
     # 6 layers of 256 · 256 numbers of 2 bytes.
-    assert told.sentence == (
+    assert finding.sentence == (
         "an array bfloat16[6, 256, 256]: sharded over model along the dimension that "
         "a loop slices, one slice per iteration, so all 6 slices are gathered in each "
         "of 6 iterations: 768 KiB per device."
@@ -258,8 +258,8 @@ replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}
 
 def test_two_arrays_gathered_together():
     """As GPUs do: one all-gather, begun and ended, of which one array is a stack."""
-    (told,) = of_text(COMBINED, {"data": 8})
-    assert told.sentence == (
+    (finding,) = of_text(COMBINED, {"data": 8})
+    assert finding.sentence == (
         "an array float32[8, 512]: sharded over data along the dimension that a loop "
         "slices, one slice per iteration, so all 8 slices are gathered before the "
         "loop: 16 KiB per device."
@@ -308,8 +308,8 @@ def test_a_table_that_is_multiplied_too_is_not_gathered_for_its_rows():
     """As GPUs do with tied weights: one fusion makes the rows and the copy."""
     assert codes(of_text(TIED, M)) <= REPEATED
     no_use = TIED.replace("dot(x, thin.0)", "dot(x, x)")
-    (told,) = (f for f in of_text(no_use, M) if f.code == "gathered-embedding")
-    assert told.sentence == (
+    (finding,) = (f for f in of_text(no_use, M) if f.code == "gathered-embedding")
+    assert finding.sentence == (
         "an array float32[4096, 8] is all-gathered over data, 128 KiB per device, to "
         "look up 64 B of it."
     )
@@ -320,9 +320,9 @@ def test_a_table_that_is_multiplied_too_is_not_gathered_for_its_rows():
 
 @pytest.mark.parametrize(("name", "code"), WORDS)
 def test_what_is_said(name, code):
-    told = [str(f) for f in seen(name)[0].findings if f.code == code]
-    told = [re.sub(r"findings_programs\.py:\d+", "LINE", words) for words in told]
-    assert WORDS[name, code] in told
+    texts = [str(f) for f in xray_and_evidence(name)[0].findings if f.code == code]
+    texts = [re.sub(r"findings_programs\.py:\d+", "LINE", words) for words in texts]
+    assert WORDS[name, code] in texts
 
 
 def test_each_code_has_its_words():
@@ -336,13 +336,13 @@ def test_each_code_has_its_words():
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_named_is_there(name):
-    found, _ = seen(name)
+    report, _ = xray_and_evidence(name)
     start = inspect.getsourcelines(BAD[name].build)[1]
-    for finding in found.findings:
+    for finding in report.findings:
         assert finding.chapter in CHAPTERS, f"{finding.chapter}: not in book/chapters"
         for paths, tree in (
-            (r"\bresult(?:\[[^\]]*\]|\.\w+)+", {"result": found.output_shardings}),
-            (r"\bparams\['w\d'\]", {"params": found.input_shardings[0]}),
+            (r"\bresult(?:\[[^\]]*\]|\.\w+)+", {"result": report.output_shardings}),
+            (r"\bparams\['w\d'\]", {"params": report.input_shardings[0]}),
         ):
             known = {
                 root + "".join(map(str, path))
@@ -353,7 +353,7 @@ def test_what_is_named_is_there(name):
             }
             assert set(re.findall(paths, finding.sentence)) <= known
         for axis in re.findall(r"(?:over|[Aa]long) (\w+)[ ,:;]", finding.sentence):
-            assert axis in {*found.mesh_shape, "another", "the"}
+            assert axis in {*report.mesh_shape, "another", "the"}
         if finding.source is not None:
             file, line = finding.source.split(":")
             assert file == "findings_programs.py"
@@ -364,7 +364,7 @@ def test_what_is_named_is_there(name):
     "name", [n for n in BAD if "replicated-output" in BAD[n].codes]
 )
 def test_the_bytes_that_are_wasted(name):
-    found, evidence = seen(name)
+    report, evidence = xray_and_evidence(name)
     wasted = 0
     for out in filter(lambda leaf: leaf.shape, evidence.outputs):
         into = next(
@@ -375,10 +375,12 @@ def test_the_bytes_that_are_wasted(name):
         )
         cut = {axis for axes in into.sharding_info.entries for axis in axes}
         lost = cut & set(out.sharding_info.replicated_over)
-        held = out.sharding_info.bytes_per_device
-        wasted += held - held // prod(found.mesh_shape[axis] for axis in lost)
-    (told,) = [f for f in found.findings if f.code == "replicated-output"]
-    assert f" {bytes_words(wasted)} more per device" in told.sentence
+        per_device = out.sharding_info.bytes_per_device
+        wasted += per_device - per_device // prod(
+            report.mesh_shape[axis] for axis in lost
+        )
+    (finding,) = [f for f in report.findings if f.code == "replicated-output"]
+    assert f" {bytes_words(wasted)} more per device" in finding.sentence
 
 
 def test_a_finding_is_frozen_and_prints_its_chapter():
@@ -389,7 +391,7 @@ def test_a_finding_is_frozen_and_prints_its_chapter():
 
 
 def test_lines_are_named_as_the_caller_names_them():
-    _, evidence = seen("pmean_of_summed_gradients")
+    _, evidence = xray_and_evidence("pmean_of_summed_gradients")
     (finding,) = find(evidence, lambda file, line: f"cell of {Path(file).name}")
     assert finding.source == "cell of findings_programs.py"
 
@@ -470,11 +472,11 @@ def test_constraints_are_dropped_as_is_said():
 
 def compilations(step, state, x):
     """How often three steps, one after the other, compile."""
-    told = []
+    durations = []
 
     class Listener(logging.Handler):
         def emit(self, record):
-            told.append(record.getMessage())
+            durations.append(record.getMessage())
 
     logger, listener = logging.getLogger("jax"), Listener()
     logger.addHandler(listener)
@@ -486,7 +488,7 @@ def compilations(step, state, x):
     finally:
         logger.removeHandler(listener)
         logger.propagate = propagate
-    return sum("Finished XLA compilation of jit(step)" in words for words in told)
+    return sum("Finished XLA compilation of jit(step)" in words for words in durations)
 
 
 MESH = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))
@@ -584,7 +586,7 @@ def test_what_varies_is_what_jax_says_or_less(name):
                     checked.append(out)
             return outs
 
-    _, evidence = seen(name)
+    _, evidence = xray_and_evidence(name)
     jaxpr = evidence.jaxpr
     arguments = [shard_maps.Alike(data=True) for _ in jaxpr.jaxpr.invars]
     Compared().through(jaxpr, arguments)
@@ -623,13 +625,13 @@ def test_a_spec_is_written_as_jax_reads_it(cuts):
 def test_padding_is_what_jax_refuses(cuts, shape):
     mesh = jax.sharding.AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
     aval = jax.ShapeDtypeStruct(shape, jnp.float32)
-    asked = requests.request("constraint", aval, P(*cuts), mesh, frozenset())
-    found = requests.padding(asked)
+    constraint = requests.request("constraint", aval, P(*cuts), mesh, frozenset())
+    padding = requests.padding(constraint)
     try:
         NamedSharding(mesh, P(*cuts)).shard_shape(shape)
-        assert found is None
+        assert padding is None
     except ValueError:
-        dimension, blocks, rows = found
+        dimension, blocks, rows = padding
         assert shape[dimension] % blocks
         assert (rows - 1) * blocks < shape[dimension] < rows * blocks
 
@@ -700,15 +702,15 @@ OFF += [
 
 def changes(name):
     """Whether the detectors, as they are now, say another thing of a program."""
-    found, evidence = seen(name)
-    return codes(find(evidence)) != codes(found.findings)
+    report, evidence = xray_and_evidence(name)
+    return codes(find(evidence)) != codes(report.findings)
 
 
 @pytest.mark.parametrize(("module", "function", "name"), OFF, ids=lambda x: str(x))
 def test_a_detector_that_is_off_is_missed(module, function, name, monkeypatch):
     names = [name] if name else list(BAD)
     for each in names:
-        seen(each)  # as it is, kept for the comparison
+        xray_and_evidence(each)  # as it is, kept for the comparison
     if function in ("_summed", "_unchecked", "_drawn"):
         field = {"_summed": "sums", "_unchecked": "unchecked", "_drawn": "drawn"}
         emptied = {field[function]: {}}
@@ -779,7 +781,7 @@ EAGER = [
 
 @pytest.mark.parametrize(("module", "name", "value", "program"), EAGER)
 def test_a_detector_that_is_changed_is_seen(module, name, value, program, monkeypatch):
-    seen(program)  # as it is, kept for the comparison
+    xray_and_evidence(program)  # as it is, kept for the comparison
     monkeypatch.setattr(module, name, value)
     assert changes(program)
 

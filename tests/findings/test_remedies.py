@@ -5,7 +5,7 @@ import pytest
 
 from . import remedies  # noqa: F401 (registers what it has)
 from .findings_programs import BAD, REMEDIES, see
-from .test_findings import VERSION, expected, seen, written
+from .test_findings import VERSION, expected, written, xray_and_evidence
 
 ROWS = [(code, one) for code, several in REMEDIES.items() for one in several]
 
@@ -28,7 +28,7 @@ def cost(report, what):
 )
 def test_a_remedy_helps(code, one):
     assert code in BAD[one.bad].codes or code in BAD[one.bad].also
-    before, _ = seen(one.bad)
+    before, _ = xray_and_evidence(one.bad)
     after = see(one.program, jax.devices())
     if code in expected(BAD[one.bad]):
         assert code in {finding.code for finding in before.findings}

@@ -17,8 +17,8 @@ from . import programs
 
 COMPILERS = ("cpu", "cpu_old", "tpu", "gpu")
 PROGRAMS: dict[str, ModuleType] = {
-    found.name: importlib.import_module(f"{programs.__name__}.{found.name}")
-    for found in pkgutil.iter_modules(programs.__path__)
+    module_info.name: importlib.import_module(f"{programs.__name__}.{module_info.name}")
+    for module_info in pkgutil.iter_modules(programs.__path__)
 }
 
 

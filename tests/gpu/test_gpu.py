@@ -193,7 +193,7 @@ def no_plugin(monkeypatch):
     monkeypatch.setattr(plugin, "plugins", list)
 
 
-def told(name="h100:2x8", **given):
+def message(name="h100:2x8", **given):
     with pytest.raises((errors.NotUnderstood, errors.MeshMismatch)) as raised:
         gpu_mesh(name, **given)
     assert raised.traceback[-1].name == "gpu_mesh"  # no way there that teaches nothing
@@ -201,24 +201,32 @@ def told(name="h100:2x8", **given):
 
 
 def test_mistakes_are_told_before_the_compiler_is_asked(no_plugin, tmp_path):
-    assert told() == (
+    assert message() == (
         "no axes: name them and their sizes, such as gpu_mesh('h100:2x8', data=16)"
     )
-    assert told(data=2.0).startswith("data=2.0 is not a number of devices; give an int")
-    assert told(data=16, axis_types="manual").startswith("axis_types='manual' is of no")
-    assert told(data=8) == (
+    assert message(data=2.0).startswith(
+        "data=2.0 is not a number of devices; give an int"
+    )
+    assert message(data=16, axis_types="manual").startswith(
+        "axis_types='manual' is of no"
+    )
+    assert message(data=8) == (
         "data=8 are 8 devices, and h100:2x8 has 16; meshes that fit are (data=16)"
     )
-    assert told(data=3, model=5) == (
+    assert message(data=3, model=5) == (
         "data=3 · model=5 are 15 devices, and h100:2x8 has 16; meshes that fit are "
         "(data=2, model=8) and (data=8, model=2)"
     )
-    assert told(target_config="/no/such", data=16).startswith(
+    assert message(target_config="/no/such", data=16).startswith(
         "target_config='/no/such' can't be read ([Errno 2] No such file or directory"
     )
-    assert told(target_config=tmp_path, data=16).startswith("target_config=PosixPath")
-    assert told(target_config=b"\xff", data=16).startswith("target_config=b'\\xff' can")
-    assert "no device_memory_size" in told(target_config="a { b: 1 }", data=16)
+    assert message(target_config=tmp_path, data=16).startswith(
+        "target_config=PosixPath"
+    )
+    assert message(target_config=b"\xff", data=16).startswith(
+        "target_config=b'\\xff' can"
+    )
+    assert "no device_memory_size" in message(target_config="a { b: 1 }", data=16)
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.integers(1, 4))

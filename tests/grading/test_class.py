@@ -391,14 +391,14 @@ def test_after_a_kill_what_ran_comes_last(new_class, tmp_path):
 def test_to_go_on_needs_the_file_of_results(release, tmp_path, capsys):
     path = tmp_path / "a.ipynb"
     path.write_text(json.dumps(notebook(RIGHT)))
-    asked = [str(path), "--release", str(release), "--resume"]
-    assert grade.main(asked) == 2
+    arguments = [str(path), "--release", str(release), "--resume"]
+    assert grade.main(arguments) == 2
     said = capsys.readouterr()
     assert "name the same --csv, --junit or --gradescope FILE" in said.err
     assert said.out == ""
     state = tmp_path / "x.csv.state.json"
     state.write_text('{"version": 1, "graded": []}')
-    assert grade.main([*asked, "--csv", str(tmp_path / "x.csv")]) == 2
+    assert grade.main([*arguments, "--csv", str(tmp_path / "x.csv")]) == 2
     assert "is not what an earlier call has written" in capsys.readouterr().err
 
 
@@ -407,8 +407,8 @@ def test_results_that_can_not_be_written_are_said_and_kept_nowhere(
 ):
     path = tmp_path / "a.ipynb"
     path.write_text(json.dumps(notebook(RIGHT)))
-    asked = [str(path), "--release", str(release), "--csv", "/proc/self/x.csv"]
-    assert grade.main(asked) == 2
+    arguments = [str(path), "--release", str(release), "--csv", "/proc/self/x.csv"]
+    assert grade.main(arguments) == 2
     said = capsys.readouterr()
     assert "grade: /proc/self/x.csv was not written: " in said.err
     assert "6 of 6 points" in said.out

@@ -445,13 +445,13 @@ def text_of(page: str) -> str:
 @pytest.fixture(scope="module")
 def feedback(course):
     """Learner -> the text of the page that nbgrader makes for them."""
-    found = {}
+    pages = {}
     good(course.nbgrader("generate_feedback", "ch03"))
     for student in ("wrong", "stripped", "blank", "right", "displays"):
         page = course.folder / "feedback" / student / "ch03" / NAME
         course.page = page.with_suffix(".html").read_text("utf8")
-        found[student] = text_of(course.page)
-    return found
+        pages[student] = text_of(course.page)
+    return pages
 
 
 def test_a_page_runs_nothing_of_a_learners(course, feedback):
@@ -480,7 +480,9 @@ def test_feedback_says_what_was_wrong(feedback):
 def test_feedback_has_no_answer_that_was_not_given(course, feedback):
     notebook = nbformat.read(course.folder / "source" / "ch03" / NAME, as_version=4)
     region = re.compile(r"### BEGIN SOLUTION\n(.*?)\n *### END SOLUTION", re.S)
-    answers = [found for c in notebook.cells for found in region.findall(c.source)]
+    answers = [
+        region_text for c in notebook.cells for region_text in region.findall(c.source)
+    ]
     assert len(answers) == len(POINTS)
     for answer in answers:
         assert answer in feedback["right"]  # or the line below could not fail
@@ -524,8 +526,8 @@ def test_stripped_cells_get_back_all_that_they_lost(mend):
     done = mend(stripped(work))
     assert graded_cells(done.notebook) == graded_cells(work)
     metadata = [c["metadata"]["nbgrader"] for c in work["cells"] if grade_id(c)]
-    found = [c.metadata["nbgrader"] for c in done.notebook.cells if grade_id(c)]
-    assert found == metadata
+    restored = [c.metadata["nbgrader"] for c in done.notebook.cells if grade_id(c)]
+    assert restored == metadata
 
 
 def test_a_deleted_check_comes_back_behind_its_answer(mend):

@@ -112,14 +112,14 @@ def test_new_work_is_graded_again(course, tmp_path):
     path = tmp_path / "maria.ipynb"
     path.write_text(json.dumps(notebook(RIGHT)))
     assert hand_in("maria", path).returncode == 0
-    made = [folder / name / "maria" / "ch90" for name in ("autograded", "feedback")]
-    for place in made:
+    outputs = [folder / name / "maria" / "ch90" for name in ("autograded", "feedback")]
+    for place in outputs:
         place.mkdir(parents=True)
     assert "new work" not in hand_in("maria", path).stdout  # the same again
-    assert all(place.exists() for place in made)
+    assert all(place.exists() for place in outputs)
     path.write_text(json.dumps(notebook(WRONG)))
     assert "autograde grades it again" in hand_in("maria", path).stdout
-    assert not any(place.exists() for place in made)
+    assert not any(place.exists() for place in outputs)
 
 
 def test_every_file_of_an_export_is_taken_or_named(course, tmp_path):

@@ -293,21 +293,21 @@ def test_what_is_no_notebook_is_said_and_costs_only_itself(
         bad.mkdir()
     elif data is not None:
         bad.write_bytes(data)
-    found = single.grade(bad, find_releases(release), FAST)
-    assert words in found.problem
-    assert not found.graded
+    grade = single.grade(bad, find_releases(release), FAST)
+    assert words in grade.problem
+    assert not grade.graded
 
 
 def test_the_exit_code_is_2_when_one_could_not_be_graded(release, tmp_path, capsys):
     bad, good = tmp_path / "bad.ipynb", tmp_path / "good.ipynb"
     good.write_text(json.dumps(notebook(WRONG)))
     bad.write_text("no")
-    asked = ["--release", str(release), str(bad), str(good)]
-    assert grade.main(asked) == 2
+    arguments = ["--release", str(release), str(bad), str(good)]
+    assert grade.main(arguments) == 2
     said = capsys.readouterr().out
     assert "bad.ipynb: NOT GRADED" in said
     assert "good.ipynb: 0 of 6 points" in said
-    assert grade.main(asked[:2] + asked[3:]) == 0
+    assert grade.main(arguments[:2] + arguments[3:]) == 0
     assert "runs" not in capsys.readouterr().err
 
 
@@ -568,8 +568,8 @@ def test_what_was_given_another_meaning_is_put_back(graded, name):
     assert verdicts(result) == ["wrong", "right", "right"]
     said = "\n".join(result.notes)
     assert f"`{name.removesuffix('()')}`" in said, said
-    told = r"Exercise 90\.1, not yet: (40 is too large|-4 is below 0)"
-    assert re.match(told, row(result, "90.1").message)
+    feedback = r"Exercise 90\.1, not yet: (40 is too large|-4 is below 0)"
+    assert re.match(feedback, row(result, "90.1").message)
     assert "another meaning" in said
 
 
@@ -947,8 +947,8 @@ def test_what_can_not_be_done_is_said_before_anything_runs(
     for path in paths:
         path.write_text(json.dumps(notebook(RIGHT)))
     options = [option.format(tmp=tmp_path) for option in options]
-    asked = [*map(str, paths), "--release", str(release), *options]
-    assert grade.main(asked) == 2
+    arguments = [*map(str, paths), "--release", str(release), *options]
+    assert grade.main(arguments) == 2
     said = capsys.readouterr()
     assert words in said.err
     assert said.out == ""

@@ -257,8 +257,8 @@ def test_a_reader_that_fails_costs_its_file_only(
     from spmd_grading import pool
 
     begin = f"import spmd_grading.submission as m; m.READ_S = 1; {SPIN}{doing}; "
-    whole = pool._WORKER.replace("from spmd_grading", f"{begin}from spmd_grading")
-    monkeypatch.setattr(pool, "_WORKER", whole)
+    worker = pool._WORKER.replace("from spmd_grading", f"{begin}from spmd_grading")
+    monkeypatch.setattr(pool, "_WORKER", worker)
     assert grade.main(["--release", str(release), str(path)]) == 2
     said = " ".join(capsys.readouterr().out.split())
     assert words in said

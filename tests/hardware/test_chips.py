@@ -157,7 +157,7 @@ def test_a_card_that_was_measured_is_described_by_its_maker():
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "expected"),
     [
         ("v5e", "v5e"),
         ("V5E", "v5e"),
@@ -175,8 +175,8 @@ def test_a_card_that_was_measured_is_described_by_its_maker():
         (HARDWARE["b200"], "b200"),
     ],
 )
-def test_a_chip_by_its_names(name, found):
-    assert chip(name) is HARDWARE[found]
+def test_a_chip_by_its_names(name, expected):
+    assert chip(name) is HARDWARE[expected]
 
 
 # Seven chips, so that what is guessed does not hang on those that are added.
@@ -251,7 +251,7 @@ print("SAID", json.dumps(said))
 
 @pytest.mark.compiler("tpu")
 def test_limits_are_those_of_the_tpu_compiler():
-    asked = [
+    requests = [
         (
             one.kind,
             f"{one.compiler_name}:{'2x2x1'[: 2 * one.dims - 1]}",
@@ -259,10 +259,10 @@ def test_limits_are_those_of_the_tpu_compiler():
         )
         for one in GENERATIONS.values()
     ]
-    assert ("v4", "v4:2x2x1", {"chip_config_name": "megacore"}) in asked
-    assert ("v5e", "v5e:2x2", {}) in asked
+    assert ("v4", "v4:2x2x1", {"chip_config_name": "megacore"}) in requests
+    assert ("v5e", "v5e:2x2", {}) in requests
     done = subprocess.run(
-        [sys.executable, "-c", PROBE, json.dumps(asked)],
+        [sys.executable, "-c", PROBE, json.dumps(requests)],
         env=dict(os.environ, JAX_PLATFORMS="cpu", TPU_SKIP_MDS_QUERY="1"),
         capture_output=True,
         text=True,
@@ -271,7 +271,7 @@ def test_limits_are_those_of_the_tpu_compiler():
     lines = [line for line in done.stdout.splitlines() if line.startswith("SAID ")]
     assert lines, done.stderr[-2000:]
     said = json.loads(lines[0].removeprefix("SAID "))
-    assert set(said) == {name for name, _, _ in asked}
+    assert set(said) == {name for name, _, _ in requests}
     for name, (kind, limit) in said.items():
         assert kind == HARDWARE[name].device_kind
         # Versions of libtpu differ by up to 16 MiB; the text has two decimals.

@@ -205,8 +205,8 @@ def test_minus_zero_is_a_zero_but_in_a_view_of_its_bits(name):
 @pytest.mark.parametrize("name", CARRIERS)
 def test_both_ways_through_a_carrier(name):
     called, lines, on = carried(name, "f32[64]")
-    made, end = "%made = f32[64] copy(%p)", f"ROOT %end = {on} sine(%on)"
-    module = parse(entry("f32[64]", called, made, lines, end))
+    producer, end = "%made = f32[64] copy(%p)", f"ROOT %end = {on} sine(%on)"
+    module = parse(entry("f32[64]", called, producer, lines, end))
     place = Place(module.entry)
     assert parameter(module, place, "on") == 0
     start = place.computation.by_name["made"]
@@ -324,10 +324,10 @@ def test_a_place_may_be_chosen_by_an_exact_number():
 @pytest.mark.parametrize("name", [n for n in CARRIERS if n != "transpose"])
 def test_who_holds_the_same_is_handed_on(name):
     called, lines, on = carried(name, "f32[8,8]")
-    made = "%made = f32[8,8] copy(%p)"
+    producer = "%made = f32[8,8] copy(%p)"
     dot = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     text = entry(
-        "f32[8,8]", called, made, lines, f"ROOT %r = {on} dot(%on, %on), {dot}"
+        "f32[8,8]", called, producer, lines, f"ROOT %r = {on} dot(%on, %on), {dot}"
     )
     counted = work(parse(text), M42, {0: frozenset({"data"})})
     assert counted == Work(2 * 8**3, False, 2.0, ("model",), {"model": 1.0})
@@ -357,10 +357,10 @@ def test_a_product_in_what_gets_its_operands_later():
 )
 def test_a_product_on_its_way_to_its_sum(name):
     called, lines, _ = carried(name, "f32[64]")
-    made = "%made = f32[64] multiply(%p, %p)"
+    producer = "%made = f32[64] multiply(%p, %p)"
     label = 'metadata={op_name="jit(f)/dot_general"}'
     end = f"ROOT %r = f32[] reduce(%on, %me), dimensions={{0}}, to_apply=%sum, {label}"
-    module = parse(entry("f32[64]", SUM + called, made, lines, end))
+    module = parse(entry("f32[64]", SUM + called, producer, lines, end))
     counted = product(module, module.entry, module.entry.root)
     # Of a view of a product's bits the sum is none; a fusion's products are its own.
     plain = does(CARRIERS[name].opcode) in AS_NUMBERS

@@ -95,5 +95,5 @@ def test_products_that_the_compiler_merged_are_taken_apart():
     text = texts()["12_grouped_heads.gpu"]
     assert "concatenate(" in text
     assert done("12_grouped_heads", "gpu").redundant_over == {"group": 0.25}
-    whole = text.replace(" concatenate(", " concatenated(")
-    assert work(parse(whole), MESHES["12_grouped_heads"]).redundant_over == {}
+    renamed = text.replace(" concatenate(", " concatenated(")
+    assert work(parse(renamed), MESHES["12_grouped_heads"]).redundant_over == {}

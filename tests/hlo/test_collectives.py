@@ -155,7 +155,7 @@ def mesh_of(name):
     return {"d": 2} if ".gpu_" in name else M42
 
 
-def seen(read, name):
+def facts_of(read, name):
     return [
         (c.kind, c.axes, c.count, c.dtype, c.operand_bytes, c.result_bytes)
         + (c.wire_bytes, c.phase, c.source, c.lowered_as)
@@ -165,7 +165,7 @@ def seen(read, name):
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_counted(name):
-    assert seen(read_hlo, name) == COUNTED[name]
+    assert facts_of(read_hlo, name) == COUNTED[name]
 
 
 def test_every_fixture_is_counted():
@@ -269,9 +269,9 @@ def test_not_a_mesh_shape(mesh):
     why = "is not a dict of axis sizes; give one such as {'data': 4, 'model': 2}."
     if isinstance(mesh, dict):
         why = f"axis 'data' has size {mesh['data']!r}; a mesh maps each axis name to a "
-    told = message(NotUnderstood, one("negate(%p)"), mesh)
-    assert told.startswith(f"mesh_shape={mesh!r}")
-    assert why in told
+    refusal = message(NotUnderstood, one("negate(%p)"), mesh)
+    assert refusal.startswith(f"mesh_shape={mesh!r}")
+    assert why in refusal
 
 
 # --- Mutants: a reader broken in one place must miscount some fixture ------------
@@ -399,7 +399,7 @@ def small(read, text):
 
 def matches(reader):
     read = reader.read_hlo
-    return all(seen(read, name) == rows for name, rows in COUNTED.items()) and all(
+    return all(facts_of(read, name) == rows for name, rows in COUNTED.items()) and all(
         small(read, text) == rows for text, rows in SMALL
     )
 

@@ -129,7 +129,7 @@ kind=kLoop, calls=later
 """
 
 
-def found(text, name, place=None):
+def uses_of(text, name, place=None):
     module = parse(text)
     place = place or Place(module.entry)
     i = place.computation.by_name[name]
@@ -155,7 +155,7 @@ def found(text, name, place=None):
     ],
 )
 def test_uses(text, name, expected):
-    assert found(text, name) == expected
+    assert uses_of(text, name) == expected
 
 
 def test_the_shape_in_which_it_is_used():

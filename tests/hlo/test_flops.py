@@ -32,7 +32,7 @@ def module(line, *operands, more=""):
     )
 
 
-def found(line, *operands, more="", read=flops.product):
+def read_root(line, *operands, more="", read=flops.product):
     program = module(line, *operands, more=more)
     return read(program, program.entry, program.entry.root)
 
@@ -177,7 +177,7 @@ ONE = [
 @pytest.mark.parametrize("number", range(len(ONE)))
 def test_counted_by_hand(number):
     line, operands, want = ONE[number]
-    assert found(line, *operands).flops == want
+    assert read_root(line, *operands).flops == want
 
 
 NONE = [
@@ -193,7 +193,7 @@ NONE = [
 
 @pytest.mark.parametrize("line", NONE, ids=lambda line: line[0].split("(")[0])
 def test_no_product(line):
-    assert found(*line, more=SUM) is None
+    assert read_root(*line, more=SUM) is None
 
 
 # A product that the compiler made a sum of multiplications, as on an H100.
@@ -218,8 +218,8 @@ def summed(op="multiply", by="add", label="dot_general", read=flops.product):
 
 
 def test_a_product_rewritten_as_a_sum():
-    made = summed()
-    assert (made.flops, made.operands) == (2 * 40 * 20, ("m",))
+    rewritten = summed()
+    assert (rewritten.flops, rewritten.operands) == (2 * 40 * 20, ("m",))
 
 
 @pytest.mark.parametrize(
@@ -232,14 +232,14 @@ def test_a_sum_that_is_no_product(change):
 def test_what_is_multiplied():
     # The matrix that a call adds, and scales, take no part.
     line, operands, _ = ONE[17]
-    assert found(line, *operands).operands == ("a", "b")
+    assert read_root(line, *operands).operands == ("a", "b")
 
 
-def pairs_by_hand(kernel, given, made, stride, pad, spread, dilation):
+def pairs_by_hand(kernel, given, outputs, stride, pad, spread, dilation):
     """The definition: try every place of the kernel at every place of the output."""
     count = 0
     for k in range(kernel):
-        for o in range(made):
+        for o in range(outputs):
             at = o * stride + k * dilation - pad
             count += at % spread == 0 and 0 <= at // spread < given
     return count
@@ -254,8 +254,10 @@ def pairs_by_hand(kernel, given, made, stride, pad, spread, dilation):
 )
 @example(12, 12, 12, 11, 0, 12, 1)
 @example(1, 1, 1, 1, -4, 1, 1)
-def test_pairs_of_kernel_and_output(kernel, given, made, stride, pad, spread, dilation):
-    arguments = kernel, given, made, stride, pad, spread, dilation
+def test_pairs_of_kernel_and_output(
+    kernel, given, outputs, stride, pad, spread, dilation
+):
+    arguments = kernel, given, outputs, stride, pad, spread, dilation
     assert flops._pairs(*arguments) == pairs_by_hand(*arguments)
 
 
@@ -336,7 +338,7 @@ UNKNOWN_SIZES = [
 
 @pytest.mark.parametrize("line", UNKNOWN_SIZES)
 def test_a_product_whose_size_is_not_told(line):
-    assert found(*line).flops is None
+    assert read_root(*line).flops is None
     assert work(module(*line), {"x": 2}).flops is None
 
 
@@ -380,18 +382,20 @@ MUTANTS = [
 
 def right(module):
     answers = [
-        found(line, *operands, read=module.product).flops == want
+        read_root(line, *operands, read=module.product).flops == want
         for line, operands, want in ONE
     ]
-    answers += [found(*line, more=SUM, read=module.product) is None for line in NONE]
+    answers += [
+        read_root(*line, more=SUM, read=module.product) is None for line in NONE
+    ]
     answers.append(summed(read=module.product).flops == 2 * 40 * 20)
     for change in ({"op": "subtract"}, {"by": "most"}, {"label": "mul"}):
         answers.append(summed(read=module.product, **change) is None)
     for numbers in product(range(1, 4), (5,), (4,), (1, 3), (-1, 3), (1, 4), (2,)):
         answers.append(module._pairs(*numbers) == pairs_by_hand(*numbers))
     line, operands, _ = ONE[17]
-    made = found(line, *operands, read=module.product)
-    answers.append(made.operands == ("a", "b"))
+    multiplied = read_root(line, *operands, read=module.product)
+    answers.append(multiplied.operands == ("a", "b"))
     return all(answers)
 
 

@@ -143,6 +143,8 @@ def test_any_part_of_an_axis_comes_back(factors, data):
     mesh = {"a": outer, "x": prod(factors), "b": inner}
     sizes = ",".join(f"'{n}'={size}" for n, size in mesh.items())
     groups = f"mesh[{sizes}] {{'x':({before}){length}}}"
-    whole = length == prod(factors)
-    expected = ("x" if whole else f"x:({before}){length}",) if length > 1 else None
+    is_all_devices = length == prod(factors)
+    expected = (
+        ("x" if is_all_devices else f"x:({before}){length}",) if length > 1 else None
+    )
     assert axes(groups, mesh, prod(mesh.values())) == expected

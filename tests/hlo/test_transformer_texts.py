@@ -214,25 +214,32 @@ def planned(s):
 def function_of(module, source):
     """The function that a line stands in, as the tables of the text have it."""
     file, line = source.split(":")
-    found = set()
+    functions = set()
     for row in module.tables["FileLocations"].values():
         where = {key: int(n) for key, n in re.findall(r"(\w+)=(\d+)", row)}
         path = module.tables["FileNames"][where["file_name_id"]]
         if (path.rpartition("/")[2], where["line"]) == (file, int(line)):
-            found.add(module.tables["FunctionNames"][where["function_name_id"]])
-    (name,) = found
+            functions.add(module.tables["FunctionNames"][where["function_name_id"]])
+    (name,) = functions
     return name.rpartition(".")[2]
 
 
-def whole(c):
+def array_bytes(c):
     """The bytes of the array that is gathered, or that is summed or exchanged."""
     return c.result_bytes if c.kind == "all-gather" else c.operand_bytes
 
 
-def moves(found, module):
+def moves(collectives, module):
     return Counter(
-        (c.kind, c.phase, c.dtype, whole(c), c.count, function_of(module, c.source))
-        for c in found
+        (
+            c.kind,
+            c.phase,
+            c.dtype,
+            array_bytes(c),
+            c.count,
+            function_of(module, c.source),
+        )
+        for c in collectives
     )
 
 
@@ -253,11 +260,11 @@ def in_all(moved):
 def test_combined_collectives_move_the_same(name):
     # Up to 2**30 bytes of results go in one exchange. What is recomputed is not
     # gathered before its layer: q, k and v of one layer together.
-    s, found = SETTINGS[name], moved_in(name)
-    apart, together = planned(s), moves(found, parsed(name))
+    s, collectives = SETTINGS[name], moved_in(name)
+    apart, together = planned(s), moves(collectives, parsed(name))
     assert in_all(together) == in_all(apart)
     assert together.total() < apart.total() / 2
-    assert max(c.result_bytes for c in found) <= 2**30
+    assert max(c.result_bytes for c in collectives) <= 2**30
     three = 3 * s.d_model**2 * SIZE[s.compute]
     assert together["all-gather", RE, s.compute, three, 1, "times"] == s.layers
 
@@ -265,13 +272,15 @@ def test_combined_collectives_move_the_same(name):
 def test_fsdp_plain_moves_activations():
     # Forward it gathers weights as when it is told how activations lie, and q, k and v
     # are recomputed and given back so.
-    s, found = SETTINGS[PLAIN], moves(moved_in(PLAIN), parsed(PLAIN))
-    told = fsdp(s)
+    s, compiled_moves = SETTINGS[PLAIN], moves(moved_in(PLAIN), parsed(PLAIN))
+    planned_moves = fsdp(s)
     D, same = s.d_model, s.compute
     for phase in (FWD, RE):
         of_matrices = ("all-gather", phase, same, D * D * 2, s.layers, "times")
-        assert found[of_matrices] == told[of_matrices]
-    assert found["reduce-scatter", BWD, same, D * D * 2, s.layers, "times"] == 3
+        assert compiled_moves[of_matrices] == planned_moves[of_matrices]
+    assert (
+        compiled_moves["reduce-scatter", BWD, same, D * D * 2, s.layers, "times"] == 3
+    )
     # But up, down and out are never whole in the backward pass, nor are their
     # gradients: what is [b, s, f] or [b, s, d] there goes from rows cut to columns
     # cut, a card's half of it each time, or is gathered.
@@ -283,11 +292,11 @@ def test_fsdp_plain_moves_activations():
     exchanged = [c for c in backward if c.kind == "all-to-all"]
     assert {c.operand_bytes for c in exchanged} == halves
     assert all(c.result_bytes == c.operand_bytes for c in exchanged)
-    gathered = {whole(c) for c in backward if c.kind == "all-gather"}
+    gathered = {array_bytes(c) for c in backward if c.kind == "all-gather"}
     assert gathered == wide
     # That sends four times what gathering the weights would.
     sent = sum(c.total_wire_bytes for c in moved_in(PLAIN))
-    assert sent > 4 * sum(in_all(told).values()) // 2
+    assert sent > 4 * sum(in_all(planned_moves).values()) // 2
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -305,17 +314,17 @@ def test_axes_groups_and_wire_bytes(name):
     for c in moved_in(name):
         assert (c.axes, c.groups) == ((axis_of(SETTINGS[name]),), ((0, 1),))
         twice = 2 if c.kind == "all-reduce" else 1
-        assert c.wire_bytes == twice * whole(c) // 2
+        assert c.wire_bytes == twice * array_bytes(c) // 2
         assert (c.lowered_as, c.upper_bound) == (None, False)
         if c.kind in ("all-gather", "reduce-scatter"):
-            assert whole(c) == 2 * min(c.operand_bytes, c.result_bytes)
+            assert array_bytes(c) == 2 * min(c.operand_bytes, c.result_bytes)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_trips_are_found_without_being_told(name):
     # XLA prints them; TPU's texts don't, and there the counter is followed.
-    told = r'"known_trip_count":\{"n":"\d+"\},?'
-    text, times = re.subn(told, "", texts()[name])
+    trip_count = r'"known_trip_count":\{"n":"\d+"\},?'
+    text, times = re.subn(trip_count, "", texts()[name])
     chunks = SETTINGS[name].loss == "chunked"
     assert times == (2 * (1 + chunks) if SETTINGS[name].scan else 0)
     mesh = mesh_of(SETTINGS[name])
@@ -341,34 +350,38 @@ def flops(s):
     )
     tokens, D, F = s.batch * s.seq // CARDS, s.d_model, s.d_ff
     scores = 2 * tokens * s.seq * D
-    found = model.flops(s.batch) // CARDS
-    found += (s.attention != "plain") * s.layers * scores
+    total = model.flops(s.batch) // CARDS
+    total += (s.attention != "plain") * s.layers * scores
     if s.recompute == "nothing_saveable":
-        found += s.layers * (2 * scores + 2 * tokens * (4 * D * D + D * F))
+        total += s.layers * (2 * scores + 2 * tokens * (4 * D * D + D * F))
     if s.loss == "chunked":
-        found += 2 * tokens * D * s.vocab
-    return found
+        total += 2 * tokens * D * s.vocab
+    return total
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_flops_of_one_card(name):
-    s, seen = SETTINGS[name], work(parsed(name), mesh_of(SETTINGS[name]))
-    assert seen.flops == flops(s) == ROWS[name]["flops_per_device"]
+    s, counted = SETTINGS[name], work(parsed(name), mesh_of(SETTINGS[name]))
+    assert counted.flops == flops(s) == ROWS[name]["flops_per_device"]
     # Each card has its own sequences, or its own half of every matrix.
-    assert (seen.redundancy, seen.idle_axes, seen.redundant_over) == (1.0, (), {})
-    assert not seen.upper_bound
+    assert (counted.redundancy, counted.idle_axes, counted.redundant_over) == (
+        1.0,
+        (),
+        {},
+    )
+    assert not counted.upper_bound
 
 
 def kernels(name):
     """The products of the text by what multiplies."""
     module = parsed(name)
-    made = [
+    products = [
         i.quoted("custom_call_target") or i.opcode
         for c in module.computations.values()
         for i in c.instructions
         if product(module, c, i) is not None
     ]
-    return Counter(re.sub(r"\$.*", "", kind).strip("_") for kind in made)
+    return Counter(re.sub(r"\$.*", "", kind).strip("_") for kind in products)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if not SETTINGS[n].scan])
@@ -376,11 +389,11 @@ def test_every_product_is_known(name):
     # In each layer 6 matrices and 2 backward products of each; one kernel of
     # attention a pass. The head has 3. Recomputed in full, 5 and attention again.
     L, again = SETTINGS[name].layers, SETTINGS[name].recompute == "nothing_saveable"
-    found = kernels(name)
-    assert found["cudnn"] == (2 + again) * L
-    assert found["cublas"] + found["dot"] == (18 + 5 * again) * L + 3
+    counts = kernels(name)
+    assert counts["cudnn"] == (2 + again) * L
+    assert counts["cublas"] + counts["dot"] == (18 + 5 * again) * L + 3
     alone = "--xla_gpu_enable_triton_gemm=false" in SETTINGS[name].flags
-    assert (found["dot"] == 0) == alone
+    assert (counts["dot"] == 0) == alone
 
 
 def test_half_as_wide_heads_are_as_many_flops():
@@ -408,9 +421,9 @@ def test_the_same_sequences_on_both_cards_would_be_all_work_twice(name):
     alike = range(rows + 1) if SETTINGS[name].strategy == "pmap" else [rows]
     counted = work(module, mesh, dict.fromkeys(alike, frozenset()))
     assert (counted.redundancy, counted.idle_axes) == (2.0, ("data",))
-    (told,) = find(evidence(name, done=counted))
-    assert told.code == "idle-axis"
-    assert "50% of that work is redundant (redundancy 2)" in told.sentence
+    (finding,) = find(evidence(name, done=counted))
+    assert finding.code == "idle-axis"
+    assert "50% of that work is redundant (redundancy 2)" in finding.sentence
 
 
 # --- Findings ---------------------------------------------------------------------
@@ -491,12 +504,12 @@ TRACED = [n for n in NAMES if n.startswith("ways/") and n != "ways/pmap"]
 def test_only_what_the_compiler_laid_out_is_told(name):
     s = SETTINGS[name]
     jaxpr, inputs, outputs = traced(s)
-    told = find(evidence(name, None, inputs, outputs, jaxpr))
+    findings = find(evidence(name, None, inputs, outputs, jaxpr))
     if name != PLAIN:
-        assert told == ()
+        assert findings == ()
         return
     # [b, s, f] has 1 GiB. A card has half of it, and sends half of that in each layer.
-    (only,) = told
+    (only,) = findings
     assert only.code == "unrequested-reshard"
     size = s.batch * s.seq * s.d_ff * SIZE[s.compute] // CARDS // 2
     assert f"the biggest sends {size // 2**20} MiB from each device" in only.sentence
@@ -510,16 +523,16 @@ def test_a_table_gathered_for_few_rows_would_be_told(monkeypatch, name, line):
     # It is twice the rows that a card looks up. Told is what is so many times more.
     monkeypatch.setattr(compiled, "_TABLE", 1)
     s = SETTINGS[name]
-    (told,) = find(evidence(name, inputs=leaves(s)))
-    assert told.code == "gathered-embedding"
+    (finding,) = find(evidence(name, inputs=leaves(s)))
+    assert finding.code == "gathered-embedding"
     table = s.vocab * s.d_model * 4 // 2**20
     rows = s.batch * s.seq * s.d_model * 4 // CARDS // 2**20
-    assert told.sentence == (
+    assert finding.sentence == (
         f"state['params']['embed'] (float32[{s.vocab}, {s.d_model}]) is all-gathered "
         f"over data, {table} MiB per device, to look up {rows} MiB of it."
     )
     # Where it is looked up; the whole fusion is named after its end, a conversion.
-    assert told.source == f"_gpu_model.py:{line}"
+    assert finding.source == f"_gpu_model.py:{line}"
 
 
 FSDP = [
@@ -532,10 +545,10 @@ def test_what_is_gathered_is_called_by_its_name(name):
     # Through loops, slices of stacks, changes of type, and out of combined gathers.
     # What the forward loop hands to the backward one, and the rows, have no name.
     s = SETTINGS[name]
-    seen = evidence(name, inputs=leaves(s))
+    facts = evidence(name, inputs=leaves(s))
     named = Counter()
-    for each in compiled.gathers_of(seen):
-        words = compiled.array_of(seen, each)
+    for each in compiled.gathers_of(facts):
+        words = compiled.array_of(facts, each)
         named[words.partition(" (")[0] if words.startswith("state") else ""] += 1
     wanted = Counter({"place": 1, "head": len(HEAD[s.loss])})
     wanted["embed"] = int(s.batch * s.seq >= s.vocab)
@@ -552,11 +565,11 @@ def test_what_is_gathered_is_called_by_its_name(name):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if SETTINGS[n].strategy != "pmap"])
 def test_a_donated_state_is_reused_and_another_is_not(name):
-    told = find(evidence(name, inputs=leaves(SETTINGS[name], donated=True)))
+    findings = find(evidence(name, inputs=leaves(SETTINGS[name], donated=True)))
     if SETTINGS[name].donate:
-        assert told == ()
+        assert findings == ()
         return
-    (only,) = told
+    (only,) = findings
     assert (name, only.code) == ("log/start", "donation-ignored")
     assert "(16.6 GiB per device)" in only.sentence  # 1.48 B · 12 bytes
 
@@ -576,15 +589,15 @@ def test_arguments_and_results_are_the_state_and_the_sequences(name):
     # Nothing of a peak stands in a text, but what goes in and comes out does.
     s, row, module = SETTINGS[name], ROWS[name], parsed(name)
     given = [i.shapes[0] for _, i in sorted(module.entry.parameters.items())]
-    made = module.entry.root.shapes
+    result_shapes = module.entry.root.shapes
     assert sum(x.nbytes for x in given) == row["argument_bytes"]
     # A tuple of results is a table of pointers beside them.
-    results = sum(x.nbytes for x in made) + 8 * len(made)
+    results = sum(x.nbytes for x in result_shapes) + 8 * len(result_shapes)
     assert results == row["held_bytes"] - row["argument_bytes"]
     assert [x.elements for x in given] == [
         prod(leaf.sharding_info.shard_shape) for leaf in leaves(s)
     ]
-    assert [x.elements for x in made] == [x.elements for x in given[:-1]] + [1]
+    assert [x.elements for x in result_shapes] == [x.elements for x in given[:-1]] + [1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -648,11 +661,11 @@ def right(reader, flow, parser):
     """Whether what is read of some of the texts is what they are."""
     for name in TRIED:
         s, text = SETTINGS[name], texts()[name]
-        found = reader.read_hlo(text, mesh_of(s))
+        collectives = reader.read_hlo(text, mesh_of(s))
         module = parser.parse(text)
         if not (
-            moves(found, module) == planned(s)
-            and all(c.axes == (axis_of(s),) for c in found)
+            moves(collectives, module) == planned(s)
+            and all(c.axes == (axis_of(s),) for c in collectives)
             and flow.work(module, mesh_of(s)).flops == flops(s)
         ):
             return False

@@ -80,8 +80,8 @@ FIXTURES = list(fixtures())
 @pytest.mark.parametrize(("name", "want"), FIXTURES, ids=[name for name, _ in FIXTURES])
 def test_fixtures_counted_by_hand(name, want):
     mesh = {"d": 2} if ".gpu_" in name else M42
-    told = CUT.get(name.partition(".")[0]) if "cpu_0.12" in name else None
-    counted = work(parse(stored(name)), mesh, told)
+    stored_cut = CUT.get(name.partition(".")[0]) if "cpu_0.12" in name else None
+    counted = work(parse(stored(name)), mesh, stored_cut)
     assert (counted.flops, counted.redundancy, counted.idle_axes) == want
     assert counted.redundant_over == dict.fromkeys(want[2], 1.0)
     assert not counted.upper_bound
@@ -211,9 +211,9 @@ def varying_axes(module, mesh, varying=None):
             return super()._enter(place, arguments, within)
 
         def _result(self, place, i, *rest):
-            made = super()._result(place, i, *rest)
-            note(place, i, made)
-            return made
+            value = super()._result(place, i, *rest)
+            note(place, i, value)
+            return value
 
     def note(place, i, tree):
         key = place.computation.name, i.name
@@ -221,8 +221,10 @@ def varying_axes(module, mesh, varying=None):
         differ = {a for a in mesh for v in values if classes.varies(v.classes, mesh, a)}
         axes[key] = axes.get(key, frozenset()) | differ
 
-    held = {n: classes.along(mesh, named) for n, named in (varying or {}).items()}
-    Watched(module, prod(mesh.values()), held)
+    known_classes = {
+        n: classes.along(mesh, named) for n, named in (varying or {}).items()
+    }
+    Watched(module, prod(mesh.values()), known_classes)
     return axes
 
 
@@ -232,12 +234,12 @@ def varying_axes(module, mesh, varying=None):
 def test_what_this_jax_prints_of_an_argument(spec):
     x = jax.ShapeDtypeStruct((8, 8), F32, sharding=NamedSharding(mesh_of(M42), spec))
     text = jax.jit(lambda x: x * 2).lower(x).compile().as_text()
-    seen = varying_axes(parse(text), M42)
+    axes_of = varying_axes(parse(text), M42)
     entry = parse(text).entry
     printed = "sharding=" in entry.parameters[0].rest
     # Without a printed sharding it may differ everywhere.
     want = axes_in(spec) if printed else DM
-    assert seen[entry.name, entry.parameters[0].name] == want
+    assert axes_of[entry.name, entry.parameters[0].name] == want
 
 
 # --- Programs compiled here --------------------------------------------------------
@@ -254,7 +256,7 @@ def compiled(f, mesh, *arrays, **options):
     return text, {n: axes_in(spec) for n, (_, spec) in enumerate(arrays)}
 
 
-def seen(f, mesh, *arrays, read=work, **options):
+def work_of(f, mesh, *arrays, read=work, **options):
     text, axes = compiled(f, mesh, *arrays, **options)
     return read(parse(text), dict(mesh.shape), axes)
 
@@ -277,7 +279,7 @@ B, K, N = 64, 96, 160
     ],
 )
 def test_one_matmul(x, w, redundancy, idle):
-    work = seen(jnp.matmul, mesh_of(M42), ((B, K), x), ((K, N), w))
+    work = work_of(jnp.matmul, mesh_of(M42), ((B, K), x), ((K, N), w))
     assert work.flops == 2 * B * K * N * redundancy / 8
     assert work == Work(
         int(work.flops), False, redundancy, idle, dict.fromkeys(idle, 1.0)
@@ -347,7 +349,7 @@ ONE = 2 * (B // 4) * K * HIDDEN  # one product, on one of 4 devices along data
 
 def test_scanned_layers():
     mesh = mesh_of(M42)
-    work = seen(lambda a, b, h: loss((a, b), h), mesh, *WEIGHTS, ((B, K), P("data")))
+    work = work_of(lambda a, b, h: loss((a, b), h), mesh, *WEIGHTS, ((B, K), P("data")))
     assert work == Work(LAYERS * 2 * ONE, False, 2.0, ("model",), {"model": 1.0})
 
 
@@ -355,7 +357,7 @@ def test_scans_in_a_scan():
     def twice(a, b, h):
         return lax.fori_loop(0, 5, lambda _, h: lax.scan(layer, h, (a, b))[0], h)
 
-    work = seen(twice, mesh_of(M42), *WEIGHTS, ((B, K), P("data")))
+    work = work_of(twice, mesh_of(M42), *WEIGHTS, ((B, K), P("data")))
     assert work.flops == 5 * LAYERS * 2 * ONE
 
 
@@ -367,7 +369,7 @@ def test_gradient_of_scanned_layers(recompute):
         # The barrier keeps the first product from being shared with the recomputed.
         return jax.grad(lambda ws: loss(ws, h, step))((a, b))
 
-    work = seen(f, mesh_of(M42), *WEIGHTS, ((B, K), P("data")))
+    work = work_of(f, mesh_of(M42), *WEIGHTS, ((B, K), P("data")))
     # Two forward and four backward a layer; of the first one's result, which the
     # relu and the second weight's gradient need, one more.
     assert work.flops == LAYERS * (7 if recompute else 6) * ONE
@@ -380,7 +382,7 @@ def test_unrolled_layers_are_as_many():
             h, _ = layer(h, (a[n], b[n]))
         return h
 
-    work = seen(unrolled, mesh_of(M42), *WEIGHTS, ((B, K), P("data")))
+    work = work_of(unrolled, mesh_of(M42), *WEIGHTS, ((B, K), P("data")))
     assert work.flops == LAYERS * 2 * ONE
 
 
@@ -395,7 +397,7 @@ def test_fsdp_repeats_nothing():
 
         return jax.grad(lambda ws: loss(ws, h, step))((a, b))
 
-    work = seen(
+    work = work_of(
         f, mesh, *[(shape, by_rows) for shape, _ in WEIGHTS], ((B, K), P("data")),
         out_shardings=(NamedSharding(mesh, by_rows),) * 2,
     )  # fmt: skip
@@ -409,7 +411,7 @@ def test_one_device():
 
 def test_an_axis_of_size_one_is_not_idle():
     mesh = jax.make_mesh((8, 1), ("data", "model"), (AxisType.Auto,) * 2)
-    work = seen(jnp.matmul, mesh, ((B, K), P("data")), ((K, N), P()))
+    work = work_of(jnp.matmul, mesh, ((B, K), P("data")), ((K, N), P()))
     assert (work.redundancy, work.idle_axes) == (1.0, ())
 
 
@@ -435,7 +437,7 @@ def test_pieces_are_those_of_the_largest_product():
 
 def test_part_of_the_work_is_repeated():
     mesh = mesh_of(M42)
-    work = seen(
+    work = work_of(
         lambda x, w, v: (x @ w, x @ v),
         mesh,
         ((B, K), P("data")), ((K, N), P(None, "model")), ((K, N), P()),
@@ -456,7 +458,7 @@ def test_shard_map():
     mapped = jax.shard_map(
         f, mesh=mesh, in_specs=(P("data"), P(None, "model")), out_specs=P(None, "model")
     )
-    work = seen(mapped, mesh, ((B, K), P("data")), ((K, N), P(None, "model")))
+    work = work_of(mapped, mesh, ((B, K), P("data")), ((K, N), P(None, "model")))
     assert work == Work(2 * 16 * 96 * 80, False, 1.0, (), {})
 
 
@@ -467,7 +469,7 @@ def test_shard_map_where_each_device_takes_its_own_part():
 
     mesh = mesh_of(M42)
     mapped = jax.shard_map(f, mesh=mesh, in_specs=(P(), P()), out_specs=P("data"))
-    work = seen(mapped, mesh, ((B, K), P()), ((K, N), P()))
+    work = work_of(mapped, mesh, ((B, K), P()), ((K, N), P()))
     assert work == Work(2 * 16 * K * N, False, 2.0, ("model",), {"model": 1.0})
 
 
@@ -491,7 +493,7 @@ def test_a_pipeline_in_which_one_stage_at_a_time_works():
     mapped = jax.shard_map(
         f, mesh=mesh, in_specs=(P(), P()), out_specs=P("i"), check_vma=False
     )
-    work = seen(mapped, mesh, ((B, K), P()), ((K, N), P()))
+    work = work_of(mapped, mesh, ((B, K), P()), ((K, N), P()))
     assert work == Work(2 * B * K * N, True, 1.0, (), {})
 
 
@@ -509,7 +511,7 @@ def until_small(inside, outside):
         return lax.while_loop(lambda s: s[0].sum() > 1.0, body, (x @ w, 0))[0]
 
     mesh = mesh_of(M42)
-    return seen(f, mesh, ((B, K), P("data")), ((K, K), outside), ((K, K), inside),
+    return work_of(f, mesh, ((B, K), P("data")), ((K, K), outside), ((K, K), inside),
                 out_shardings=NamedSharding(mesh, P("data")))  # fmt: skip
 
 
@@ -602,9 +604,9 @@ def test_what_a_loop_carries_spreads_until_it_is_stable():
     # v is the same everywhere, h is cut: after one turn so is everything made of it.
     text = loop()
     text = text.replace("tuple(%y, %v, %next)", "tuple(%v, %y, %next)")
-    seen = varying_axes(parse(text), M42, {0: NONE, 1: NONE, 2: D})
-    assert seen["body", "h"] == seen["body", "v"] == D
-    assert seen["main", "r"] == D
+    axes_of = varying_axes(parse(text), M42, {0: NONE, 1: NONE, 2: D})
+    assert axes_of["body", "h"] == axes_of["body", "v"] == D
+    assert axes_of["main", "r"] == D
 
 
 def test_what_a_loop_makes_replaces_what_was_there():
@@ -618,9 +620,9 @@ def test_what_a_loop_makes_replaces_what_was_there():
 def test_devices_that_leave_a_loop_at_different_times():
     more = "%me = u32[] partition-id()\n  %my = s32[] convert(%me)"
     text = loop(more=more).replace("compare(%n, %limit)", "compare(%n, %my)")
-    seen = varying_axes(parse(text), M42, {0: NONE, 1: NONE, 2: NONE})
-    assert seen["main", "z"] == seen["body", "next"] == DM
-    assert seen["body", "v"] == NONE  # it passes through
+    axes_of = varying_axes(parse(text), M42, {0: NONE, 1: NONE, 2: NONE})
+    assert axes_of["main", "z"] == axes_of["body", "next"] == DM
+    assert axes_of["body", "v"] == NONE  # it passes through
     assert work(parse(text), M42, {0: NONE, 1: NONE, 2: NONE}).flops is None
 
 
@@ -688,8 +690,8 @@ def test_who_takes_a_branch():
     ):
         text = BRANCHES.format(first=DOT.format("%b, %b"), index=1, branches=branches)
         kind = "pred[]" if "compare" in which else "u32[]"
-        made = f"%me = u32[] partition-id()\n  %one = u32[] constant(1)\n  %q = {kind} {which}"
-        text = text.replace("%k = s32[] parameter(2)", made).replace("(%k,", "(%q,")
+        selector = f"%me = u32[] partition-id()\n  %one = u32[] constant(1)\n  %q = {kind} {which}"
+        text = text.replace("%k = s32[] parameter(2)", selector).replace("(%k,", "(%q,")
         counted = work(parse(text), M42, {0: NONE, 1: NONE})
         assert counted == Work(CUBE, True, pytest.approx(redundancy), (), {})
 
@@ -827,8 +829,8 @@ def test_tuples_element_by_element():
 
 def test_an_argument_of_which_nothing_is_known_differs_everywhere():
     program = parse(SHOWN.format(lines="ROOT %r = f32[8] add(%x, %y)"))
-    found = varying_axes(program, M42, {1: M})
-    assert (found["main", "x"], found["main", "y"]) == (DM, M)
+    axes_of = varying_axes(program, M42, {1: M})
+    assert (axes_of["main", "x"], axes_of["main", "y"]) == (DM, M)
 
 
 PARTLY = """HloModule jit_f, num_partitions=8
@@ -974,7 +976,7 @@ def test_random_matmuls_repeat_what_is_more_than_there_was_to_do(case, backward)
         )
     else:
         f, products, options = jnp.matmul, 1, {"out_shardings": there}
-    work = seen(f, mesh, ((B, K), x), ((K, N), w), **options)
+    work = work_of(f, mesh, ((B, K), x), ((K, N), w), **options)
     assert work.redundancy == pytest.approx(
         8 * work.flops / (products * 2 * B * K * N), rel=0.01
     )
@@ -1051,9 +1053,9 @@ def test_devices_hold_the_same_exactly_where_it_says_so(case):
     )
     given = jax.device_put(data, NamedSharding(mesh, here))
     program = mapped.lower(given).compile()
-    held = np.asarray(program(given)).reshape(8, 8)
+    shards = np.asarray(program(given)).reshape(8, 8)
     walk = Walk(parse(program.as_text()), 8, {0: classes.along(shape, cut)})
-    assert walk.result.classes == classes.numbered(row.tobytes() for row in held)
+    assert walk.result.classes == classes.numbered(row.tobytes() for row in shards)
 
 
 # --- The TPU compiler ---------------------------------------------------------------
@@ -1078,7 +1080,7 @@ def tpu():
     ],
 )
 def test_one_matmul_on_tpu(tpu, x, w, redundancy, idle):
-    work = seen(jnp.matmul, tpu, ((2048, 1024), x), ((1024, 4096), w))
+    work = work_of(jnp.matmul, tpu, ((2048, 1024), x), ((1024, 4096), w))
     assert work.flops == 2 * 2048 * 1024 * 4096 * redundancy / 8
     assert (work.redundancy, work.idle_axes) == (redundancy, idle)
 
@@ -1094,7 +1096,7 @@ def test_a_scanned_gradient_on_tpu(tpu):
         ((LAYERS, 512, 2048), P(None, "data")),
         ((LAYERS, 2048, 512), P(None, None, "data")),
     ]
-    work = seen(f, tpu, *weights, ((1024, 512), P("data")))
+    work = work_of(f, tpu, *weights, ((1024, 512), P("data")))
     assert work.flops == LAYERS * 7 * 2 * 256 * 512 * 2048
     assert (work.redundancy, work.idle_axes) == (2.0, ("model",))
 
@@ -1105,7 +1107,7 @@ def test_batched_products_on_tpu(tpu):
         return jnp.einsum("bshd,bthd->bhst", q, k)
 
     heads = P("data", None, "model")
-    work = seen(scores, tpu, ((8, 256, 6, 64), heads), ((8, 384, 6, 64), heads))
+    work = work_of(scores, tpu, ((8, 256, 6, 64), heads), ((8, 384, 6, 64), heads))
     assert work == Work(2 * 2 * 256 * 384 * 3 * 64, False, 1.0, (), {})
 
 

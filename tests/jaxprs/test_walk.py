@@ -18,7 +18,7 @@ class Depends(Tracing):
         return one | other
 
     def plain(self, eqn, ins, around):
-        self.seen.append((eqn.primitive.name, around.stack(eqn), around.key(eqn)))
+        self.equations.append((eqn.primitive.name, around.stack(eqn), around.key(eqn)))
         return [frozenset().union(*ins)] * len(eqn.outvars)
 
     def under(self, test, value):
@@ -27,10 +27,10 @@ class Depends(Tracing):
 
 def depends(f, *args):
     jaxpr = jax.jit(f).trace(*args).jaxpr
-    found = Depends()
-    found.seen = []
-    outs = found.through(jaxpr, [frozenset({n}) for n in range(len(args))])
-    return ["".join(map(str, sorted(out))) for out in outs], found.seen
+    walker = Depends()
+    walker.equations = []
+    outs = walker.through(jaxpr, [frozenset({n}) for n in range(len(args))])
+    return ["".join(map(str, sorted(out))) for out in outs], walker.equations
 
 
 def shifted(a, b, c, x):
@@ -92,8 +92,8 @@ def test_what_a_result_is_made_of(f, count, expected):
 def test_an_equation_is_known_by_where_it_stands():
     """JAX keeps one jaxpr of a function that is called twice."""
     inner = jax.jit(lambda x: jnp.sin(x))
-    _, seen = depends(lambda a, b: inner(a) + inner(b), 1.0, 2.0)
-    keys = [key for name, _, key in seen if name == "sin"]
+    _, equations = depends(lambda a, b: inner(a) + inner(b), 1.0, 2.0)
+    keys = [key for name, _, key in equations if name == "sin"]
     assert len(keys) == len(set(keys)) == 2
 
 

@@ -38,11 +38,11 @@ stepped = jax.jit(lambda x: x + 1)
 def children(of: int | None = None) -> set[int]:
     """The processes that live and were started by this one, or by another."""
     of = of or os.getpid()
-    found = set()
+    processes = set()
     for task in Path(f"/proc/{of}/task").iterdir():
         with contextlib.suppress(OSError):
-            found |= {int(n) for n in (task / "children").read_text().split()}
-    return found
+            processes |= {int(n) for n in (task / "children").read_text().split()}
+    return processes
 
 
 def alive(pid: int) -> bool:
@@ -160,30 +160,30 @@ def test_what_a_person_has_set_stays_out(monkeypatch):
 
 
 def test_two_at_once_do_not_meet():
-    found = {}
+    answers = {}
 
     def start(name):
-        found[name] = spmd.launch(summed, devices=1).outputs
+        answers[name] = spmd.launch(summed, devices=1).outputs
 
     threads = [threading.Thread(target=start, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {name: ("[0. 1.]\n",) * 2 for name in "ab"}
+    assert answers == {name: ("[0. 1.]\n",) * 2 for name in "ab"}
 
 
 def test_a_port_is_held_while_it_is_used(monkeypatch):
     ports = []
     start = launch_module._Cluster._start
 
-    def seen(self, rank, port):
+    def start_watched(self, rank, port):
         ports.append(port)
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
             other.bind(("127.0.0.1", port))  # nobody else can take it meanwhile
         start(self, rank, port)
 
-    monkeypatch.setattr(launch_module._Cluster, "_start", seen)
+    monkeypatch.setattr(launch_module._Cluster, "_start", start_watched)
     spmd.launch("pass", devices=1)
     assert len(ports) == 2
     assert len(set(ports)) == 1

@@ -53,8 +53,8 @@ NAMES = ("data", "model", "x", "y", "pod_1", "_z")
 
 def cases(seed: int, count: int) -> list[tuple[dict, dict]]:
     """States, as a person would type them, and the answers; about a fifth is bad."""
-    draw, found = random.Random(seed), []
-    while len(found) < count:
+    draw, drawn = random.Random(seed), []
+    while len(drawn) < count:
         sizes = draw.choice(MESHES)
         mesh = dict(zip(draw.sample(NAMES, len(sizes)), sizes, strict=True))
         devices = math.prod(sizes)
@@ -85,18 +85,18 @@ def cases(seed: int, count: int) -> list[tuple[dict, dict]]:
         given = (lengths, *specs[:2], mesh, wish)
         if draw.random() < 0.08:
             key, text, words = draw.choice(BAD)
-            found.append((DEFAULTS | {key: text}, {"error": words}))
+            drawn.append((DEFAULTS | {key: text}, {"error": words}))
         elif max(lengths) <= 10**6:
-            found.append((state, expected(*given, state)))
-    return found
+            drawn.append((state, expected(*given, state)))
+    return drawn
 
 
 def typed_spec(draw: random.Random, entries) -> str:
     """A spec in one of the ways in which people type it."""
-    whole = tuple(
+    full_entries = tuple(
         () if e is None else (e,) if isinstance(e, str) else e for e in entries
     )
-    words = spec_words(whole)
+    words = spec_words(full_entries)
     if draw.random() < 0.2:
         words = words.replace("'", '"')
     return words.replace("'", "") if draw.random() < 0.1 else words
@@ -138,25 +138,25 @@ def expected(sizes, a, b, mesh, wish, state: dict) -> dict:
     }
 
 
-def _worked(found: Matmul, state: dict) -> dict:
-    stages = found.follow(int(state["device"]))
+def _worked(product: Matmul, state: dict) -> dict:
+    stages = product.follow(int(state["device"]))
     return {
         "device": int(state["device"]),
         "step": min(int(state["step"]), len(stages) - 1),
         "stages": [_stage(stage) for stage in stages],
-        "c": _side("C", found.c),
-        "block": list(found.block),
-        "flopsPerDevice": str(found.flops_per_device),
-        "redundancy": found.redundancy,
-        "idleAxes": list(found.idle_axes),
+        "c": _side("C", product.c),
+        "block": list(product.block),
+        "flopsPerDevice": str(product.flops_per_device),
+        "redundancy": product.redundancy,
+        "idleAxes": list(product.idle_axes),
         "moves": [
             {
                 **{"kind": move.kind, "of": move.of, "axes": list(move.axes)},
                 **{"put": str(move.operand_bytes), "got": str(move.result_bytes)},
                 "sent": str(move.wire_bytes),
-                "formula": _formula(move, found.a.mesh_shape),
+                "formula": _formula(move, product.a.mesh_shape),
             }
-            for move in found.moves
+            for move in product.moves
         ],
     }
 

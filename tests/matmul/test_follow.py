@@ -25,25 +25,25 @@ CASES = 150
 
 def products(seed, count):
     """Random products that the rule covers, of small sizes."""
-    draw, found = random.Random(seed), []
-    while len(found) < count:
+    draw, drawn = random.Random(seed), []
+    while len(drawn) < count:
         mesh = meshes(draw, (8, 3, (4, 2), (2, 4), (2, 2), (3, 2), (2, 2, 2), (1, 4)))
         devices = math.prod(mesh.values())
         sizes = tuple(devices * draw.choice((1, 2, 3)) for _ in range(3))
         out = draw.choice((None, None, spec(draw, mesh), ()))
         product = matmul(sizes, spec(draw, mesh), spec(draw, mesh), mesh=mesh, out=out)
         if product.why_not is None:
-            found.append((sizes, mesh, product))
-    return found
+            drawn.append((sizes, mesh, product))
+    return drawn
 
 
 @cache
 def placed(shape, entries, names, counts):
     """Each device's part of an array, as JAX places it: ((first, end), …)."""
     mesh = real_mesh(dict(zip(names, counts, strict=True)))
-    found = NamedSharding(mesh, P(*entries)).devices_indices_map(shape)
+    slices = NamedSharding(mesh, P(*entries)).devices_indices_map(shape)
     return [
-        tuple(s.indices(n)[:2] for s, n in zip(found[device], shape, strict=True))
+        tuple(s.indices(n)[:2] for s, n in zip(slices[device], shape, strict=True))
         for device in mesh.devices.flat
     ]
 
@@ -69,7 +69,7 @@ def faults(sizes, mesh, product):
     names, counts = tuple(mesh), tuple(mesh.values())
     devices = range(math.prod(counts))
     followed = [product.follow(device) for device in devices]
-    itemsize, found = product.a.itemsize, []
+    itemsize, wrong = product.a.itemsize, []
 
     def has(number, of):
         return [getattr(one[number], of.lower()) for one in followed]
@@ -79,7 +79,7 @@ def faults(sizes, mesh, product):
             entries = getattr(stage, of.lower())
             want = placed(shapes[of], entries, names, counts) if entries else None
             if want and has(number, of) != want:
-                found.append(f"{of} is not where JAX places it, stage {number}")
+                wrong.append(f"{of} is not where JAX places it, stage {number}")
         if not number:
             continue
         before = number - 1
@@ -87,35 +87,35 @@ def faults(sizes, mesh, product):
             for of in "AB":
                 pairs = zip(has(number, of), has(before, of), strict=True)
                 if any(not cells(now) <= cells(own) for now, own in pairs):
-                    found.append("a slice is not of what was there")
+                    wrong.append("a slice is not of what was there")
         elif stage.at == "multiply":
-            found += _multiplied(mesh, product, stage, followed, number)
+            wrong += _multiplied(mesh, product, stage, followed, number)
         else:
             move = product.moves[stage.move]
             now, own = has(number, move.of), has(before, move.of)
             for group in groups(mesh, move.axes):
                 there = set().union(*(cells(own[d]) for d in group))
                 if any(not cells(now[d]) <= there for d in group):
-                    found.append(f"{move.kind} brings what no device of the group had")
+                    wrong.append(f"{move.kind} brings what no device of the group had")
             put = {len(cells(r)) * itemsize for r in own}
             if move.kind == "collective-permute":  # of what it has, what others need
                 put = {min(*put, move.result_bytes)}
             if put != {move.operand_bytes}:
-                found.append(f"{move.kind} puts in something else")
+                wrong.append(f"{move.kind} puts in something else")
             if {len(cells(r)) * itemsize for r in now} != {move.result_bytes}:
-                found.append(f"{move.kind} gets something else")
+                wrong.append(f"{move.kind} gets something else")
     last = product.stages[-1]
     if last.summed or any(one[-1].sums != 1 for one in followed):
-        found.append("the end is a partial sum")
+        wrong.append("the end is a partial sum")
     used = tuple(tuple(x for x in e if mesh[x] > 1) for e in product.c.entries)
     if last.c != used:
-        found.append("the end is not C")
-    return found
+        wrong.append("the end is not C")
+    return wrong
 
 
 def _multiplied(mesh, product, stage, followed, number):
     """Each part of a sum once, and the same product on those that are named."""
-    found = []
+    wrong = []
     at = [one[number] for one in followed]
     for device, one in enumerate(at):
         same = tuple(
@@ -124,20 +124,20 @@ def _multiplied(mesh, product, stage, followed, number):
             if d != device and (other.a, other.b) == (one.a, one.b)
         )
         if one.same != same:
-            found.append("others do the same work")
+            wrong.append("others do the same work")
         if one.a[1] != one.b[0] or one.c != (one.a[0], one.b[1]):
-            found.append("the parts do not fit")
+            wrong.append("the parts do not fit")
         if one.sums != math.prod(mesh[axis] for axis in stage.summed):
-            found.append("the number of summands")
+            wrong.append("the number of summands")
     full = {range(product.a.shape[1])}
     for group in groups(mesh, stage.summed) if stage.summed else [[d] for d in [0]]:
         summed = sorted(at[d].a[1] for d in group)
         joined = [n for first, end in summed for n in range(first, end)]
         if {range(len(joined))} != full or joined != sorted(joined):
-            found.append("the parts of the sum are not the sum")
+            wrong.append("the parts of the sum are not the sum")
         if len({at[d].c for d in group}) != 1:
-            found.append("summands of different parts")
-    return found
+            wrong.append("summands of different parts")
+    return wrong
 
 
 def test_every_stage_is_what_devices_can_have():
@@ -164,13 +164,13 @@ METHODS = {
 @pytest.mark.parametrize("mutant", METHODS)
 def test_a_wrong_stage_is_noticed(mutant, monkeypatch):
     monkeypatch.setattr(rule._Work, *METHODS[mutant])
-    found = []
+    wrong = []
     for sizes, mesh, product in products(1, 60):
         try:
-            found += faults(sizes, mesh, product)
+            wrong += faults(sizes, mesh, product)
         except Exception as refused:  # JAX places nothing so
-            found.append(str(refused))
-    assert found
+            wrong.append(str(refused))
+    assert wrong
 
 
 M42 = {"data": 4, "model": 2}

@@ -97,11 +97,11 @@ def in_use(entries, mesh):
     return tuple(tuple(x for x in entry if mesh[x] > 1) for entry in entries)
 
 
-def differences(found, seen):
+def differences(predicted, compiled_report):
     """What the rule says otherwise than the compiled program."""
-    mesh = seen.mesh_shape
+    mesh = compiled_report.mesh_shape
     moved = []
-    for move in found.moves:
+    for move in predicted.moves:
         n = math.prod(mesh[axis] for axis in move.axes)
         sent = move.wire_bytes
         if move.kind == "reduce-scatter":  # on CPU it is an all-reduce and a slice
@@ -110,16 +110,19 @@ def differences(found, seen):
         moved.append((move.kind, move.axes, *size))
     compiled = [
         (c.kind, c.axes, c.operand_bytes, c.result_bytes, c.wire_bytes)
-        for c in seen.collectives
+        for c in compiled_report.collectives
     ]
-    out = in_use(seen.output_shardings.entries, mesh)
+    out = in_use(compiled_report.output_shardings.entries, mesh)
     pairs = {
         "moves": (sorted(moved), sorted(compiled)),
-        "result": (in_use(found.c.entries, mesh), out),
-        "shard": (found.c.shard_shape, seen.output_shardings.shard_shape),
-        "flops": (found.flops_per_device, seen.flops_per_device),
-        "redundancy": (found.redundancy, seen.redundancy),
-        "idle": (found.idle_axes, seen.idle_axes),
+        "result": (in_use(predicted.c.entries, mesh), out),
+        "shard": (
+            predicted.c.shard_shape,
+            compiled_report.output_shardings.shard_shape,
+        ),
+        "flops": (predicted.flops_per_device, compiled_report.flops_per_device),
+        "redundancy": (predicted.redundancy, compiled_report.redundancy),
+        "idle": (predicted.idle_axes, compiled_report.idle_axes),
     }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -130,27 +133,27 @@ def compiled():
 
     First one of each sort: what the axes cut, what moves, whether C was asked for.
     """
-    draw, found, sorts, drawn = random.Random(20), [], Counter(), 0
-    while len(found) < COMPILED:
+    draw, kept, sorts, drawn = random.Random(20), [], Counter(), 0
+    while len(kept) < COMPILED:
         sizes, a, b, mesh, out = case(draw)
-        told = matmul(sizes, a, b, mesh=mesh, out=out)
+        predicted = matmul(sizes, a, b, mesh=mesh, out=out)
         drawn += 1
-        if told.why_not is None:
-            moved = tuple(move.kind for move in told.moves)
-            tied = "IK" in told.kinds.values() and sizes[0] == sizes[2]
-            sort = (*sorted(told.kinds.values()), moved, out is None, tied)
+        if predicted.why_not is None:
+            moved = tuple(move.kind for move in predicted.moves)
+            tied = "IK" in predicted.kinds.values() and sizes[0] == sizes[2]
+            sort = (*sorted(predicted.kinds.values()), moved, out is None, tied)
             if sorts[sort] <= drawn // 2000:
                 sorts[sort] += 1
-                seen = seen_by_the_compiler(sizes, a, b, mesh, out)
-                found.append(((sizes, a, b, mesh, out), seen))
-    return found
+                report = seen_by_the_compiler(sizes, a, b, mesh, out)
+                kept.append(((sizes, a, b, mesh, out), report))
+    return kept
 
 
 def disagreeing(compiled):
     wrong = []
-    for (sizes, a, b, mesh, out), seen in compiled:
+    for (sizes, a, b, mesh, out), report in compiled:
         product = matmul(sizes, a, b, mesh=mesh, out=out)
-        if product.why_not or (off := differences(product, seen)):
+        if product.why_not or (off := differences(product, report)):
             wrong.append((sizes, a, b, mesh, out, product.why_not or off))
     return wrong
 
@@ -158,7 +161,7 @@ def disagreeing(compiled):
 def test_the_rule_is_what_the_compiler_does(compiled):
     wrong = disagreeing(compiled)
     assert wrong == [], wrong[0]
-    kinds = {c.kind for _, seen in compiled for c in seen.collectives}
+    kinds = {c.kind for _, report in compiled for c in report.collectives}
     assert kinds >= {
         *("all-gather", "all-reduce", "reduce-scatter"),
         *("all-to-all", "collective-permute"),
@@ -218,16 +221,16 @@ def test_the_domain_is_as_large_as_it_says():
 
 def two_axis_specs():
     """Every way to shard a matrix over x and y."""
-    found = []
+    specs = []
     for places in itertools.product((None, 0, 1), repeat=2):
         entries = [[], []]
         for axis, dim in zip("xy", places, strict=True):
             if dim is not None:
                 entries[dim].append(axis)
-        found.append(tuple(map(tuple, entries)))
+        specs.append(tuple(map(tuple, entries)))
         if places[0] == places[1] is not None:
-            found.append(tuple(tuple(entry[::-1]) for entry in entries))
-    return found
+            specs.append(tuple(tuple(entry[::-1]) for entry in entries))
+    return specs
 
 
 def test_every_pair_of_specs_on_two_axes_is_covered():
@@ -319,11 +322,11 @@ def test_explicit_mode_says_the_same(numbers):
     for sizes, a, b, mesh, out in drawn[numbers.start :]:
         said = matmul(sizes, a, b, mesh=mesh, out=out).explicit
         try:
-            made = typed_by_jax(sizes, a, b, mesh, out)
+            jax_type = typed_by_jax(sizes, a, b, mesh, out)
         except Exception as raised:
             errors.setdefault((said.error, said.code, type(raised).__name__), raised)
-            made = None
-        assert said.type == made, (sizes, a, b, mesh, out)
+            jax_type = None
+        assert said.type == jax_type, (sizes, a, b, mesh, out)
     assert {key[0] for key in errors} == {"ShardingTypeError"}
     for (ours, code, theirs), error in errors.items():
         assert ours == theirs

@@ -459,10 +459,10 @@ def test_layers_share_a_row_in_a_large_tree(mesh):
 def test_long_tables_end(mesh):
     sharding = NamedSharding(mesh, P("data"))
     tree = {f"{chr(97 + i)}": struct(8 * (i + 1), sharding=sharding) for i in range(26)}
-    found = view.rows(memory(tree).lines)
-    assert len(found) == 25
-    assert [row[0] for row in found[:2]] == ["z", "y"]
-    assert found[-1] == ("… 2 leaves more", "", "", "≤ 24 B", "", "")
+    rows = view.rows(memory(tree).lines)
+    assert len(rows) == 25
+    assert [row[0] for row in rows[:2]] == ["z", "y"]
+    assert rows[-1] == ("… 2 leaves more", "", "", "≤ 24 B", "", "")
     assert len(view.rows(memory(dict(list(tree.items())[:25])).lines)) == 25
 
 

@@ -79,10 +79,10 @@ def test_a_cell_for_each_shard_that_is_drawn(collective):
     frames = list(schedule.frames(collective))
     by_words = {(s.heading, s.sentence): s for s in shown.steps}
     assert len(by_words) == len(shown.steps) <= len(frames)
-    whole = len(frames) == len(shown.steps)
+    is_drawn_in_full = len(frames) == len(shown.steps)
     looks: dict = {}
     for step, frame in zip(shown.steps, frames, strict=False):
-        if not whole:
+        if not is_drawn_in_full:
             break
         cells = {(cell.x, cell.y): cell for cell in step.cells}
         assert len(cells) == len(step.cells)
@@ -339,8 +339,10 @@ def test_a_report_knows_which_shards_are_equal(report):
     gather = report.collectives[0]
     assert gather.alike == (0, 0, 1, 1, 2, 2, 3, 3)
     for step in report.play(0)._picture.steps:
-        held = dict(step.rows)
-        assert all(held[device] == held[device + 1] for device in range(0, 8, 2))
+        contents = dict(step.rows)
+        assert all(
+            contents[device] == contents[device + 1] for device in range(0, 8, 2)
+        )
     titles = [panel.title for panel in report.play(0)._picture.panels]
     assert titles == ["model 0", "model 1"]
 

@@ -122,15 +122,15 @@ def check_end(collective, module=schedule):
         return
     for group in collective.groups:
         for number, device in enumerate(group):
-            held = {s: b for (d, s), b in last.contents.items() if d == device}
-            assert all(block.is_complete for block in held.values())
+            blocks = {s: b for (d, s), b in last.contents.items() if d == device}
+            assert all(block.is_complete for block in blocks.values())
             own = (
                 {number}
                 if collective.kind == "reduce-scatter"
                 else {*range(len(group))}
             )
-            assert {*held} == own
-            for slot, block in held.items():
+            assert {*blocks} == own
+            for slot, block in blocks.items():
                 if collective.kind in REDUCES:
                     assert (block.index, block.parts) == (slot, {*group})
                 else:
@@ -153,13 +153,13 @@ def test_every_frame_and_hop(collective):
 @pytest.mark.parametrize("kind", ["all-gather", "reduce-scatter"])
 def test_what_is_compiled_as_an_all_reduce(kind, n):
     """It sends what an all-reduce sends, and ends as what it is."""
-    whole = {"all-gather": "result_bytes", "reduce-scatter": "operand_bytes"}[kind]
+    full_size = {"all-gather": "result_bytes", "reduce-scatter": "operand_bytes"}[kind]
     one = written(kind, rows(2, n), 5, {"a": 2, "b": n})
     how = {
         "all-gather": "dynamic-update-slice + all-reduce",
         "reduce-scatter": "all-reduce + dynamic-slice",
     }[kind]
-    wire_bytes = round(getattr(one, whole) * 2 * (n - 1) / n)
+    wire_bytes = round(getattr(one, full_size) * 2 * (n - 1) / n)
     one = replace(one, lowered_as=how, wire_bytes=wire_bytes)
     for check in (check_nothing_is_lost, check_hops, check_end):
         check(one)
@@ -235,10 +235,10 @@ def check_like_jax(ran, module=schedule):
     for check in (check_bytes, check_nothing_is_lost):
         check(ran.collective, module)
     for device, after in ran.after.items():
-        held = {s: b for (d, s), b in last.contents.items() if d == device}
+        blocks = {s: b for (d, s), b in last.contents.items() if d == device}
         came = [
             {(part, block.index) for part in block.parts}
-            for _, block in sorted(held.items())
+            for _, block in sorted(blocks.items())
         ]
         assert (came or [set()]) == after, device
 

@@ -174,9 +174,9 @@ def test_what_is_installed_here_is_not_among_what_does_not_import(name):
 
 def test_versions_of_numpy_are_those_that_jax_asks_for():
     for text in importlib.metadata.requires("jax"):
-        asked = Requirement(text)
-        if asked.name == "numpy" and asked.marker is None:
-            (oldest,) = [s.version for s in asked.specifier if s.operator == ">="]
+        requirement = Requirement(text)
+        if requirement.name == "numpy" and requirement.marker is None:
+            (oldest,) = [s.version for s in requirement.specifier if s.operator == ">="]
     table = [("0.10.2", packages.OLDEST_NUMPY), *reversed(packages.NUMPY_FOR_JAX)]
     expected = [n for v, n in table if not packages.is_older(jax.__version__, v)]
     assert expected[-1] == oldest

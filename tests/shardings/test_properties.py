@@ -61,15 +61,17 @@ def check(mesh, entries, shape):
     sharding = NamedSharding(mesh, P(*entries))
     info = read_sharding(shape, sharding)
     devices = list(mesh.devices.flat)
-    held = {place: block for block, places in info.owners.items() for place in places}
-    assert sorted(held) == list(range(len(devices))), "each device holds one block"
+    by_place = {
+        place: block for block, places in info.owners.items() for place in places
+    }
+    assert sorted(by_place) == list(range(len(devices))), "each device holds one block"
     for place, (device, index) in enumerate(
         (device, sharding.devices_indices_map(shape)[device]) for device in devices
     ):
-        ours = info.slices(held[place])
+        ours = info.slices(by_place[place])
         theirs = tuple(s.indices(n)[:2] for s, n in zip(index, shape, strict=True))
         assert ours == theirs, f"device at position {place}"
-        assert device.id in info.devices(held[place]), "ids are those of the mesh"
+        assert device.id in info.devices(by_place[place]), "ids are those of the mesh"
 
     blocks = math.prod(info.grid)
     assert info.shard_shape == sharding.shard_shape(shape)
@@ -78,10 +80,10 @@ def check(mesh, entries, shape):
     assert all(len(places) == info.replicas for places in info.owners.values())
     assert math.prod(mesh.shape[axis] for axis in info.replicated_over) == info.replicas
     assert info.bytes_per_device * blocks == info.total_bytes == 4 * math.prod(shape)
-    seen = np.zeros(shape, np.int8)
+    covered = np.zeros(shape, np.int8)
     for block in info.owners:
-        seen[tuple(slice(*pair) for pair in info.slices(block))] += 1
-    assert (seen == 1).all(), "the blocks tile the array"
+        covered[tuple(slice(*pair) for pair in info.slices(block))] += 1
+    assert (covered == 1).all(), "the blocks tile the array"
 
 
 @options(1200)
@@ -124,10 +126,10 @@ def _reversed_tuple(where, mesh, entry):
 
 
 def _first_axis_fastest(position, mesh):
-    found = {}
+    places = {}
     for axis in mesh:
-        position, found[axis] = divmod(position, mesh[axis])
-    return found
+        position, places[axis] = divmod(position, mesh[axis])
+    return places
 
 
 def _copies_over_used_axes(mesh, entries):

@@ -157,16 +157,16 @@ def test_an_array_can_be_laid_anew(mesh):
 
 def test_the_type_of_an_explicit_array_inside_jit():
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
-    seen = []
+    types = []
 
     @jax.jit
     def f(x):
-        seen.append(read_sharding(jax.typeof(x)))
+        types.append(read_sharding(jax.typeof(x)))
         return x
 
     f(put((8, 2), mesh, "data"))
-    assert seen[0].shard_shape == (2, 2)
-    assert seen[0].device_ids is None
+    assert types[0].shard_shape == (2, 2)
+    assert types[0].device_ids is None
 
 
 @pytest.mark.parametrize(

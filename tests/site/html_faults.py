@@ -72,14 +72,14 @@ def faults(text: str) -> list[str]:
     """Everything that is wrong with a page, in words."""
     parser = html5lib.HTMLParser(namespaceHTMLElements=False)
     root = parser.parse(text)
-    found = [f"line {at[0]}: {code}" for at, code, _ in parser.errors]
+    messages = [f"line {at[0]}: {code}" for at, code, _ in parser.errors]
     tree = [e for e in root.iter() if isinstance(e.tag, str)]
     parent = {child: e for e in tree for child in e}
     for check in (_document, _headings, _ids, _attributes):
-        found += check(tree)
+        messages += check(tree)
     for check in (_nesting, _labels):
-        found += check(tree, parent)
-    return found
+        messages += check(tree, parent)
+    return messages
 
 
 def _name(element) -> str:

@@ -19,8 +19,8 @@ SITE = ROOT / "_build" / "html"
 
 def pages(site: Path) -> list[str]:
     """Every page but index.html, which only leads on to the first."""
-    found = (p.relative_to(site).as_posix() for p in site.rglob("*.html"))
-    return sorted(n for n in found if n != "index.html" and not n.startswith("_"))
+    names = (p.relative_to(site).as_posix() for p in site.rglob("*.html"))
+    return sorted(n for n in names if n != "index.html" and not n.startswith("_"))
 
 
 def expected_pages() -> list[str]:
@@ -157,5 +157,5 @@ def violations(page, rules: dict, colors: bool = True) -> list[str]:
     page.add_style_tag(content=ALL_LAID_OUT)
     if not page.evaluate("typeof axe === 'object'"):
         page.evaluate(AXE.read_text("utf8"))
-    found = page.evaluate(ASK, [rules, colors])["violations"]
-    return [f"{v['id']}: {node['html'][:150]}" for v in found for node in v["nodes"]]
+    violated = page.evaluate(ASK, [rules, colors])["violations"]
+    return [f"{v['id']}: {node['html'][:150]}" for v in violated for node in v["nodes"]]

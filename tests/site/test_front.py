@@ -85,7 +85,7 @@ def test_the_front_page_plays(browser):
     page.evaluate("scrollTo(0, 0)")
     ways = page.locator(".spmd-ways li")
     assert ways.count() == 3
-    for seen in (frames.first, page.locator(".spmd-front button").first):
-        box = seen.bounding_box()
+    for element in (frames.first, page.locator(".spmd-front button").first):
+        box = element.bounding_box()
         assert box["y"] + box["height"] <= 900
     page.close()

@@ -31,10 +31,10 @@ SOLVED = pytest.mark.long("solved pages, which are made as readers' are")
     ],
 )
 def test_page_is_valid(name):
-    found = faults((SITE / name).read_text("utf8"))
+    messages = faults((SITE / name).read_text("utf8"))
     if name == "index.html":  # it only leads on
-        found.remove("0 headings h1")
-    assert found == []
+        messages.remove("0 headings h1")
+    assert messages == []
 
 
 def test_nothing_in_the_site_is_a_template():
@@ -85,7 +85,7 @@ def test_a_valid_page_has_no_faults():
     ],
 )
 def test_a_fault_is_seen(fault, words):
-    assert any(words in found for found in faults(page(fault)))
+    assert any(words in message for message in faults(page(fault)))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_fault_is_seen(fault, words):
     ],
 )
 def test_a_fault_of_the_head_is_seen(head, words):
-    assert any(words in found for found in faults(page("", head)))
+    assert any(words in message for message in faults(page("", head)))
 
 
 # What the tools write, and what is made of it.
@@ -122,11 +122,11 @@ def test_two_drawings_with_the_same_ids_get_their_own():
         '<svg aria-labelledby="t"><title id="t">x</title><path id="m1" d="M0 0"/>'
         '<path id="m" d="M0 0"/><use href="#m"/><g clip-path="url(#m)"/></svg>'
     )
-    made = mended(page(drawing * 3))
-    assert faults(made) == []
-    assert made.count('href="#m"') == made.count('href="#m-2"') == 1
-    assert made.count("url(#m-3)") == made.count('id="m1-2"') == 1
-    assert made.count('aria-labelledby="t-3"') == 1
+    mended_page = mended(page(drawing * 3))
+    assert faults(mended_page) == []
+    assert mended_page.count('href="#m"') == mended_page.count('href="#m-2"') == 1
+    assert mended_page.count("url(#m-3)") == mended_page.count('id="m1-2"') == 1
+    assert mended_page.count('aria-labelledby="t-3"') == 1
 
 
 def test_the_rest_is_left_as_it_was():

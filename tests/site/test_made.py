@@ -39,8 +39,8 @@ def test_formulas_are_mathml_and_need_no_script(tmp_path, browser):
     text = "In a line $6PD$, and\n\n$$\n2\\frac{n-1}{n} V / W\n$$ (ring)\n\n{eq}`ring`"
     done = build_formula(tmp_path, text)
     assert done.returncode == 0, done.stderr
-    made = (tmp_path / "out" / "index.html").read_text("utf8")
-    assert not re.search("<script[^>]*(mathjax|katex)", made, re.I)
+    built = (tmp_path / "out" / "index.html").read_text("utf8")
+    assert not re.search("<script[^>]*(mathjax|katex)", built, re.I)
     with reading(browser, (tmp_path / "out").as_uri() + "/") as reader:
         page = reader.go("index.html")
         sizes = "[...document.querySelectorAll('math')].map(m => m.clientHeight)"

@@ -118,13 +118,15 @@ def small_site(folder, order):
 
 def test_the_same_site_makes_the_same_bytes(tmp_path):
     names = ["index.html", "a/b.html", "a.html", ".hidden", "_static/cards/a.png"]
-    made = [
+    archives = [
         pack(small_site(tmp_path / str(number), order), "A book, and more")
         for number, order in enumerate((names, names[::-1]))
     ]
-    assert made[0].read_bytes() == made[1].read_bytes()
-    again = pack(made[0].parent, "A book, and more")  # with the first copy in the site
-    assert again.read_bytes() == made[1].read_bytes()
+    assert archives[0].read_bytes() == archives[1].read_bytes()
+    again = pack(
+        archives[0].parent, "A book, and more"
+    )  # with the first copy in the site
+    assert again.read_bytes() == archives[1].read_bytes()
     with zipfile.ZipFile(again) as packed:
         assert packed.testzip() is None
         listed = packed.namelist()

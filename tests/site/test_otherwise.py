@@ -135,9 +135,9 @@ def test_borders_of_what_can_be_set_or_read_stand_out(browser, name, theme):
     context, page = opened(browser, name)
     with context:
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        found = page.evaluate(BORDERS)
-        assert len(found) >= 5
-        assert min(found) >= 3
+        borders = page.evaluate(BORDERS)
+        assert len(borders) >= 5
+        assert min(borders) >= 3
 
 
 @pytest.mark.parametrize("where", ["http", "folder"])
@@ -150,13 +150,13 @@ def test_the_search_finds_without_a_network(browser, where):
         page = reader.go("search.html")
         page.locator("main input[name=q]").fill("psum_scatter")
         page.keyboard.press("Enter")
-        found = page.locator("#search-results li a")
-        found.first.wait_for()
-        names = [link.get_attribute("href") for link in found.all()]
+        hits = page.locator("#search-results li a")
+        hits.first.wait_for()
+        names = [link.get_attribute("href") for link in hits.all()]
         assert any("notebooks/" in name for name in names)
         page.wait_for_load_state("networkidle")
         assert reader.errors == []
-        found.first.click()
+        hits.first.click()
         page.wait_for_url("**/*.html*")
         assert page.title()
 

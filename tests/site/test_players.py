@@ -83,13 +83,13 @@ def moving(states):
 
 
 def test_the_pages_with_players_are_known():
-    found = {
+    players = {
         path.relative_to(SITE).as_posix()
         for path in SITE.rglob("*.html")
         if MARK in path.read_text("utf8")
     }
-    assert found == {*with_players()}
-    assert len(found) > 30
+    assert players == {*with_players()}
+    assert len(players) > 30
 
 
 @EVERY

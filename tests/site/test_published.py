@@ -40,55 +40,57 @@ def is_command(line: str) -> bool:
 
 
 def faults(workflow: dict) -> list[str]:
-    found = []
+    complaints = []
     if workflow.get("permissions") != READ:
-        found.append("the workflow may do more than read")
+        complaints.append("the workflow may do more than read")
     for name, job in workflow["jobs"].items():
         does = steps_of(job)
         allowed = PUBLISH if DEPLOY in does else READ
         if job.get("permissions", READ) != allowed:
-            found.append(f"{name}: permissions {job.get('permissions')}")
+            complaints.append(f"{name}: permissions {job.get('permissions')}")
         if not job.get("timeout-minutes"):
-            found.append(f"{name}: no limit of time")
+            complaints.append(f"{name}: no limit of time")
         for step in job["steps"]:
             if "run" in step and not is_command(step["run"]):
-                found.append(f"{name}: {step['run']!r} is no command here")
+                complaints.append(f"{name}: {step['run']!r} is no command here")
             if "uses" in step and not re.search(r"@v\d+$", step["uses"]):
-                found.append(f"{name}: {step['uses']} without a version")
+                complaints.append(f"{name}: {step['uses']} without a version")
         if UPLOAD in does:
-            found += _upload(name, job, does)
+            complaints += _upload(name, job, does)
         if DEPLOY in does:
-            found += _deploy(name, job, workflow)
-    return found
+            complaints += _deploy(name, job, workflow)
+    return complaints
 
 
 def _upload(name: str, job: dict, does: list[str]) -> list[str]:
-    found = []
+    complaints = []
     at = does.index(UPLOAD)
     if at == 0 or does[at - 1] != TESTS:
-        found.append(f"{name}: what is uploaded is not what {TESTS} has read")
+        complaints.append(f"{name}: what is uploaded is not what {TESTS} has read")
     step = job["steps"][at]
     if ROOT / step["with"]["path"] != SITE:
-        found.append(f"{name}: {step['with']['path']} is not the site")
+        complaints.append(f"{name}: {step['with']['path']} is not the site")
     if step.get("if") != UPLOADED:
-        found.append(f"{name}: not only the newest Python's site of a push is uploaded")
+        complaints.append(
+            f"{name}: not only the newest Python's site of a push is uploaded"
+        )
     pythons = job["strategy"]["matrix"]["python"]
     if pythons[0] != NEWEST or job["env"].get("PYTHON") != "python${{ matrix.python }}":
-        found.append(f"{name}: {NEWEST} has no job of its own")
-    return found
+        complaints.append(f"{name}: {NEWEST} has no job of its own")
+    return complaints
 
 
 def _deploy(name: str, job: dict, workflow: dict) -> list[str]:
-    found = []
+    complaints = []
     before = workflow["jobs"].get(job.get("needs"), {"steps": []})
     if UPLOAD not in steps_of(before):
-        found.append(f"{name}: does not wait for the tests")
+        complaints.append(f"{name}: does not wait for the tests")
     if job.get("if") != "github.event_name == 'push'":
-        found.append(f"{name}: a pull request is published")
+        complaints.append(f"{name}: a pull request is published")
     on = workflow[True]  # `on` is a truth to YAML
     if on.get("push") != {"branches": ["main"]}:
-        found.append(f"{name}: another branch is published")
-    return found
+        complaints.append(f"{name}: another branch is published")
+    return complaints
 
 
 def read(path) -> dict:
@@ -137,4 +139,4 @@ def spoil(change) -> list[str]:
     ],
 )
 def test_a_fault_is_seen(change, words):
-    assert any(words in found for found in spoil(change))
+    assert any(words in complaint for complaint in spoil(change))

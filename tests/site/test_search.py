@@ -39,9 +39,9 @@ def hits(reader, query: str) -> list[list[str]]:
     ],
 )
 def test_what_is_asked_for_by_its_name_leads(reader, query, first):
-    found = hits(reader, query)
-    assert found[0][1] == first
-    addresses = [address for _, address in found]
+    results = hits(reader, query)
+    assert results[0][1] == first
+    addresses = [address for _, address in results]
     assert len(set(addresses)) == len(addresses)
     assert not any(address.startswith("solutions/") for address in addresses)
 
@@ -56,8 +56,8 @@ def test_the_excerpt_of_a_term_is_its_meaning(browser):
 
 
 def test_a_hit_opens_its_section(reader):
-    found = hits(reader, "psum_scatter")
-    address = next(a for _, a in found if a.startswith("notebooks/"))
+    results = hits(reader, "psum_scatter")
+    address = next(a for _, a in results if a.startswith("notebooks/"))
     page, _, place = address.partition("#")
     assert place
     reader.page.locator(f'#search-results a[href="{address}"]').click()

@@ -115,44 +115,44 @@ def is_read_by_axe(name: str) -> bool:
 
 def look(over_http, from_folder, name: str) -> Looked:
     """Open a page twice and ask all questions."""
-    seen = Looked()
+    page_facts = Looked()
 
     def weigh(answer):
         if answer.status == 200:
-            seen.weights[answer.url] = gzipped(answer.body())
+            page_facts.weights[answer.url] = gzipped(answer.body())
 
     over_http.page.on("response", weigh)
     page = over_http.go(name, width=WIDTHS[1])
     page.wait_for_load_state("networkidle")
     over_http.page.remove_listener("response", weigh)
-    seen.shift = page.evaluate(SHIFT)
-    seen.laid_out = page.evaluate(LAID_OUT)
-    seen.moving = page.evaluate("document.getAnimations().length")
-    seen.title = page.title()
-    seen.unnamed = page.evaluate(UNNAMED)
-    seen.alts = page.evaluate(ALTS)
-    seen.code = page.evaluate(CODE.replace("COLUMNS", str(CODE_COLUMNS)))
-    seen.complaints["http"] = list(over_http.errors)  # axe asks for more
+    page_facts.shift = page.evaluate(SHIFT)
+    page_facts.laid_out = page.evaluate(LAID_OUT)
+    page_facts.moving = page.evaluate("document.getAnimations().length")
+    page_facts.title = page.title()
+    page_facts.unnamed = page.evaluate(UNNAMED)
+    page_facts.alts = page.evaluate(ALTS)
+    page_facts.code = page.evaluate(CODE.replace("COLUMNS", str(CODE_COLUMNS)))
+    page_facts.complaints["http"] = list(over_http.errors)  # axe asks for more
     page.add_style_tag(content="* { transition: none !important }")
     for theme in THEMES:
         page.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
-        seen.faint[theme] = page.evaluate(HARD_TO_READ)
+        page_facts.faint[theme] = page.evaluate(HARD_TO_READ)
         colors = name in COLORED
         if is_read_by_axe(name) and (theme == "light" or colors):
             rules = BY_TAGS if theme == "light" else COLORS
-            seen.shut_out[theme] = violations(page, rules, colors)
-    seen.grounds = page.evaluate(DARK)
+            page_facts.shut_out[theme] = violations(page, rules, colors)
+    page_facts.grounds = page.evaluate(DARK)
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
-        seen.wider[width] = page.evaluate(WIDER)
-        seen.measure[width] = page.evaluate(MEASURE)
+        page_facts.wider[width] = page.evaluate(WIDER)
+        page_facts.measure[width] = page.evaluate(MEASURE)
         if width == 1280:
-            seen.cropped = page.evaluate(CROPPED)
+            page_facts.cropped = page.evaluate(CROPPED)
         if width == 390:
-            seen.cut = page.evaluate(CUT)
+            page_facts.cut = page.evaluate(CUT)
     from_folder.go(name).wait_for_load_state("networkidle")
-    seen.complaints["folder"] = list(from_folder.errors)
-    return seen
+    page_facts.complaints["folder"] = list(from_folder.errors)
+    return page_facts
 
 
 @pytest.fixture(scope="module")
@@ -252,12 +252,12 @@ def test_nobody_is_shut_out(looked, name):
 
 @every_page
 def test_lines_are_good_to_read(looked, name):
-    for width, found in looked(name).measure.items():
-        assert found["size"] >= 16
-        assert 1.5 <= found["height"] <= 1.75
-        if found["characters"] is not None:
+    for width, measure in looked(name).measure.items():
+        assert measure["size"] >= 16
+        assert 1.5 <= measure["height"] <= 1.75
+        if measure["characters"] is not None:
             least, most = (60, 80) if width >= 768 else (34, 80)
-            assert least <= found["characters"] <= most, width
+            assert least <= measure["characters"] <= most, width
     assert looked(name).measure[390]["titleLines"] <= 2
 
 
@@ -402,7 +402,7 @@ def test_every_icon_that_a_page_shows_has_its_glyph(over_http):
 
 
 @pytest.mark.parametrize(
-    ("fault", "found"),
+    ("fault", "message"),
     [
         ("<script>notThere()</script>", "error: notThere is not defined"),
         (
@@ -411,11 +411,11 @@ def test_every_icon_that_a_page_shows_has_its_glyph(over_http):
         ),
     ],
 )
-def test_a_fault_is_seen(browser, tmp_path, fault, found):
+def test_a_fault_is_seen(browser, tmp_path, fault, message):
     (tmp_path / "x.html").write_text(f"<title>x</title>{fault}")
     with reading(browser, tmp_path.as_uri() + "/") as reader:
         reader.go("x.html").wait_for_load_state("networkidle")
-        assert found in reader.errors
+        assert message in reader.errors
 
 
 @pytest.mark.parametrize(
@@ -441,9 +441,9 @@ def test_a_fault_of_the_look_is_seen(browser, tmp_path, fault, script):
 def test_a_page_that_shuts_people_out_is_seen(over_http):
     page = over_http.go("book/references.html")
     page.evaluate("document.querySelector('article').innerHTML += '<img src=x>'")
-    assert any("image-alt" in found for found in violations(page, BY_TAGS))
+    assert any("image-alt" in message for message in violations(page, BY_TAGS))
     page.evaluate("document.querySelector('article').style.color = '#bbb'")
-    assert any("color-contrast" in found for found in violations(page, COLORS))
+    assert any("color-contrast" in message for message in violations(page, COLORS))
 
 
 SPOILED = {

@@ -80,15 +80,15 @@ def test_no_page_says_its_title_twice():
 
 
 def test_each_page_has_a_description_of_its_own():
-    found = {}
+    by_description = {}
     for name in PAGES:
         text = (SITE / name).read_text("utf8")
         said = re.findall('<meta name="description" content="([^"]*)">', text)
         assert len(said) == 1, name
         assert 20 < len(unescape(said[0])) <= 200, name
         assert f'<meta property="og:description" content="{said[0]}">' in text
-        found.setdefault((name.split("/")[0], said[0]), []).append(name)
-    assert [names for names in found.values() if len(names) > 1] == []
+        by_description.setdefault((name.split("/")[0], said[0]), []).append(name)
+    assert [names for names in by_description.values() if len(names) > 1] == []
 
 
 def test_each_chapter_says_how_long_it_takes():

@@ -70,15 +70,15 @@ def test_the_rates_of_larger_groups_are_lines_through_xlas_tables():
 
 
 def test_large_collectives_and_products_are_near_xlas_tables():
-    found = tables()
-    assert len(found["collectives"]) > 500
-    for chip, kind, devices, size, seconds in found["collectives"]:
+    xla_tables = tables()
+    assert len(xla_tables["collectives"]) > 500
+    for chip, kind, devices, size, seconds in xla_tables["collectives"]:
         if size >= 128 * 2**20 and devices > 2:
             ours = collective_s(chip, kind, devices, size)
             assert ours == pytest.approx(seconds, rel=0.2), (chip, kind, devices, size)
     large = [
         kernel_s(chip, m, k, n) / seconds - 1
-        for chip, dtype, m, k, n, seconds in found["products"]
+        for chip, dtype, m, k, n, seconds in xla_tables["products"]
         if dtype == "bf16" and 2 * m * k * n > 1e10
     ]
     assert len(large) >= 40

@@ -123,10 +123,10 @@ def test_of_a_stack_only_the_slice_that_is_taken_is_read():
 def test_attention_counts_the_flops_that_a_causal_mask_leaves():
     texts = archived("seconds.gpu_0.11.2")
     (forward,) = spmd.step_time(texts["attention/cudnn forward 8192"], "h200").parts
-    whole = 4 * 2 * 8192**2 * 32 * 128
+    unmasked = 4 * 2 * 8192**2 * 32 * 128
     assert forward.kind == "attention"
-    assert forward.flops == whole
-    half = whole / 2 / H200.attention_per_s["forward"]
+    assert forward.flops == unmasked
+    half = unmasked / 2 / H200.attention_per_s["forward"]
     assert forward.seconds == near(half + H200.attention_s + H200.kernel_s)
 
 
@@ -321,15 +321,15 @@ def test_the_bytes_between_hosts_are_those_of_rings_gone_around(hosts, each):
             for host in range(hosts)
             for place in range(each)
         ]
-        held = {device: {place} for place, device in enumerate(order)}
+        blocks = {device: {place} for place, device in enumerate(order)}
         for step in range(n - 1):  # each sends on what it got last
             for place, device in enumerate(order):
                 to, part = order[(place + 1) % n], (place - step) % n
-                assert part in held[device]
-                held[to].add(part)
+                assert part in blocks[device]
+                blocks[to].add(part)
                 if device // 8 != to // 8:
                     sent[device] = sent.get(device, 0) + V / n / each
-        assert all(parts == set(range(n)) for parts in held.values())
+        assert all(parts == set(range(n)) for parts in blocks.values())
     errors = spread("all-gather", hosts, each)
     assert errors.sending_s == pytest.approx(max(sent.values()) / NIC, rel=1e-6)
 
@@ -441,10 +441,10 @@ def busiest(sizes, closed):
         loads[row, len(of)] = -1
     cost = np.zeros(len(of) + 1)
     cost[-1] = 1
-    found = scipy.optimize.linprog(
+    optimum = scipy.optimize.linprog(
         cost, loads.tocsr(), np.zeros(len(links)), flows.tocsr(), np.array(wanted)
     )
-    return found.fun
+    return optimum.fun
 
 
 @pytest.mark.parametrize(

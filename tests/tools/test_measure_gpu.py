@@ -121,7 +121,7 @@ def test_without_jax_it_names_the_remedy(tool, tmp_path):
 # --- Where rows go ----------------------------------------------------------------
 
 
-def asked(*arguments):
+def place_of(*arguments):
     parser = argparse.ArgumentParser()
     runner.add_places(parser)
     return runner.place(parser.parse_args(arguments))
@@ -129,12 +129,12 @@ def asked(*arguments):
 
 def test_the_books_rows_are_written_only_when_that_is_asked_for():
     root = ROOT
-    assert asked() == root / "my-measurements"
-    assert asked("--out", "there") == Path("there")
+    assert place_of() == root / "my-measurements"
+    assert place_of("--out", "there") == Path("there")
     package = root / "src" / "spmd_helpers" / "_hardware" / "measurements"
-    assert asked("--for-the-book") == package
+    assert place_of("--for-the-book") == package
     with pytest.raises(SystemExit, match="two places"):
-        asked("--for-the-book", "--out", "there")
+        place_of("--for-the-book", "--out", "there")
     assert "/my-measurements/" in (root / ".gitignore").read_text("utf8").split()
 
 
@@ -148,8 +148,8 @@ def test_rows_of_another_card_are_put_aside(tmp_path):
     assert json.loads(path.read_text("utf8")) == first * 2
     runner.write(path, second)
     runner.write(path, third)
-    found = {p.name: json.loads(p.read_text("utf8")) for p in tmp_path.iterdir()}
-    assert found == {
+    stored = {p.name: json.loads(p.read_text("utf8")) for p in tmp_path.iterdir()}
+    assert stored == {
         "log_gpu.json": third,
         "log_gpu.1.json": first * 2,
         "log_gpu.2.json": second,
@@ -207,8 +207,8 @@ def test_a_child_is_given_words_flags_and_settings(child, monkeypatch, capfd):
 
 
 def test_a_child_that_breaks_or_hangs_costs_its_row_only(child):
-    found, ended = child(WRITES + "raise ValueError('too\\nmuch')")
-    assert found[0] == []  # what it wrote before
+    rows, ended = child(WRITES + "raise ValueError('too\\nmuch')")
+    assert rows[0] == []  # what it wrote before
     assert ended == "stopped with 1: ValueError: too"
     assert child("import os; os._exit(3)") == (None, "stopped with 3: without a word")
     hangs = "import time; time.sleep(60)"

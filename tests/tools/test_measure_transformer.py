@@ -43,8 +43,8 @@ run = functools.partial(rehearse, tool="transformer")
 @pytest.fixture(scope="module")
 def rehearsed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
-    asked = ("--only", "ways", "--rows", "fsdp constrained")
-    done = run("--tiny", *asked, "--out", folder, "--hlo", folder / "hlo.zip")
+    options = ("--only", "ways", "--rows", "fsdp constrained")
+    done = run("--tiny", *options, "--out", folder, "--hlo", folder / "hlo.zip")
     assert done.returncode == 0, done.stderr
     return folder, json.loads((folder / "transformer_gpu.json").read_text("utf8"))
 
@@ -94,12 +94,12 @@ def test_a_row_that_is_not_there_is_told():
 
 
 def test_one_device_has_attention_and_no_strategies(tmp_path):
-    asked = ("--only", "attention,ways", "--rows", "plain")
-    done = run("--tiny", *asked, "--out", tmp_path, devices=1)
+    options = ("--only", "attention,ways", "--rows", "plain")
+    done = run("--tiny", *options, "--out", tmp_path, devices=1)
     assert done.returncode == 0, done.stderr
     assert "ways: 1 device, it needs two: left out" in done.stdout
-    found = {path.name for path in tmp_path.iterdir()}
-    assert found == {"speeds_gpu.json", "attention_gpu.json"}
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"speeds_gpu.json", "attention_gpu.json"}
     page = hardware_page(tmp_path)
     assert "## Attention" in page
     assert "| exchange |" not in page
@@ -141,7 +141,7 @@ def test_a_program_for_the_card_is_timed_by_its_text_and_the_measured_speeds():
 # --- The log, with what the child would have said ---------------------------------
 
 
-class Told(tool.Run):
+class RunWithoutChildren(tool.Run):
     """A run whose children don't run: `say_of` a setting gives what they write."""
 
     def __init__(self, folder, say_of, **more):
@@ -149,11 +149,11 @@ class Told(tool.Run):
         given |= {"hlo": None, **more}
         super().__init__(argparse.Namespace(**given))
         self.about, self.speeds, self.say_of = dict(HERE), SPEEDS, say_of
-        self.asked = []
+        self.requests = []
 
-    def child(self, asked, flags=""):
-        self.asked.append(asked)
-        return self.say_of(asked)
+    def child(self, request, flags=""):
+        self.requests.append(request)
+        return self.say_of(request)
 
 
 def took(milliseconds):
@@ -165,9 +165,9 @@ def took(milliseconds):
     }
 
 
-def step_of(asked):
+def step_of(request):
     """Faster with bfloat16; fused attention breaks; a batch of 4 doesn't fit."""
-    setting = asked["setting"]
+    setting = request["setting"]
     if setting["attention"] == "cudnn":
         return None, "stopped with -6: a kernel broke"
     if setting["batch"] > 4:
@@ -176,8 +176,8 @@ def step_of(asked):
 
 
 @pytest.fixture
-def told(tmp_path):
-    run = Told(tmp_path, step_of)
+def first_run(tmp_path):
+    run = RunWithoutChildren(tmp_path, step_of)
     run.log()
     return run
 
@@ -187,8 +187,8 @@ def rows_of(folder):
     return {row["name"]: row for row in rows}
 
 
-def test_a_change_starts_from_the_best_line_before_it(told):
-    rows = rows_of(told.given.out)
+def test_a_change_starts_from_the_best_line_before_it(first_run):
+    rows = rows_of(first_run.given.out)
     assert rows["start"]["kept"]
     assert rows["start"]["after"] is None
     assert rows["bfloat16 products"]["kept"]
@@ -204,47 +204,49 @@ def test_a_change_starts_from_the_best_line_before_it(told):
     assert not rows["fsdp plain"]["kept"]
 
 
-def test_a_row_that_breaks_costs_no_other(told):
-    rows = rows_of(told.given.out)
+def test_a_row_that_breaks_costs_no_other(first_run):
+    rows = rows_of(first_run.given.out)
     assert "a kernel broke" in rows["fused attention"]["error"]
     assert "RESOURCE_EXHAUSTED" in rows["batch 32"]["error"]
     assert {"device", "driver", "jax", "date", "command"} <= set(rows["batch 32"])
     assert "median_s" in rows["sequences of 4096"]
 
 
-def test_a_second_call_measures_only_what_is_missing(told):
-    again = Told(told.given.out, step_of)
+def test_a_second_call_measures_only_what_is_missing(first_run):
+    again = RunWithoutChildren(first_run.given.out, step_of)
     again.log()
     # What didn't fit won't fit; what broke is tried again.
-    tried = {asked["setting"]["attention"] for asked in again.asked}
+    tried = {request["setting"]["attention"] for request in again.requests}
     assert tried == {"cudnn"}
-    assert len(again.asked) == 1
+    assert len(again.requests) == 1
 
 
-def test_rows_of_another_card_are_not_gone_on_with(told):
-    other = Told(told.given.out, step_of)
+def test_rows_of_another_card_are_not_gone_on_with(first_run):
+    other = RunWithoutChildren(first_run.given.out, step_of)
     other.about["device"] = "another card"
     other.log()
-    assert len(other.asked) == len(told.asked)
-    assert {r["device"] for r in rows_of(told.given.out).values()} == {"another card"}
-    aside = json.loads((told.given.out / "log_gpu.1.json").read_text("utf8"))
+    assert len(other.requests) == len(first_run.requests)
+    assert {r["device"] for r in rows_of(first_run.given.out).values()} == {
+        "another card"
+    }
+    aside = json.loads((first_run.given.out / "log_gpu.1.json").read_text("utf8"))
     assert {row["device"] for row in aside} == {"a card"}
 
 
 def test_no_row_is_begun_without_time(tmp_path):
-    run = Told(tmp_path, step_of, tiny=False, minutes=0.5)
+    run = RunWithoutChildren(tmp_path, step_of, tiny=False, minutes=0.5)
     run.log()
-    assert not run.asked
+    assert not run.requests
     assert not list(tmp_path.iterdir())
 
 
 def test_fused_attention_is_tried_once_more_under_shard_map(tmp_path):
-    def only_mapped(asked):
-        if asked["setting"]["attention"] == "cudnn":
+    def only_mapped(request):
+        if request["setting"]["attention"] == "cudnn":
             return {"error": "ValueError: no rule for this"}, ""
         return took(5), ""
 
-    run = Told(tmp_path, only_mapped, rows=["replicated"])
+    run = RunWithoutChildren(tmp_path, only_mapped, rows=["replicated"])
     run.ways()
     (row,) = json.loads((tmp_path / "transformer_gpu.json").read_text("utf8"))
     assert row["setting"]["attention"] == "cudnn mapped"
@@ -267,9 +269,9 @@ def test_every_line_of_the_log_changes_what_a_setting_has():
 
 def test_flags_are_added_to_those_that_were_kept():
     wanted = [c for c in plans.LOG if c.name == "combined collectives"]
-    found = plans.changed(Setting(flags=plans.OVERLAP), wanted[0]).flags.split()
-    assert found.count(plans.OVERLAP) == 1
-    assert len(found) == 4
+    flags = plans.changed(Setting(flags=plans.OVERLAP), wanted[0]).flags.split()
+    assert flags.count(plans.OVERLAP) == 1
+    assert len(flags) == 4
 
 
 def test_the_six_ways_differ_in_the_strategy_only():
@@ -286,8 +288,8 @@ def lines_of(section, start="| "):
     return [line for line in section.splitlines() if line.startswith(start)]
 
 
-def test_the_log_says_what_was_kept_and_what_did_not_run(told):
-    section = log_section(list(rows_of(told.given.out).values()))
+def test_the_log_says_what_was_kept_and_what_did_not_run(first_run):
+    section = log_section(list(rows_of(first_run.given.out).values()))
     assert "## Faster, one change at a time" in section
     # 1e12 FLOPs in 10 ms are a tenth of 1e15.
     assert lines_of(section, "| 0 start | ")[0].endswith(

@@ -121,10 +121,14 @@ BAD_NAMES = [
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block[0])
 def test_a_block_of_chips(block):
     name, compiler_name, devices, host, torus = block
-    found = read_topology(name)
-    assert found.compiler_name == compiler_name
-    assert (found.devices, found.host, found.torus) == (devices, host, torus)
-    assert read_topology(found.name) == found
+    topology_read = read_topology(name)
+    assert topology_read.compiler_name == compiler_name
+    assert (topology_read.devices, topology_read.host, topology_read.torus) == (
+        devices,
+        host,
+        torus,
+    )
+    assert read_topology(topology_read.name) == topology_read
 
 
 @pytest.mark.parametrize(("name", "message"), BAD_NAMES, ids=lambda x: str(x)[:16])
@@ -227,8 +231,8 @@ def log_of(version):
     return (OOM / f"errors.tpu_{version}.log").read_text("utf8")
 
 
-def rows(found):
-    return [(one.bytes, one.what, one.shape) for one in found.largest]
+def rows(refusal):
+    return [(one.bytes, one.what, one.shape) for one in refusal.largest]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -243,13 +247,13 @@ def test_one_line_and_its_report(version):
     )
     assert explained.needed_bytes == 36691894784
     assert abs(explained.available_bytes - HARDWARE["v5e"].usable_bytes) < 8 * M
-    seen = rows(explained)
-    assert [size for size, *_ in seen] == [6 * G] * 5 + [3 * G, 384 * M]
-    assert sorted(what for _, what, _ in seen) == [
+    report_rows = rows(explained)
+    assert [size for size, *_ in report_rows] == [6 * G] * 5 + [3 * G, 384 * M]
+    assert sorted(what for _, what, _ in report_rows) == [
         *("params['down']", "params['up']", "result", "result"),
         *["temporary"] * 3,
     ]
-    assert {what: shape for _, what, shape in seen if "params" in what} == {
+    assert {what: shape for _, what, shape in report_rows if "params" in what} == {
         "params['up']": UP,
         "params['down']": DOWN,
     }
@@ -478,9 +482,9 @@ def test_a_torn_text_is_read_as_far_as_it_goes(version, start, end):
     for name in ("by_little_v5e", "replicated_v5e"):
         text, log = read(name, version), log_of(version)
         explained = explain_compile_error(text[:start], log=log[:end])
-        whole = explain_compile_error(text, log=log)
+        untorn = explain_compile_error(text, log=log)
         if explained is not None:
-            assert abs(explained.needed_bytes - whole.needed_bytes) <= 0.005 * G
+            assert abs(explained.needed_bytes - untorn.needed_bytes) <= 0.005 * G
             assert len(explained.largest) <= 8
 
 
@@ -648,7 +652,7 @@ def test_two_devices_a_chip_are_counted(no_libtpu):
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "told"),
+    ("said", "kind", "message"),
     [
         (
             "ABORTED: Internal error when accessing libtpu multi-process lockfile. Run",
@@ -677,10 +681,10 @@ def test_two_devices_a_chip_are_counted(no_libtpu):
         ),
     ],
 )
-def test_a_compiler_that_refuses(said, kind, told):
+def test_a_compiler_that_refuses(said, kind, message):
     error = mesh_module._refusal(read_topology("v5e:2x4"), said, "0.12")
     assert type(error) is kind
-    assert str(error).startswith(told)
+    assert str(error).startswith(message)
 
 
 # --- Quiet ------------------------------------------------------------------------
@@ -701,8 +705,8 @@ def machine(monkeypatch, tmp_path):
 def test_the_environment_is_as_before(machine):
     before = dict(os.environ)
     with tpu_libtpu.quiet_libtpu():
-        told = {name: os.environ.get(name) for name in tpu_libtpu._QUIET}
-        assert told == tpu_libtpu._QUIET
+        environment = {name: os.environ.get(name) for name in tpu_libtpu._QUIET}
+        assert environment == tpu_libtpu._QUIET
         assert os.environ["TPU_LOG_DIR"] == str(machine)
     assert dict(os.environ) == before
     with pytest.raises(KeyError), tpu_libtpu.quiet_libtpu():
@@ -836,15 +840,18 @@ def said(module, name):
 def right(topology, memory):
     answers = [said(topology, name) == message for name, message in BAD_NAMES]
     for name, compiler_name, devices, host, torus in BLOCKS:
-        found = topology.read_topology(name)
-        answers.append(found.compiler_name == compiler_name)
-        answers.append(found.devices == devices)
-        answers.append((found.host, found.torus) == (host, torus))
+        parsed = topology.read_topology(name)
+        answers.append(parsed.compiler_name == compiler_name)
+        answers.append(parsed.devices == devices)
+        answers.append((parsed.host, parsed.torus) == (host, torus))
     for torus, axes in product(TORI, (2, 3)):
         answers.append(
             topology.shapes_on(torus, axes) == tpu_topology.shapes_on(torus, axes)
         )
-    answers += [told(memory, case) == told(tpu_refusals, case) for case in CASES]
+    answers += [
+        explained_facts(memory, case) == explained_facts(tpu_refusals, case)
+        for case in CASES
+    ]
     return all(answers)
 
 
@@ -861,15 +868,20 @@ CASES = [
 ]
 
 
-def told(module, case):
+def explained_facts(module, case):
     name, version, arguments = case
     text, log = name, version
     if version in VERSIONS:
         text, log = read(name, version), log_of(version)
-    found = module.explain_compile_error(text, log=log, arguments=arguments)
+    explained = module.explain_compile_error(text, log=log, arguments=arguments)
     alone = module.explain_compile_error(text, arguments=arguments)
-    numbers = (found.needed_bytes, found.available_bytes, len(found.text))
-    return numbers, [tuple(one) for one in found.largest], str(found), str(alone)
+    numbers = (explained.needed_bytes, explained.available_bytes, len(explained.text))
+    return (
+        numbers,
+        [tuple(one) for one in explained.largest],
+        str(explained),
+        str(alone),
+    )
 
 
 test_a_broken_copy_is_noticed, test_an_unbroken_copy_passes = both_ways(

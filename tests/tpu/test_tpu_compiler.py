@@ -56,12 +56,12 @@ def on(mesh, shape, spec, dtype=jnp.float32):
 )
 def test_devices_of_a_block(name, devices, kind):
     mesh = tpu_mesh(name, data=devices)
-    found = [*mesh.devices.flat]
-    assert len({device.id for device in found}) == devices
-    assert {device.device_kind for device in found} == {kind}
-    assert {device.platform for device in found} == {"tpu"}
+    placed = [*mesh.devices.flat]
+    assert len({device.id for device in placed}) == devices
+    assert {device.device_kind for device in placed} == {kind}
+    assert {device.platform for device in placed} == {"tpu"}
     assert mesh.axis_types == (AxisType.Auto,)
-    chips = {tuple(device.coords) for device in found}
+    chips = {tuple(device.coords) for device in placed}
     sizes = (*read_topology(name).chips, 1)[:3]
     assert chips == {*itertools.product(*map(range, sizes))}
     assert len(chips) * read_topology(name).generation.devices_per_chip == devices
@@ -99,12 +99,12 @@ def jaxs_mesh(name, shape):
     devices.sort(key=lambda device: device.id)
     names = tuple(map(str, range(len(shape))))
     try:
-        made = topologies.make_mesh(
+        mesh = topologies.make_mesh(
             topologies.TopologyDescription(devices), shape, names
         )
     except NotImplementedError:
         return None
-    return made.devices
+    return mesh.devices
 
 
 def ids(devices):

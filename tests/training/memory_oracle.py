@@ -53,7 +53,7 @@ def read(state):
 
     check_choices(text)
 
-    def whole(key):
+    def integer(key):
         typed = text(key).strip()
         if not re.fullmatch(r"[+-]?[0-9]+", typed):
             return typed
@@ -74,29 +74,29 @@ def read(state):
         typed = text(key)
         return tuple(map(str.strip, typed.split(","))) if typed.strip() else ()
 
-    model = read_model(text, whole, or_none, yes)
+    model = read_model(text, integer, or_none, yes)
     grads = or_none(text, "grad_dtype")
     if grads is not None and "," in grads:
         grads = names("grad_dtype")
-    more = {key: whole(key) for key in ("fsdp", "expert", "context", "stage")}
-    mesh = {"data": whole("data"), "model": whole("model_axis")}
+    more = {key: integer(key) for key in ("fsdp", "expert", "context", "stage")}
+    mesh = {"data": integer("data"), "model": integer("model_axis")}
     mesh |= {key: size for key, size in more.items() if size != 1}
     own = state["model"] in ("custom", "mlp")
     how = {
         "zero": int(text("zero")),
-        "batch": whole("batch"),
-        "gradient_accumulation": whole("gradient_accumulation"),
-        "interleave": whole("interleave"),
+        "batch": integer("batch"),
+        "gradient_accumulation": integer("gradient_accumulation"),
+        "interleave": integer("interleave"),
         "capacity_factor": or_none(lambda key: number(text(key)), "capacity_factor"),
         **{key: names(key) for key in NAMES},
-        "seq": None if own else or_none(whole, "seq"),
+        "seq": None if own else or_none(integer, "seq"),
         **{key: text(key) for key in ("param_dtype", "compute_dtype", "optimizer")},
         "grad_dtype": grads,
         "moment_dtype": or_none(text, "moment_dtype"),
         "mu_dtype": or_none(text, "mu_dtype"),
         "master_weights": yes("master_weights"),
         "recompute": text("recompute"),
-        "lora_rank": or_none(whole, "lora_rank"),
+        "lora_rank": or_none(integer, "lora_rank"),
         "lora_targets": names("lora_targets"),
         "base_dtype": or_none(text, "base_dtype"),
         "offload_optimizer": yes("offload_optimizer"),
@@ -154,15 +154,15 @@ def number(typed):
     return typed
 
 
-def read_model(text, whole, or_none, yes):
+def read_model(text, integer, or_none, yes):
     if text("model") == "mlp":
-        layers, wide = whole("layers"), whole("d_model")
+        layers, wide = integer("layers"), integer("d_model")
         four = 4 * wide if isinstance(wide, int) else wide
-        inner = or_none(whole, "d_ff")
+        inner = or_none(integer, "d_ff")
         return MLP(layers, wide, four if inner is None else inner)
     if text("model") != "custom":
         return MODELS[text("model")]
-    fields = {k: or_none(whole, k) if k in MAY_LACK else whole(k) for k in SIZES}
+    fields = {k: or_none(integer, k) if k in MAY_LACK else integer(k) for k in SIZES}
     fields = {k: v for k, v in fields.items() if v is not None}
     fields |= {key: yes(key) for key in SWITCHES}
     return Transformer(**fields, positions=text("positions"), norm=text("norm"))
@@ -195,15 +195,15 @@ def counted(state):
             "images, which this page does not count; training_memory counts it for "
             "GPUs."
         )
-    found = training_memory(model, **how)
-    if found.total_bytes >= 2**70:
+    memory = training_memory(model, **how)
+    if memory.total_bytes >= 2**70:
         raise Refused(
-            f"{found.what}: {found.total_bytes} bytes on each device are more than "
+            f"{memory.what}: {memory.total_bytes} bytes on each device are more than "
             "this page counts with; make it smaller."
         )
     if len(state["margin"]) > 200:
         raise Refused("margin has more than 200 characters; give fewer.")
-    return model, how, found, found.left_bytes(state["chip"], read_margin(state))
+    return model, how, memory, memory.left_bytes(state["chip"], read_margin(state))
 
 
 REFUSALS = (Refused, NotUnderstood, SpecError)
@@ -212,26 +212,26 @@ REFUSALS = (Refused, NotUnderstood, SpecError)
 def expected(state, with_changes=True):
     """The whole answer, or {"error": ...}."""
     try:
-        model, how, found, left = counted(state)
+        model, how, memory, left = counted(state)
     except REFUSALS as error:
         return {"error": str(error)}
     usable = chip(state["chip"]).program_bytes
-    allowed = left + found.total_bytes
+    allowed = left + memory.total_bytes
     assert allowed == math.floor(read_margin(state) * usable)
-    scale = max(found.total_bytes, usable)
-    short = too_short(state, found, left)
+    scale = max(memory.total_bytes, usable)
+    short = too_short(state, memory, left)
     by_count = " by this count" if short else ""
     verdict = f"Fits{by_count}, {bytes_words(left)} free" if left >= 0 else ""
     verdict = verdict or f"Does not fit, {bytes_words(-left)} over"
     answer = {
-        key: str(getattr(found, key))
+        key: str(getattr(memory, key))
         for key in ("params_bytes", "grads_bytes", "optimizer_bytes")
     }
     answer |= {
-        "activations_bytes": str(found.activations_bytes),
-        "total_bytes": str(found.total_bytes),
-        "total": bytes_words(found.total_bytes),
-        "what": found.what,
+        "activations_bytes": str(memory.activations_bytes),
+        "total_bytes": str(memory.total_bytes),
+        "total": bytes_words(memory.total_bytes),
+        "what": memory.what,
         "parameters": str(model.parameters),
         "facts": facts(model, how.get("seq")),
         "sources": sources(model, chip(state["chip"])),
@@ -245,11 +245,11 @@ def expected(state, with_changes=True):
                 "shown": when(line.when),
                 "source": line.source,
             }
-            for line in found.lines
+            for line in memory.lines
         ],
-        "peak_phase": found.peak_phase,
-        "notes": list(found.notes),
-        "bars": bars(found, scale),
+        "peak_phase": memory.peak_phase,
+        "notes": list(memory.notes),
+        "bars": bars(memory, scale),
         "chip": chip(state["chip"]).name,
         "usable_bytes": str(usable),
         "usable": bytes_words(usable),
@@ -262,9 +262,9 @@ def expected(state, with_changes=True):
         "verdict": verdict,
     }
     if with_changes:
-        made = changes(state, model, how, found) if left < 0 else []
-        answer["changes"] = made
-        answer["sentence"] = sentence(answer, found, made, short)
+        remedies = changes(state, model, how, memory) if left < 0 else []
+        answer["changes"] = remedies
+        answer["sentence"] = sentence(answer, memory, remedies, short)
     return answer
 
 
@@ -273,13 +273,13 @@ def near():
     return widgets_data.measured()["near"]
 
 
-def too_short(state, found, left):
+def too_short(state, memory, left):
     """What is said where the largest miss is more than what is left free."""
     one = chip(state["chip"])
     short, why = near()[one.kind]["short"], near()[one.kind]["why"]
     if left < 0 or state["counting"] != "jax":
         return ""
-    if found.total_bytes * 100 <= one.program_bytes * (100 - short):
+    if memory.total_bytes * 100 <= one.program_bytes * (100 - short):
         return ""
     cause = f" ({why})" if why else ""
     return (
@@ -293,7 +293,7 @@ def sources(model, one):
     return f"{shapes}Memory of {one.name}: {one.source}, {one.date}."
 
 
-def bars(found, scale):
+def bars(memory, scale):
     def part(line, number):
         if number < 3:
             return ("parameters", "gradients", "optimizer")[number]
@@ -305,20 +305,20 @@ def bars(found, scale):
             return "batch"
         return "work" if "buffers at the peak" in line.source else "kept"
 
-    made = []
+    rows = []
     for phase in PHASES:
         sums = dict.fromkeys(
             ("parameters", "optimizer", "gradients", "kept", "work", "batch"), 0
         )
-        for number, line in enumerate(found.lines):
+        for number, line in enumerate(memory.lines):
             if phase in line.when:
                 sums[part(line, number)] += line.bytes
-        made.append(
+        rows.append(
             {
                 "phase": phase,
-                "bytes": str(found.phases[phase]),
-                "words": bytes_words(found.phases[phase]),
-                "most": phase == found.peak_phase,
+                "bytes": str(memory.phases[phase]),
+                "words": bytes_words(memory.phases[phase]),
+                "most": phase == memory.peak_phase,
                 "parts": [
                     {
                         "part": name,
@@ -331,24 +331,24 @@ def bars(found, scale):
                 ],
             }
         )
-    return made
+    return rows
 
 
 def share(size, scale):
     return size * 10_000 // scale / 100
 
 
-def sentence(answer, found, made, short):
-    there = [line for line in found.lines if found.peak_phase in line.when]
+def sentence(answer, memory, remedies, short):
+    there = [line for line in memory.lines if memory.peak_phase in line.when]
     most = max(there, key=lambda line: line.bytes)
     said = (
-        f"{found.what}: {answer['total']} on each device, most in "
-        f"{found.peak_phase}. {answer['verdict']}: a program on {answer['chip']} can "
+        f"{memory.what}: {answer['total']} on each device, most in "
+        f"{memory.peak_phase}. {answer['verdict']}: a program on {answer['chip']} can "
         f"use {answer['usable']}, of which {answer['allowed']} may be filled. {short}"
         f"The largest part is {most.name}, {bytes_words(most.bytes)}."
     )
-    if made:
-        said += f" One way to make it fit: {made[0]['words']}."
+    if remedies:
+        said += f" One way to make it fit: {remedies[0]['words']}."
     elif not answer["fits"]:
         said += (
             " Nothing tried here makes it fit: ZeRO, recompute and flash attention "
@@ -360,7 +360,7 @@ def sentence(answer, found, made, short):
 # Which changes make it fit, tried by the package.
 
 
-def changes(state, model, how, found):
+def changes(state, model, how, memory):
     def after(change):
         try:
             _, _, again, left = counted(state | change)
@@ -410,12 +410,12 @@ def changes(state, model, how, found):
         *([{"recompute": "nothing_saveable"}] if later else []),
         *([{"sequence_parallel": "yes"}] if sequence else []),
     ]
-    made = here or together(after, steps)
-    made += [*first([*wider, *deeper]), *first(chips)]
-    for machine in () if made else (wider, deeper, chips):
+    remedies = here or together(after, steps)
+    remedies += [*first([*wider, *deeper]), *first(chips)]
+    for machine in () if remedies else (wider, deeper, chips):
         some = [s for n in range(1, len(steps) + 1) for s in several(steps, n)]
-        made += first(one | s for one in machine for s in some)
-    return [said(state, change, found, again) for change, again in made]
+        remedies += first(one | s for one in machine for s in some)
+    return [said(state, change, memory, again) for change, again in remedies]
 
 
 def more_rows(how, each):
@@ -442,9 +442,9 @@ def largest_batch(after, batch, each):
 def together(after, steps):
     for count in range(2, len(steps) + 1):
         chosen = several(steps, count)
-        found = [(change, again) for change in chosen if (again := after(change))]
-        if found:
-            return found
+        pairs = [(change, again) for change in chosen if (again := after(change))]
+        if pairs:
+            return pairs
     return []
 
 
@@ -457,7 +457,7 @@ def several(steps, count):
     ]
 
 
-def said(state, change, found, again):
+def said(state, change, memory, again):
     names = [
         f"{key}={'True' if value == 'yes' else value}"
         for key, value in change.items()
@@ -470,7 +470,7 @@ def said(state, change, found, again):
     name = ", ".join(names) + ("" if old == now else f" ({now} devices, not {old})")
     words = []
     if set(change) != {"chip"}:
-        both = bytes_words(found.total_bytes), bytes_words(again.total_bytes)
+        both = bytes_words(memory.total_bytes), bytes_words(again.total_bytes)
         words.append(" → ".join(both))
     if "chip" in change:
         room = math.floor(read_margin(state) * HARDWARE[change["chip"]].program_bytes)

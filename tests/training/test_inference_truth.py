@@ -35,18 +35,18 @@ def predicted(row):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_weights_and_cache_are_exact(name):
-    row, found = ROWS[name], predicted(ROWS[name])
-    assert found.weights_bytes == row["weights_bytes"]
-    assert found.cache_bytes == row["cache_bytes"]
-    for phase in found.phases:
-        held = found.weights_bytes + found.cache_bytes
-        assert held <= row[f"{phase}_arguments"] <= 1.001 * held + 20_000
+    row, counted = ROWS[name], predicted(ROWS[name])
+    assert counted.weights_bytes == row["weights_bytes"]
+    assert counted.cache_bytes == row["cache_bytes"]
+    for phase in counted.phases:
+        exact_bytes = counted.weights_bytes + counted.cache_bytes
+        assert exact_bytes <= row[f"{phase}_arguments"] <= 1.001 * exact_bytes + 20_000
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_both_peaks_are_within_a_tenth(name):
-    row, found = ROWS[name], predicted(ROWS[name])
-    for phase, size in found.phases.items():
+    row, counted = ROWS[name], predicted(ROWS[name])
+    for phase, size in counted.phases.items():
         least, most = MISSED.get((name, phase), (-TOLERANCE, TOLERANCE))
         assert least <= size / row[f"{phase}_bytes"] - 1 <= most, phase
 

@@ -347,8 +347,10 @@ def test_a_stack_of_layers(layers, d_model, d_ff, rows):
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
     assert m.parameters == count == sum(m.parts.values()) == layers * m.layer_parameters
     h = jax.ShapeDtypeStruct((rows, d_model), jnp.float32)
-    seen = products(jax.make_jaxpr(jax.grad(run))(tree, h).jaxpr)
-    assert m.flops(rows) - 2 * rows * d_model * d_ff == seen  # no gradient of the rows
+    traced_products = products(jax.make_jaxpr(jax.grad(run))(tree, h).jaxpr)
+    assert (
+        m.flops(rows) - 2 * rows * d_model * d_ff == traced_products
+    )  # no gradient of the rows
     assert m.flops(rows) == 6 * m.parameters * rows
     assert m.flops(rows, recompute="nothing_saveable") == 7 * m.parameters * rows
     assert m.flops(rows, recompute="selective") == m.flops(rows)
@@ -474,17 +476,17 @@ def test_checkpoints_with_a_tower_of_images_to_the_unit(name):
 def test_every_model_was_counted_by_others():
     here = "EXACT in tests/training/test_model.py"
     counted = {**EXACT, **GPT3_MILLIONS, **WITH_IMAGES}
-    told = [
+    complaints = [
         f"{name}: add the number of parameters that its makers publish to {here}"
         for name in MODELS
         if name not in counted
     ]
-    told += [
+    complaints += [
         f"{name}: MODELS in src/spmd_helpers/_training/models.py has it no longer"
         for name in counted
         if name not in MODELS
     ]
-    assert not told, "; ".join(told)
+    assert not complaints, "; ".join(complaints)
 
 
 def test_every_model_is_in_one_family():

@@ -39,10 +39,10 @@ HOW = {"grouped in int8": {"param_dtype": "int8"}, "grouped pages": {"page_size"
 
 def program(name):
     how = {"compute_dtype": "float32", "param_dtype": "float32"} | HOW.get(name, {})
-    made = served.Served(
+    server = served.Served(
         name, MODELS[name.split()[0]], BATCH, SEQ, "", 2, 2, attention="plain", **how
     )
-    return replace(made, prefill_batch=BATCH)
+    return replace(server, prefill_batch=BATCH)
 
 
 def start(one, mesh):

@@ -32,21 +32,21 @@ def off(name):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_is_of_the_program_as_it_stands(name):
-    whole = {
+    row = {
         "name": name,
         "kind": type(PROGRAMS[name].model).__name__,
         "program": dataclasses.asdict(PROGRAMS[name]),
     }
-    as_stored = json.loads(json.dumps(measure.small(whole)["program"]))
+    as_stored = json.loads(json.dumps(measure.small(row)["program"]))
     assert ROWS[name]["program"] == as_stored
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_the_state_is_exact(name):
-    state, found = ROWS[name]["state"], counted(name)
-    assert found.params_bytes == state["params"]
-    assert found.grads_bytes == state["grads"]
-    assert found.optimizer_bytes == state["optimizer"] + state["step"]
+    state, memory = ROWS[name]["state"], counted(name)
+    assert memory.params_bytes == state["params"]
+    assert memory.grads_bytes == state["grads"]
+    assert memory.optimizer_bytes == state["optimizer"] + state["step"]
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -71,8 +71,8 @@ def test_a_third_was_kept_out():
 def test_what_does_not_fit_is_not_said_to_fit():
     """Also on a chip whose memory is one byte too small for the step."""
     for name in ROWS:
-        found, needed = counted(name), ROWS[name]["peak_bytes"]
-        one = found._setup.chip
+        memory, needed = counted(name), ROWS[name]["peak_bytes"]
+        one = memory._setup.chip
         room = dataclasses.replace(
             one,
             usable_bytes=needed - 1,
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_not_said_to_fit():
             library_bytes=0,
         )
         assert room.program_bytes < needed
-        assert not found.fits(room), name
+        assert not memory.fits(room), name
 
 
 def test_the_programs_are_of_all_kinds():

@@ -156,13 +156,13 @@ _EXPERTS = training_state.expert_numbers
 STATE_MUTANTS = {
     "expert cuts nothing": (
         "expert_numbers",
-        lambda made: tuple(made.expert * n for n in _EXPERTS(made)),
+        lambda setup: tuple(setup.expert * n for n in _EXPERTS(setup)),
     ),
     "experts without their biases": (
         "expert_numbers",
-        lambda made: (training_state.weights(made)[2], 0),
+        lambda setup: (training_state.weights(setup)[2], 0),
     ),
-    "sinks are sharded as the rest": ("unsharded_numbers", lambda made: (0, 0)),
+    "sinks are sharded as the rest": ("unsharded_numbers", lambda setup: (0, 0)),
 }
 
 
@@ -180,9 +180,9 @@ SPARSE = Transformer(
 )
 LATENT_ONE = dataclasses.replace(SPARSE, kv_heads=4, head_dim=12, **LATENT)
 KEPT_MUTANTS = {
-    "no rows of the experts": ("_experts", lambda made: _KEPT(made)[::2]),
+    "no rows of the experts": ("_experts", lambda setup: _KEPT(setup)[::2]),
     "one value of a norm": ("_NORM", 2),
-    "narrow results without norms": ("_latent", lambda made: _LATENT(made)[1:]),
+    "narrow results without norms": ("_latent", lambda setup: _LATENT(setup)[1:]),
 }
 _KEPT, _LATENT = activations._experts, activations._latent
 
@@ -200,15 +200,15 @@ def test_wrong_activations_are_noticed(mutant, monkeypatch):
 
 def test_presets_with_experts_answer_by_their_names():
     for name in ("mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b"):
-        found, model = training_memory(name, mesh={"expert": 8}), MODELS[name]
+        memory, model = training_memory(name, mesh={"expert": 8}), MODELS[name]
         experts = model.parts["experts"]
         shared = model.moe_layers * model.shared_experts * model.expert_parameters
         routed = experts - shared
         expected = 4 * (model.parameters - routed) + 4 * routed // 8
-        assert found.params_bytes == expected
-        assert found.what == f"{name} on expert=8"
+        assert memory.params_bytes == expected
+        assert memory.what == f"{name} on expert=8"
         batch = training_memory(name, mesh={"expert": 8}, batch=8)
-        assert found.total_bytes == batch.total_bytes
+        assert memory.total_bytes == batch.total_bytes
 
 
 def test_more_devices_of_expert_take_less_of_the_experts_alone():

@@ -89,8 +89,8 @@ def test_offloaded_results_are_those_that_the_scan_sends_to_the_host(how):
     net = reference.Net(program, mesh)
     params = reference.state_shapes(program, mesh)["params"]
     batch = reference.batch_shapes(program, mesh)
-    made = jax.make_jaxpr(jax.value_and_grad(net.loss))(params, batch)
-    forward = next(scans(made.jaxpr))
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(net.loss))(params, batch)
+    forward = next(scans(jaxpr.jaxpr))
     sent = [v.aval for v in forward.outvars if "<host>" in v.aval.str_short()]
     counted = training_memory(SMALL, mesh={}, batch=8, attention="plain", **how)
     size = sum(math.prod(one.shape) * one.dtype.itemsize for one in sent)

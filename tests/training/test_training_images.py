@@ -98,10 +98,10 @@ def test_optax_keeps_as_much(name):
 
 def check_kept(**way):
     program = programs.Program("", SMALL, 2, **way)
-    found, stacked = count(batch=2, **way), stacked_bytes(program)
-    listed = [one for one in found.lines if "print_saved_residuals" in one.source]
+    memory, stacked = count(batch=2, **way), stacked_bytes(program)
+    listed = [one for one in memory.lines if "print_saved_residuals" in one.source]
     hidden = sum(one.bytes for one in listed if one.name == "inside of the mlp")
-    kept = kept_bytes(found, SMALL)
+    kept = kept_bytes(memory, SMALL)
     if hidden and kept != sum(one.bytes for one in listed):
         kept += hidden // 6  # a GPU's line has one of the six less already
     elif hidden:
@@ -140,7 +140,7 @@ def test_more_pixels_take_more():
 
 @pytest.mark.mutant
 def test_a_head_without_its_bias_is_noticed(monkeypatch):
-    monkeypatch.setattr(training_state, "unsharded_numbers", lambda made: (0, 0))
+    monkeypatch.setattr(training_state, "unsharded_numbers", lambda setup: (0, 0))
     must_fail(lambda case: check_state(*case), calls())
 
 

@@ -136,15 +136,15 @@ def test_lines_add_up_and_formulas_say_their_bytes(case, chip):
 
 def check_kept(model, **way):
     program = programs.Program("", model, 2, **way)
-    found, stacked = count(model, batch=2, **way), stacked_bytes(program)
-    made = found._setup
-    stand_in = way["attention"] == "flash" and not made.checkpointed
-    if stand_in and not made.adapts(
+    memory, stacked = count(model, batch=2, **way), stacked_bytes(program)
+    setup = memory._setup
+    stand_in = way["attention"] == "flash" and not setup.checkpointed
+    if stand_in and not setup.adapts(
         "out"
     ):  # a kernel keeps its result, and it does not
-        size = model.layers * made.tokens * model.heads * model.head_dim
-        stacked += size * made.compute_bytes
-    assert kept_bytes(found, model) == stacked
+        size = model.layers * setup.tokens * model.heads * model.head_dim
+        stacked += size * setup.compute_bytes
+    assert kept_bytes(memory, model) == stacked
 
 
 @options(12)
@@ -163,13 +163,13 @@ def test_what_is_kept_is_what_the_scan_stacks(model, types, targets, data):
 
 
 KEPT = {
-    "norms as if trained": ("norm_values", lambda made: 3),
-    "no narrow results": ("_narrow", lambda made: []),
+    "norms as if trained": ("norm_values", lambda setup: 3),
+    "no narrow results": ("_narrow", lambda setup: []),
     "inputs of all matrices": (
         "_inputs",
-        lambda made: [activations._stream(made, "inputs of matrices", 2)],
+        lambda setup: [activations._stream(setup, "inputs of matrices", 2)],
     ),
-    "attention's result": ("keeps_result", lambda made: True),
+    "attention's result": ("keeps_result", lambda setup: True),
 }
 
 
@@ -190,9 +190,9 @@ def test_wrong_activations_are_noticed(mutant, monkeypatch):
 STATE = {
     "adapters sharded over fsdp alone": (
         "numbers",
-        lambda made: (0, sum(training_state.numbers_of_adapters(made))),
+        lambda setup: (0, sum(training_state.numbers_of_adapters(setup))),
     ),
-    "no scales": ("column_scales", lambda made: ("0", 0)),
+    "no scales": ("column_scales", lambda setup: ("0", 0)),
 }
 
 

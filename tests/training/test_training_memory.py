@@ -73,8 +73,8 @@ def test_mutants_start_from_a_right_answer():
             check_kept(model, batch=2, recompute=recompute)
 
 
-def line(found, name):
-    (one,) = [line for line in found.lines if line.name == name]
+def line(memory, name):
+    (one,) = [line for line in memory.lines if line.name == name]
     return one
 
 
@@ -86,13 +86,13 @@ def state_of(parameters, data, zero, **how):
     stack = MLP(1, parameters // 2, 1)
     assert stack.parameters == parameters
     sizes = {"param_bytes": 2, "grad_bytes": 2, "moment_bytes": 4, "mu_bytes": 4}
-    made = Setup(
+    setup = Setup(
         model=stack, data=data, split=1, zero=zero, batch=1, seq=1, compute_bytes=2,
         optimizer="adam", mu_dtype=None, master_weights=True,
         recompute="everything_saveable", attention="plain", sequence_parallel=False,
         counting="megatron", **{**sizes, **how},
     )  # fmt: skip
-    return [line.bytes for line in training_state.state(made)]
+    return [line.bytes for line in training_state.state(setup)]
 
 
 # Parameters cut over so many devices: what ZeRO 1, 2 and 3 leave, in 1e9 bytes.
@@ -108,8 +108,10 @@ ZERO_7B5 = {
 
 @pytest.mark.parametrize("devices", ZERO_7B5)
 def test_zero_table_1(devices):
-    found = [sum(state_of(7_500_000_000, devices, zero)) / 1e9 for zero in (1, 2, 3)]
-    for got, published in zip(found, ZERO_7B5[devices], strict=True):
+    gigabytes = [
+        sum(state_of(7_500_000_000, devices, zero)) / 1e9 for zero in (1, 2, 3)
+    ]
+    for got, published in zip(gigabytes, ZERO_7B5[devices], strict=True):
         digits = len(str(published).partition(".")[2])
         assert abs(got - published) <= 0.51 * 10**-digits, (got, published)
     assert sum(state_of(7_500_000_000, devices, 0)) == 120e9
@@ -124,8 +126,11 @@ def test_gpt3_on_64_devices():
     assert round(sum(parts) / GIB, 2) == 152.45
     assert abs(sum(parts) / 2**20 - 156116.43) < 11  # it also counts a few numbers more
     assert counted.total_bytes == sum(parts) + counted.activations_bytes
-    whole = count(GPT3, zero=0, **how)
-    assert round((whole.total_bytes - whole.activations_bytes) / GIB, 2) == 325.23
+    without_zero = count(GPT3, zero=0, **how)
+    assert (
+        round((without_zero.total_bytes - without_zero.activations_bytes) / GIB, 2)
+        == 325.23
+    )
 
 
 # As JAX lays it out, positions, norms and some biases stay whole: a little more.
@@ -295,8 +300,8 @@ def stacked_bytes(program):
     state = reference.state_shapes(program, mesh)
     params, frozen = state["params"], state.get("frozen")
     batch = reference.batch_shapes(program, mesh)
-    made = jax.make_jaxpr(jax.value_and_grad(net.loss))(params, batch, frozen)
-    forward = list(scans(made.jaxpr))[: len({"layers", "dense"} & set(params))]
+    jaxpr = jax.make_jaxpr(jax.value_and_grad(net.loss))(params, batch, frozen)
+    forward = list(scans(jaxpr.jaxpr))[: len({"layers", "dense"} & set(params))]
     stacked = []
     for scan in forward:
         inner = scan.params["jaxpr"].jaxpr.outvars
@@ -311,12 +316,12 @@ def stacked_bytes(program):
 GELU_KEEPS_LESS = tuple(map(int, jax.__version__.split(".")[:2])) >= (0, 12)
 
 
-def kept_bytes(found, model):
+def kept_bytes(memory, model):
     """What training_memory says of the same."""
-    listed = [one for one in found.lines if "print_saved_residuals" in one.source]
+    listed = [one for one in memory.lines if "print_saved_residuals" in one.source]
     total = sum(one.bytes for one in listed)
     hidden = [one.bytes for one in listed if one.name.startswith("inside of the")]
-    lora = found._setup.lora
+    lora = memory._setup.lora
     if hidden and not model.gated and GELU_KEEPS_LESS:
         total -= sum(hidden) // (6 if lora is None or "down" in lora.targets else 5)
     return total
@@ -427,14 +432,14 @@ def device_bytes(tree):
     )
 
 
-def compare_state(found, program, mesh):
+def compare_state(memory, program, mesh):
     """Each part of the state against the shardings of the reference."""
     state = reference.state_shapes(program, mesh)
-    assert found.params_bytes == device_bytes(state.pop("params"))
-    assert found.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
-    assert found.optimizer_bytes == device_bytes(state)
+    assert memory.params_bytes == device_bytes(state.pop("params"))
+    assert memory.grads_bytes == device_bytes(reference.grad_shapes(program, mesh))
+    assert memory.optimizer_bytes == device_bytes(state)
     batch = reference.batch_shapes(program, mesh)
-    assert line(found, "batch").bytes == device_bytes(batch)
+    assert line(memory, "batch").bytes == device_bytes(batch)
 
 
 def check_state(model, data, split, way):
@@ -610,16 +615,16 @@ def test_more_recompute_keeps_less(case):
 
 
 def test_axes_cut_what_they_say():
-    whole = count(mesh={}, batch=8)
+    unsharded = count(mesh={}, batch=8)
     cut = count(mesh={"model": 2}, batch=8)
     halves = ("queries, keys, values, their result", "scores of attention")
     for name in (*halves, "inside of the mlp"):
-        assert 2 * line(cut, name).bytes == line(whole, name).bytes
+        assert 2 * line(cut, name).bytes == line(unsharded, name).bytes
     for name in ("norms", "inputs of matrices"):
-        assert line(cut, name).bytes == line(whole, name).bytes
+        assert line(cut, name).bytes == line(unsharded, name).bytes
     parallel = count(mesh={"model": 2}, batch=8, sequence_parallel=True)
     name = "inputs of matrices"
-    assert 2 * line(parallel, name).bytes == line(whole, name).bytes
+    assert 2 * line(parallel, name).bytes == line(unsharded, name).bytes
 
 
 def test_flash_and_grouped_queries():
@@ -633,16 +638,16 @@ def test_flash_and_grouped_queries():
 # Mutants: each is noticed by one of the checks above.
 
 
-def _everything_cut(made):
-    split, whole = _NUMBERS(made)
-    return split + whole, 0
+def _everything_cut(setup):
+    split, unsharded = _NUMBERS(setup)
+    return split + unsharded, 0
 
 
-def _nothing_rounded(made):
-    split, whole = _NUMBERS(made)
-    rows = (1 if made.is_mlp or made.model.tied else 2) * made.model.d_model
-    extra = 0 if made.is_mlp else (made.rows - made.model.vocab) * rows
-    return split - extra, whole
+def _nothing_rounded(setup):
+    split, unsharded = _NUMBERS(setup)
+    rows = (1 if setup.is_mlp or setup.model.tied else 2) * setup.model.d_model
+    extra = 0 if setup.is_mlp else (setup.rows - setup.model.vocab) * rows
+    return split - extra, unsharded
 
 
 _NUMBERS = training_state.numbers
@@ -661,12 +666,12 @@ STATE_MUTANTS = {
     ),
     "no axis cuts anything": (
         "sharded",
-        lambda made, each, stage: (f"{each} B", each * sum(_NUMBERS(made))),
+        lambda setup, each, stage: (f"{each} B", each * sum(_NUMBERS(setup))),
     ),
     "data cuts at every stage": (
         "sharded",
-        lambda made, each, stage: _SHARDED(
-            dataclasses.replace(made, zero=3), each, stage
+        lambda setup, each, stage: _SHARDED(
+            dataclasses.replace(setup, zero=3), each, stage
         ),
     ),
 }
@@ -683,22 +688,22 @@ def test_wrong_state_is_noticed(mutant, monkeypatch):
 KEPT_MUTANTS = {
     "two values a norm": ("_NORM", 2),
     "four values of the mlp": ("_HIDDEN", 4),
-    "no weights": ("copies", lambda made: []),
+    "no weights": ("copies", lambda setup: []),
     "weights twice": (
         "copies",
-        lambda made: _COPIES(made) * 2,
+        lambda setup: _COPIES(setup) * 2,
     ),
     "softmax kept once": (
         "_scores",
-        lambda made: _SCORES(made)._replace(bytes=_SCORES(made).bytes * 2 // 3),
+        lambda setup: _SCORES(setup)._replace(bytes=_SCORES(setup).bytes * 2 // 3),
     ),
     "one input of matrices": (
         "_stream",
-        lambda made, name, count: _STREAM(made, name, 1),
+        lambda setup, name, count: _STREAM(setup, name, 1),
     ),
     "relu without its mask": (
         "_relu",
-        lambda made: _RELU(made)._replace(bytes=_RELU(made).bytes * 2 // 3),
+        lambda setup: _RELU(setup)._replace(bytes=_RELU(setup).bytes * 2 // 3),
     ),
 }
 _COPIES, _SCORES = activations.copies, activations._scores
@@ -729,7 +734,7 @@ SUM_MUTANTS = {
     "tokens of all devices": (
         activations,
         "_tokens",
-        lambda made: f"{made.tokens * made.data} tokens",
+        lambda setup: f"{setup.tokens * setup.data} tokens",
     ),
 }
 
@@ -760,15 +765,15 @@ def test_fits():
 
 def test_a_chip_is_counted_by_its_own_compiler():
     ways = {"recompute": "nothing_saveable", "batch": 8, "mesh": {"data": 2}}
-    found = {name: count(chip=name, **ways) for name in (None, "v5p", "h100", "b200")}
-    assert found[None] == found["v5p"] != found["h100"] != found["b200"]
+    by_chip = {name: count(chip=name, **ways) for name in (None, "v5p", "h100", "b200")}
+    assert by_chip[None] == by_chip["v5p"] != by_chip["h100"] != by_chip["b200"]
     for name in ("v5e", "a100-40gb", "h100", "h200", "b200"):
-        left = {one.left_bytes(name) for one in found.values()}
+        left = {one.left_bytes(name) for one in by_chip.values()}
         counted = count(chip=name, **ways).total_bytes
         allowed = math.floor(HARDWARE[name].margin * HARDWARE[name].program_bytes)
         assert left == {allowed - counted}
-    assert found["h100"].params_bytes == found[None].params_bytes
-    assert count(chip=HARDWARE["h100"], **ways) == found["h100"]
+    assert by_chip["h100"].params_bytes == by_chip[None].params_bytes
+    assert count(chip=HARDWARE["h100"], **ways) == by_chip["h100"]
 
 
 def test_a_gpu_gives_a_program_its_pool():

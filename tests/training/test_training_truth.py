@@ -59,16 +59,16 @@ def predicted(row):
 
 @pytest.mark.parametrize("name", ALL)
 def test_the_state_is_exact(name):
-    row, found = ALL[name], predicted(ALL[name])
+    row, memory = ALL[name], predicted(ALL[name])
     state = row["state"]
-    assert found.params_bytes == state["params"]
-    assert found.grads_bytes == state["grads"]
-    assert found.optimizer_bytes == state["optimizer"] + state["step"]
+    assert memory.params_bytes == state["params"]
+    assert memory.grads_bytes == state["grads"]
+    assert memory.optimizer_bytes == state["optimizer"] + state["step"]
 
 
-def arguments(row, found):
+def arguments(row, memory):
     """Bytes of a step's arguments: parameters, optimizer's state and batch."""
-    return found.params_bytes + found.optimizer_bytes + row["state"]["batch"]
+    return memory.params_bytes + memory.optimizer_bytes + row["state"]["batch"]
 
 
 # The TPU compiler pads arrays to tiles, and small ones to 512 bytes.
@@ -82,10 +82,10 @@ def test_the_compiler_takes_such_arguments(name):
 @pytest.mark.parametrize("name", ROWS)
 def test_the_peak_is_within_a_tenth(name):
     row = ROWS[name]
-    found = predicted(row).total_bytes
+    total = predicted(row).total_bytes
     least, most = MISSED.get(name, (-TOLERANCE, TOLERANCE))
-    assert least <= found / row["peak_bytes"] - 1 <= most, (
-        f"{found / 2**30:.3f} GiB predicted, {row['peak_bytes'] / 2**30:.3f} measured"
+    assert least <= total / row["peak_bytes"] - 1 <= most, (
+        f"{total / 2**30:.3f} GiB predicted, {row['peak_bytes'] / 2**30:.3f} measured"
     )
 
 
@@ -95,11 +95,11 @@ def test_the_peak_is_within_a_tenth(name):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_was_refused_does_not_fit(name):
-    row, found = REFUSED[name], predicted(REFUSED[name])
+    row, memory = REFUSED[name], predicted(REFUSED[name])
     assert row["needed_bytes"] > row["available_bytes"]
-    assert found.total_bytes == pytest.approx(row["needed_bytes"], rel=TOLERANCE)
+    assert memory.total_bytes == pytest.approx(row["needed_bytes"], rel=TOLERANCE)
     kind = row["program"]["topology"].partition(":")[0]
-    assert not found.fits(kind, margin=1.0)
+    assert not memory.fits(kind, margin=1.0)
     usable = HARDWARE[kind].usable_bytes
     assert row["available_bytes"] == pytest.approx(usable, abs=0.02 * 2**30)
 
@@ -214,11 +214,11 @@ def test_the_programs_for_gpus_are_many_and_of_all_kinds():
     assert set(COMPILED) == set(programs.FOR_GPU)
     assert len(COMPILED) - len(KEPT_OUT) >= 2 * len(KEPT_OUT) > 0
     assert len(COMPILED) >= 40
-    made = [row["program"] for row in COMPILED.values()]
-    cards = {p["topology"].partition(":")[0] for p in made}
+    compiled = [row["program"] for row in COMPILED.values()]
+    cards = {p["topology"].partition(":")[0] for p in compiled}
     assert cards == {"a100-40gb", "a100-80gb", "h100", "h200", "b200"}
-    assert {p["zero"] for p in made} == {0, 1, 2, 3}
-    assert {p["recompute"] for p in made} == set(
+    assert {p["zero"] for p in compiled} == {0, 1, 2, 3}
+    assert {p["recompute"] for p in compiled} == set(
         tuple(RECOMPUTE)[:2] + tuple(RECOMPUTE)[-1:]
     )
     assert {row["devices"] for row in COMPILED.values()} >= {1, 4, 8, 16, 32, 64}

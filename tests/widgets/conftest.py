@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture
 def context(browser):
-    with contextlib.closing(browser.new_context()) as made:
-        yield made
+    with contextlib.closing(browser.new_context()) as fresh:
+        yield fresh

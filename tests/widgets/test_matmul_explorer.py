@@ -27,7 +27,7 @@ CASES = 6000
 def differences(browser, given, change=None):
     """The states of which browser and package do not say the same."""
     got = answers(browser, NAME, [state for state, _ in given], change)
-    found = []
+    differing = []
     for (state, want), answer in zip(given, got, strict=True):
         answer.pop("code", None)
         if "error" in want:
@@ -37,8 +37,8 @@ def differences(browser, given, change=None):
         else:
             same = answer == want
         if not same:
-            found.append((state, answer, want))
-    return found
+            differing.append((state, answer, want))
+    return differing
 
 
 def test_it_says_what_the_package_says(browser):
@@ -50,8 +50,8 @@ def test_it_says_what_the_package_says(browser):
     assert len(worked) > CASES / 3
     assert sum(int(w["flopsPerDevice"]) > 2**53 for w in worked) > 20
     assert len({tuple(m["kind"] for m in w["moves"]) for w in worked}) > 10
-    found = differences(browser, given)
-    assert found == [], found[0]
+    differing = differences(browser, given)
+    assert differing == [], differing[0]
 
 
 def test_nothing_odd_is_shown(browser):
@@ -134,15 +134,15 @@ def test_the_code_shows_the_same(browser):
             warnings.simplefilter("ignore")
             exec(answer["code"], names)
         report, mesh = names["report"], dict(answer["mesh"])
-        seen = [(c.kind, list(c.axes), c.result_bytes) for c in report.collectives]
-        told = [(m["kind"], m["axes"], int(m["got"])) for m in answer["moves"]]
-        assert sorted(seen) == sorted(told), state
+        compiled = [(c.kind, list(c.axes), c.result_bytes) for c in report.collectives]
+        predicted = [(m["kind"], m["axes"], int(m["got"])) for m in answer["moves"]]
+        assert sorted(compiled) == sorted(predicted), state
         assert list(report.idle_axes) == answer["idleAxes"]
         assert report.redundancy == answer["redundancy"]
         assert report.flops_per_device == int(answer["flopsPerDevice"])
-        told = tuple(tuple(entry) for entry in answer["c"]["entries"])
-        seen = report.output_shardings.entries
-        assert in_use(seen, mesh) == in_use(told, mesh)
+        predicted = tuple(tuple(entry) for entry in answer["c"]["entries"])
+        compiled = report.output_shardings.entries
+        assert in_use(compiled, mesh) == in_use(predicted, mesh)
 
 
 def test_the_first_picture_and_the_presets(browser):
@@ -187,12 +187,12 @@ def test_the_menu_of_c_has_what_is_covered(browser):
         for text in everything:
             out = eval(text, {"P": lambda *entries: entries})
             try:
-                found = spmd.matmul(
+                product = spmd.matmul(
                     (48, 40, 24), ("data", "model"), ("model",), mesh=mesh, out=out
                 )
             except spmd.NotDivisible:
                 continue
-            covered += [] if found.why_not else [text]
+            covered += [] if product.why_not else [text]
         assert sorted(offered) == sorted(covered)
         assert len(covered) < len(everything)
         for text in covered:
@@ -227,13 +227,13 @@ def test_what_is_named_is_linked(browser):
     for words, address in links:
         page, _, anchor = address.partition("#")
         if not page:  # a player further down
-            held = (ROOT / "book" / "matmul_explorer.md").read_text("utf8")
-            assert f"{{player}} {anchor.removeprefix('play-')}\n" in held
+            target = (ROOT / "book" / "matmul_explorer.md").read_text("utf8")
+            assert f"{{player}} {anchor.removeprefix('play-')}\n" in target
             continue
         kind = ".ipynb" if page.startswith("../notebooks/") else ".md"
-        held = ROOT / "book" / page.replace(".html", kind)
-        assert held.exists(), words
-        assert not anchor or f"(#{anchor})" in held.read_text("utf8")
+        target = ROOT / "book" / page.replace(".html", kind)
+        assert target.exists(), words
+        assert not anchor or f"(#{anchor})" in target.read_text("utf8")
 
 
 class Opened(widget_harness.Opened):

@@ -37,7 +37,7 @@ PARTS = {"parameters", "optimizer", "gradients", "kept", "work", "batch"}
 def differences(browser, given, change=None):
     """The states of which browser and package do not say the same."""
     states = [state for state, _ in given]
-    found = []
+    differing = []
     for (state, want), got in zip(
         given, answers(browser, NAME, states, change), strict=True
     ):
@@ -45,8 +45,8 @@ def differences(browser, given, change=None):
         assert {line.pop("part") for line in got.get("lines", [])} <= PARTS
         shown = {key: got.get(key) for key in want}
         if shown != want or ("error" in got) != ("error" in want):
-            found.append((state, shown, want))
-    return found
+            differing.append((state, shown, want))
+    return differing
 
 
 def test_it_says_what_the_package_says(browser):
@@ -155,9 +155,9 @@ def test_the_code_counts_the_same(browser):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             exec(answer["code"], names)
-        _, _, found, _ = counted(DEFAULTS | state)
-        assert names["found"] == found
-        assert names["found"].phases == found.phases
+        _, _, memory, _ = counted(DEFAULTS | state)
+        assert names["found"] == memory
+        assert names["found"].phases == memory.phases
         last = said.getvalue().splitlines()[-1]
         assert ast.literal_eval(last) == want["fits"]
         assert max(map(len, answer["code"].splitlines())) <= 72
@@ -197,16 +197,16 @@ def test_where_the_count_was_short_by_more_than_is_free(browser):
     states += [{**state, "margin": "1"} for state in states]
     near = data.measured()["near"]["gpu"]
     words = f"On GPUs it was up to {near['short']} % short"
-    seen = set()
+    outcomes = set()
     for answer in answers(browser, NAME, states):
         if not answer["fits"]:
             continue
         real = int(answer["total_bytes"]) / (1 - near["short"] / 100)
         short = real > int(answer["usable_bytes"])
-        seen.add(short)
+        outcomes.add(short)
         assert short == (words in answer["sentence"])
         assert short == answer["verdict"].startswith("Fits by this count, ")
-    assert seen == {True, False}
+    assert outcomes == {True, False}
     assert near["why"] == "attention written out"
 
 
@@ -324,25 +324,27 @@ def random_model(rng):
 def shapes_of(fields, seq):
     """What the package says of a model, as the page's twin writes it."""
     try:
-        made = Transformer(**fields)
+        model = Transformer(**fields)
     except spmd.NotUnderstood as error:
         return {"error": str(error)}
-    text = made.patch_size is None
-    seq = seq if text else made.seq
-    open_ended = dataclasses.replace(made, positions="none")
+    text = model.patch_size is None
+    seq = seq if text else model.seq
+    open_ended = dataclasses.replace(model, positions="none")
     return {
-        "parts": {key: str(value) for key, value in made.parts.items()},
-        "parameters": str(made.parameters),
-        "active": str(made.active_parameters),
-        "layers": [str(made.moe_layers), str(made.global_layers)],
+        "parts": {key: str(value) for key, value in model.parts.items()},
+        "parameters": str(model.parameters),
+        "active": str(model.active_parameters),
+        "layers": [str(model.moe_layers), str(model.global_layers)],
         "flops": str(
-            made.forward_flops(1, seq) if not text else open_ended.forward_flops(1, seq)
+            model.forward_flops(1, seq)
+            if not text
+            else open_ended.forward_flops(1, seq)
         ),
         "cache": str(open_ended.kv_cache_bytes(1, seq)) if text else "",
         "sizes": [
-            str(made.head_dim),
-            str(made.kv_heads),
-            str(made.expert_d_ff).replace("None", "null"),
+            str(model.head_dim),
+            str(model.kv_heads),
+            str(model.expert_d_ff).replace("None", "null"),
         ],
     }
 
@@ -422,11 +424,11 @@ def test_models_and_chips_come_from_python():
         name, value = re.fullmatch(r"const (\w+) = (.*);", line).groups()
         values[name] = json.loads(value)
     switches = dict.fromkeys(values["spmdChoices"]["transformerSwitches"], False)
-    made = {
+    presets = {
         name: Transformer(**switches | each, name=name)
         for name, each in values["spmdModels"].items()
     }
-    assert made == dict(MODELS)
+    assert presets == dict(MODELS)
     sources = values["spmdSources"]
     assert [sources[name] for name in MODELS] == [[m.source] for m in MODELS.values()]
     for name, each in values["spmdHardware"].items():
@@ -455,12 +457,12 @@ def test_arguments_become_a_state():
     for state, want in cases(3, 400):
         if "error" in want:
             continue
-        model, how, found, _ = counted(DEFAULTS | state)
+        model, how, memory, _ = counted(DEFAULTS | state)
         chip, margin = (DEFAULTS | state)["chip"], (DEFAULTS | state)["margin"]
         del how["chip"]  # it is the state's
         again = data.memory_state(model, chip=chip, margin=margin, **how)
         assert set(again) <= set(DEFAULTS)
-        assert counted(DEFAULTS | again)[2] == found
+        assert counted(DEFAULTS | again)[2] == memory
         assert expected(DEFAULTS | again, with_changes=False) == {
             key: value
             for key, value in want.items()
@@ -488,11 +490,11 @@ def test_what_was_measured(browser):
         ]
         size = row["needed_bytes" if one["verdict"] == "rejected" else "peak_bytes"]
         assert (one["verdict"] == "rejected") == bool(row.get("refused"))
-        _, _, found, left = counted(DEFAULTS | one["set"] | {"margin": "1"})
+        _, _, memory, left = counted(DEFAULTS | one["set"] | {"margin": "1"})
         assert (left >= 0) == (one["verdict"] == "accepted")
-        assert one["bytes"] == str(found.total_bytes)
+        assert one["bytes"] == str(memory.total_bytes)
         assert one["measured"] == bytes_words(size)
         assert one["where"] == f"{row['devices']} × {row['device']}"
-        off = f"{found.total_bytes / size - 1:+.0%}".replace("-", "−")
+        off = f"{memory.total_bytes / size - 1:+.0%}".replace("-", "−")
         assert one["off"] == off.replace("%", " %")
     assert re.findall(r"\d+ of \d+ .*? \((.*?)\)", near)

@@ -101,19 +101,19 @@ def test_with_the_keyboard_alone(context):
     assert opened.verdict.startswith("✓ Fits")
     press("ArrowUp")
     ring = "parseFloat(getComputedStyle(document.activeElement).outlineWidth)"
-    seen = []
+    focused = []
     for _ in range(30):
         press("Tab")
         assert page.evaluate(ring) >= 2
         words = "(e => e.dataset.key || e.getAttribute('aria-label') || e.textContent)"
-        seen.append(page.evaluate(f"{words}(document.activeElement)"))
-        if seen[-1] == "Copy code":
+        focused.append(page.evaluate(f"{words}(document.activeElement)"))
+        if focused[-1] == "Copy code":
             break
     axes = ["data", "fsdp", "model_axis"]
-    assert seen[:9] == ["model", "chip", *axes, "batch", "seq", "zero", "recompute"]
-    assert seen[9] == "More"
-    assert any(stop.startswith("zero=2: ") for stop in seen)
-    assert seen[-3:] == ["Reset", "Copy link", "Copy code"]
+    assert focused[:9] == ["model", "chip", *axes, "batch", "seq", "zero", "recompute"]
+    assert focused[9] == "More"
+    assert any(stop.startswith("zero=2: ") for stop in focused)
+    assert focused[-3:] == ["Reset", "Copy link", "Copy code"]
     while page.evaluate("document.activeElement.dataset.key") != "batch":
         press("Shift+Tab")
     press("Control+a")
@@ -234,7 +234,7 @@ def test_chosen_words_are_whole_and_boxes_stand_in_rows(context, model, width):
     page = Opened(context, f"?mc.model={model}", width).page
     open_details(page)
     assert page.evaluate(NARROW) == []
-    assert all(found == [] for found in page.evaluate(TOPS))
+    assert all(clipped == [] for clipped in page.evaluate(TOPS))
     marks = page.locator(".spmd-w-check")
     assert marks.count()
     for mark in marks.all():

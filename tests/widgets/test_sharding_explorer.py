@@ -32,8 +32,8 @@ CASES = 6000
 def cases(seed: int, count: int) -> list[tuple]:
     """(mesh, shape, entries, dtype), of which about a quarter do not fit."""
     draw = random.Random(seed)
-    made = []
-    while len(made) < count:
+    drawn = []
+    while len(drawn) < count:
         names = draw.sample(AXES, draw.randint(0, 3))
         mesh = {name: draw.choice((1, 2, 2, 3, 4, 8)) for name in names}
         rank = draw.randint(1, 4)
@@ -59,8 +59,8 @@ def cases(seed: int, count: int) -> list[tuple]:
                 blocks *= mesh.get(axis, 2)
             step = draw.choice((0, 1, 2, 3, 5, 10**6 if draw.random() < 0.05 else 4))
             shape.append(blocks * step + (bad and draw.random() < 0.4))
-        made.append((mesh, tuple(shape), tuple(entries), draw.choice(DTYPES)))
-    return made
+        drawn.append((mesh, tuple(shape), tuple(entries), draw.choice(DTYPES)))
+    return drawn
 
 
 def typed(mesh, shape, entries, dtype, device=0) -> dict[str, str]:
@@ -84,8 +84,8 @@ def expected(mesh, shape, entries, dtype, device=0) -> dict:
     facts = list(words.facts)
     if info.device_count > 1:
         times = f", {info.replicas} times the array" if info.replicas > 1 else ""
-        held = bytes_words(info.bytes_per_device * info.device_count)
-        facts.append(f"all devices together have {held}{times}")
+        total = bytes_words(info.bytes_per_device * info.device_count)
+        facts.append(f"all devices together have {total}{times}")
     owners = itertools.islice(info.owners.items(), 64)
     return {
         "title": words.title,
@@ -142,13 +142,13 @@ def differences(browser, given, change=None) -> list[tuple]:
     wanted = [expected(*case, number) for number, case in enumerate(given)]
     devices = [want.get("chosen", {"device": 0})["device"] for want in wanted]
     states = [typed(*case, one) for case, one in zip(given, devices, strict=True)]
-    found = []
-    seen = answers(browser, NAME, states, change)
-    for case, want, answer in zip(given, wanted, seen, strict=True):
+    differing = []
+    widget_answers = answers(browser, NAME, states, change)
+    for case, want, answer in zip(given, wanted, widget_answers, strict=True):
         got = {key: answer.get(key) for key in want}
         if got != want or {"error", "stopped"} & (set(answer) - set(want)):
-            found.append((case, got, want))
-    return found
+            differing.append((case, got, want))
+    return differing
 
 
 def test_it_says_what_the_package_says(browser):
@@ -195,12 +195,12 @@ def test_a_broken_module_is_noticed(browser, mutant):
 def test_the_package_says_what_jax_does():
     """The oracle of the oracle, on some of the same cases: JAX's own index maps."""
     devices = jax.devices()[:8]
-    seen = 0
+    compared = 0
     for mesh, shape, entries, dtype in cases(3, 300):
         want = expected(mesh, shape, entries, dtype)
         if "error" in want or not mesh or want["devices"] != 8 or 0 in shape:
             continue
-        seen += 1
+        compared += 1
         real = jax.make_mesh(
             tuple(mesh.values()),
             tuple(mesh),
@@ -217,7 +217,7 @@ def test_the_package_says_what_jax_does():
                     for s, n in zip(index_map[places[device]], shape, strict=True)
                 ]
                 assert at == spans
-    assert seen >= 10
+    assert compared >= 10
 
 
 # What a person types.
@@ -329,8 +329,8 @@ def test_the_code_draws_the_same(browser, monkeypatch):
         exec("\n".join(lines[:-1]), names)
         text = str(eval(lines[-1], names))
         assert answer["title"] in text
-        held = spmd.sharding(case[1], P(*case[2]), mesh=names["mesh"], dtype=case[3])
-        assert list(held.shard_shape) == answer["shard"]
+        info = spmd.sharding(case[1], P(*case[2]), mesh=names["mesh"], dtype=case[3])
+        assert list(info.shard_shape) == answer["shard"]
 
 
 # In a page.
@@ -471,15 +471,15 @@ def test_what_is_copied(context):
         document.execCommand = () => false; }"""
     )
     button = page.get_by_role("button", name="Copy code")
-    seen = page.locator(".spmd-w-seen")
+    notice = page.locator(".spmd-w-seen")
     place = "document.querySelector('figcaption').getBoundingClientRect().top + scrollY"
     before = page.evaluate(place)
-    assert not seen.is_visible()
+    assert not notice.is_visible()
     button.click()
-    assert seen.inner_text() == "Code copied."
+    assert notice.inner_text() == "Code copied."
     assert page.evaluate(place) == before
     assert page.evaluate("kept")[0].startswith("import jax")
-    seen.wait_for(state="hidden", timeout=8000)
+    notice.wait_for(state="hidden", timeout=8000)
     page.get_by_label("PartitionSpec").fill("P('data'")
     assert button.is_disabled()
     dimmed = "parseFloat(getComputedStyle(document.querySelector('pre')).opacity)"
@@ -489,7 +489,7 @@ def test_what_is_copied(context):
     page.evaluate("works = false")
     page.get_by_role("button", name="Copy link").click()
     words = "Link could not be copied; select it in the address bar."
-    assert seen.inner_text() == words
+    assert notice.inner_text() == words
     assert page.get_by_role("status").text_content() == words
     assert page.evaluate("document.getAnimations().length") == 0
 
@@ -589,11 +589,11 @@ def test_picture_table_and_code_say_what_the_sentence_says(context):
         assert spec_words(map(tuple, want["entries"])) in want["title"]
         code = page.locator(".spmd-w pre code").inner_text().replace('"', "'")
         assert spec_words(case[2]) in code
-        held = {d: o["slices"] for o in want["owners"] for d in o["devices"]}
+        slices = {d: o["slices"] for o in want["owners"] for d in o["devices"]}
         for button in page.locator("button.spmd-w-device").all():
             words = re.sub("^▸", "", button.inner_text()).split()
             device = int(words[1].partition("[")[0])
-            assert held[device] in button.inner_text()
+            assert slices[device] in button.inner_text()
         assert opened.errors == []
         page.close()
 
@@ -652,10 +652,10 @@ def test_axe_finds_nothing(context, theme):
     states = ["Replicated", "Two axes", "Both on one dimension"]
     for name in states:
         page.get_by_label(name).check()
-        found = axe_faults(page)
+        faults = axe_faults(page)
         if theme == "dark":  # the page itself has no dark ground here
-            found = [one for one in found if one[0] != "color-contrast"]
-        assert found == []
+            faults = [one for one in faults if one[0] != "color-contrast"]
+        assert faults == []
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
@@ -727,25 +727,25 @@ def test_one_module_as_anywidget_takes_it(context):
     assert "P('model', None)" in said.inner_text()
     assert page.get_by_role("button", name="Copy link").count() == 0
     page.get_by_label("Replicated").check()
-    held = page.evaluate("model.held.state")
-    assert held["spec"] == "P(None, None)"
+    kept_state = page.evaluate("model.held.state")
+    assert kept_state["spec"] == "P(None, None)"
     assert page.evaluate("model.saved") == 1
     page.evaluate(
         "model.held.state = {...model.held.state, shape: '4, 4'}; model.hear()"
     )
     assert "float32[4, 4]" in said.inner_text()
-    assert json.loads(json.dumps(held)) == held
+    assert json.loads(json.dumps(kept_state)) == kept_state
 
 
 @pytest.mark.parametrize("name", source.WIDGETS)
 def test_each_widget_is_one_module(context, name):
     module = source.module(name)
     page = context.new_page()
-    asked = []
-    page.on("request", lambda request: asked.append(request.url))
+    addresses = []
+    page.on("request", lambda request: addresses.append(request.url))
     page.goto("about:blank")
     assert page.evaluate(EXPORTED, module) == ["default"]
-    assert all(url.startswith(("about:", "blob:")) for url in asked)
+    assert all(url.startswith(("about:", "blob:")) for url in addresses)
     page.evaluate(MODEL, [module, {}])
     said = page.locator(".spmd-w-said").inner_text()
     assert len(said) > 40

@@ -68,16 +68,18 @@ def changed(script: str, where: str, old: str, new: str) -> str:
             wherever it occurs; how the lines are broken doesn't matter.
         new: what takes its place.
     """
-    begins = {found[1]: found.end() for found in DEFINED.finditer(script)}
+    begins = {matches[1]: matches.end() for matches in DEFINED.finditer(script)}
     assert where in begins, f"nothing is called {where}: mend the mutant of it, {old!r}"
     begin = begins[where]
     end = min((n for n in begins.values() if n > begin), default=len(script))
-    found = [*_like(old).finditer(script, begin, end)]
-    assert len(found) == 1, f"{old!r} occurs {len(found)} times in {where}, not once"
-    put = re.sub(r"\$(\w+)", lambda name: found[0][name[1]], new)
-    made = script[: found[0].start()] + put + script[found[0].end() :]
-    assert made != script, f"the mutant of {where}, {old!r}, changes nothing"
-    return made
+    matches = [*_like(old).finditer(script, begin, end)]
+    assert len(matches) == 1, (
+        f"{old!r} occurs {len(matches)} times in {where}, not once"
+    )
+    put = re.sub(r"\$(\w+)", lambda name: matches[0][name[1]], new)
+    mutated = script[: matches[0].start()] + put + script[matches[0].end() :]
+    assert mutated != script, f"the mutant of {where}, {old!r}, changes nothing"
+    return mutated
 
 
 def _like(piece: str) -> re.Pattern:
@@ -131,8 +133,8 @@ class Opened:
 
     def query(self) -> dict[str, str]:
         self.page.wait_for_timeout(400)
-        found = parse_qs(urlsplit(self.page.url).query, keep_blank_values=True)
-        return {key: values[0] for key, values in found.items()}
+        fields = parse_qs(urlsplit(self.page.url).query, keep_blank_values=True)
+        return {key: values[0] for key, values in fields.items()}
 
 
 def open_details(page) -> None:
@@ -142,8 +144,8 @@ def open_details(page) -> None:
 def axe_faults(page) -> list[tuple[str, str]]:
     """What axe finds in a page of which all is open: the rule and the first place."""
     open_details(page)
-    found = Axe().run(page).response["violations"]
-    return [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
+    violations = Axe().run(page).response["violations"]
+    return [(one["id"], one["nodes"][0]["html"][:200]) for one in violations]
 
 
 def too_small(page, width: int) -> list[tuple[float, str]]:
@@ -156,14 +158,14 @@ def too_small(page, width: int) -> list[tuple[float, str]]:
     return [size for size in sizes if size[0] < (44 if width < 600 else 24)]
 
 
-def numbers_and_words(found, path="") -> list[tuple[str, object]]:
+def numbers_and_words(value, path="") -> list[tuple[str, object]]:
     """Every leaf of an answer and where it stands."""
-    if isinstance(found, dict):
-        pairs = found.items()
-    elif isinstance(found, list):
-        pairs = enumerate(found)
+    if isinstance(value, dict):
+        pairs = value.items()
+    elif isinstance(value, list):
+        pairs = enumerate(value)
     else:
-        return [(path, found)]
+        return [(path, value)]
     return [
         leaf for key, at in pairs for leaf in numbers_and_words(at, f"{path}.{key}")
     ]

@@ -81,16 +81,16 @@ def test_a_partial_keeps_its_options():
         return params - scale * x.T @ x, state + 1.0
 
     params, state, x = put((D, D)), put((B, D), "data"), put((B, D), "data")
-    whole = spmd.xray(step, params, state, x, scale=2, carry=2)
-    assert donated(whole) == 2
+    expected = spmd.xray(step, params, state, x, scale=2, carry=2)
+    assert donated(expected) == 2
     for f, rest in (
         (functools.partial(step, params, scale=2), (state, x)),
         (functools.partial(functools.partial(step, params), state, scale=2), (x,)),
         (jax.tree_util.Partial(step, params, scale=2), (state, x)),
     ):
         report = spmd.xray(f, *rest)
-        assert report.hlo == whole.hlo
-        assert str(report) == str(whole)
+        assert report.hlo == expected.hlo
+        assert str(report) == str(expected)
 
 
 def test_a_partial_of_a_plain_function_stays_as_it_is():
@@ -303,10 +303,10 @@ def test_methods_modules_and_stages_of_equinox():
         assert [c.kind for c in report.collectives] == ["all-reduce"]
         assert "does not tell its arguments apart" in message(stage, carry={0: 0})
     # A module that is called has its weights as an argument, not as constants.
-    whole = spmd.xray(model, x)
-    assert whole.name == "MLP"
-    assert " constant({...})" not in whole.hlo
-    assert str(spmd.xray(eqx.filter_jit(model), x)) == str(whole)
+    expected = spmd.xray(model, x)
+    assert expected.name == "MLP"
+    assert " constant({...})" not in expected.hlo
+    assert str(spmd.xray(eqx.filter_jit(model), x)) == str(expected)
 
 
 def test_memory_of_a_module_with_functions():

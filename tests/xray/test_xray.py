@@ -648,7 +648,7 @@ def test_a_part_of_an_axis_that_repeats_is_told():
     mesh = jax.make_mesh((8,), ("data",), (AxisType.Auto,))
     report = xray(f, on(mesh, (16, 32, 96), None, None, "data"))
     assert report.redundancy > 1.5
-    assert "redundant-work" in [found.code for found in report.findings]
+    assert "redundant-work" in [finding.code for finding in report.findings]
 
 
 def test_the_map_of_work_is_that_of_the_program():

@@ -80,9 +80,13 @@ def backend_of(where):
 
 
 def check(where, name):
-    program, backend, found = PROGRAMS[name], backend_of(where), found_in(where, name)
-    assert rows(found) == Counter(program.expected(backend))
-    assert all(c.upper_bound == (backend in program.upper_bound) for c in found)
+    program, backend, collectives = (
+        PROGRAMS[name],
+        backend_of(where),
+        found_in(where, name),
+    )
+    assert rows(collectives) == Counter(program.expected(backend))
+    assert all(c.upper_bound == (backend in program.upper_bound) for c in collectives)
 
 
 # --- Kinds, axes, counts ----------------------------------------------------------
@@ -332,8 +336,8 @@ def test_lines_are_those_of_the_program(name):
 def test_every_collective_has_a_line(archive):
     # The TPU compiler has rewritten the running sum and kept no line of it.
     lost = {"cumsum_along_a_cut_axis"} if backend_of(archive) == "tpu" else set()
-    found = {name: stored(archive, name) for name in archived(archive)}
-    assert lost == {n for n in found if any(c.source is None for c in found[n])}
+    by_name = {name: stored(archive, name) for name in archived(archive)}
+    assert lost == {n for n in by_name if any(c.source is None for c in by_name[n])}
 
 
 def line(c):
@@ -432,10 +436,10 @@ def test_a_line_in_a_module_that_a_script_calls(reader):
 
 def test_a_line_that_calls_flax(reader):
     x, w = contracted(MESH)
-    made = reader("model.py", NNX)()["Model"](nnx.Rngs(0))
-    made.inner.kernel[...] = jax.device_put(made.inner.kernel[...], w.sharding)
+    model = reader("model.py", NNX)()["Model"](nnx.Rngs(0))
+    model.inner.kernel[...] = jax.device_put(model.inner.kernel[...], w.sharding)
     f = nnx.jit(lambda model, x: model(x))
-    assert only_source(f, made, x) == f"model.py:{marked(NNX)}"
+    assert only_source(f, model, x) == f"model.py:{marked(NNX)}"
 
 
 CELLS = [
@@ -538,11 +542,13 @@ def test_a_train_step_of_gpt_3():
     assert len(collectives) == 73
     # `down` of one layer: 4 · 12288 / 4 rows of 12288 features, cut over data, in
     # bfloat16. A device sends 15 parts of 16 to gather it.
-    whole = 12288 * 12288 * 2
+    matrix_flops = 12288 * 12288 * 2
     (down,) = (
-        c for c in collectives if (c.phase, c.count, c.result_bytes) == (FWD, 96, whole)
+        c
+        for c in collectives
+        if (c.phase, c.count, c.result_bytes) == (FWD, 96, matrix_flops)
     )
-    assert (down.kind, down.wire_bytes) == ("all-gather", whole * 15 // 16)
+    assert (down.kind, down.wire_bytes) == ("all-gather", matrix_flops * 15 // 16)
 
 
 # --- Gathers and scatters in disguise, and readers that don't see them --------------
@@ -686,12 +692,12 @@ def steps(collectives):
 
 def right(read, name):
     text = archived("programs.v5e_0.12.0.1")[name]
-    found = read(text, PROGRAMS[name].shape)
+    collectives = read(text, PROGRAMS[name].shape)
     sent = WIRE[name]["tpu"].values() if name in WIRE else ()
     return (
-        rows(found) == Counter(PROGRAMS[name].expected("tpu"))
-        and all(c.wire_bytes in (sent or (c.wire_bytes,)) for c in found)
-        and steps(found) == STEPS.get(name, [])
+        rows(collectives) == Counter(PROGRAMS[name].expected("tpu"))
+        and all(c.wire_bytes in (sent or (c.wire_bytes,)) for c in collectives)
+        and steps(collectives) == STEPS.get(name, [])
     )
 
 

@@ -16,9 +16,9 @@ def build(devices):
         when, noise = jax.random.split(rng)
         t = pin(jax.random.uniform(when, (B, 1)), mesh, "data")
         e = pin(jax.random.normal(noise, (B, D)), mesh, "data")
-        seen = jnp.cos(t) * x + jnp.sin(t) * e
+        noised = jnp.cos(t) * x + jnp.sin(t) * e
         waves = jnp.sin(t * 2.0 ** jnp.arange(T))
-        h = jax.nn.silu(seen @ params["in"] + waves @ params["time"])
+        h = jax.nn.silu(noised @ params["in"] + waves @ params["time"])
         return ((h @ params["out"] - e) ** 2).mean()
 
     def step(params, average, rng, x):
