@@ -324,6 +324,15 @@ def test_hidden_checks_are_not_on_a_command_line(graded_class):
 # An end before the end.
 
 
+# As a shell starts a background job, and not as nohup does, whatever started the tests.
+IN_THE_BACKGROUND = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_was_graded_is_kept_and_what_is_open_is_named(new_class, tmp_path, sent):
     proof = tmp_path / "pid"
@@ -331,8 +340,7 @@ def test_what_was_graded_is_kept_and_what_is_open_is_named(new_class, tmp_path, 
     new_class.add("second", answered(e2=SLEEP.format(str(proof))))
     new_class.add("third", WRONG)
 
-    in_the_background = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]
-    with new_class.start(before=in_the_background) as running:
+    with new_class.start(before=[sys.executable, "-c", IN_THE_BACKGROUND]) as running:
         assert until(proof.exists)
         written = new_class.csv.read_text()
         running.send_signal(sent)
