@@ -103,34 +103,22 @@ class Counts:
         if refused is not None:
             raise refused.with_traceback(None)
         try:
-            return self._of(where, mesh, zero, recompute, attention, parts, chunks)
+            setup = self._setups.get(where)
+            if setup is None:
+                setup = self._setup(mesh, zero, recompute, attention, parts, chunks)
+                self._setups[where] = setup
+                self._batches[where] = batch_line(setup).bytes  # in all phases
+            if (where, zero > 0) not in self._divided:
+                check_division(_of_strategy(setup, zero, recompute), mesh)
+                self._divided[where, zero > 0] = None
+            key = self._state_key(setup, zero, recompute)
+            state = self._states.get(key)
+            if state is None:
+                one = _of_strategy(setup, zero, recompute)
+                state = self._states[key] = _of_state(one)
         except NotDivisible as error:
             self._divided[where, zero > 0] = error
             raise
-
-    def _of(
-        self,
-        where: tuple[object, ...],
-        mesh: Mapping[str, int],
-        zero: int,
-        recompute: str,
-        attention: str,
-        parts: int,
-        chunks: int,
-    ) -> Bytes:
-        setup = self._setups.get(where)
-        if setup is None:
-            setup = self._setup(mesh, zero, recompute, attention, parts, chunks)
-            self._setups[where] = setup
-            self._batches[where] = batch_line(setup).bytes  # in all phases
-        if (where, zero > 0) not in self._divided:
-            check_division(_of_strategy(setup, zero, recompute), mesh)
-            self._divided[where, zero > 0] = None
-        key = self._state_key(setup, zero, recompute)
-        state = self._states.get(key)
-        if state is None:
-            one = _of_strategy(setup, zero, recompute)
-            state = self._states[key] = _of_state(one)
         parts_of_it = [state.phases, self._of_passes(setup, zero, recompute)]
         if recompute not in CHECKPOINTED:
             if where not in self._copies:
