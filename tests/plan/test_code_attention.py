@@ -19,8 +19,8 @@ def with_gradients(attention):
     """The attention, and the gradient of the sum of its squares: one program."""
 
     def squares(*heads):
-        found = attention(*heads)
-        return jnp.sum(found**2), found
+        output = attention(*heads)
+        return jnp.sum(output**2), output
 
     return jax.jit(jax.grad(squares, (0, 1, 2), has_aux=True))
 
@@ -49,9 +49,9 @@ def test_attention_is_jaxs_for_every_number_of_heads(kv, mesh, heads, dtype):
     shapes = [(names["BATCH"], names["SEQ"], h, names["HEAD_DIM"]) for h in heads]
     rng = np.random.default_rng(0)
     q, k, v = (rng.normal(size=shapes[n > 0]).astype(np.float32) for n in range(3))
-    slopes, found = with_gradients(names["attention"])(q, k, v)
+    slopes, output = with_gradients(names["attention"])(q, k, v)
     wanted, expected = with_gradients(on_one_head)(q, k, v)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
     for x, y in zip(slopes, wanted, strict=True):
         np.testing.assert_allclose(x, y, atol=1e-4)
 

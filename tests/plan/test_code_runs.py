@@ -75,15 +75,15 @@ def check_state(one, several):
     """The optimizer's state is sharded as the strategy says."""
     state = jax.tree.leaves(several["state"])
     here = sum(x.addressable_shards[0].data.nbytes for x in state)
-    whole = sum(x.nbytes for x in state)
+    full_bytes = sum(x.nbytes for x in state)
     shards = one.step.mesh["fsdp"] * one.step.mesh["model"]
     shards *= one.step.mesh["data"] if one.zero else 1
     experts = [x for x in state if x.ndim == 4]
     for x in experts:
         each = x.addressable_shards[0].data.nbytes
         assert each == x.nbytes // shards // one.step.mesh["expert"]
-        here, whole = here - each, whole - x.nbytes
-    assert here <= 1.6 * whole / shards  # norms are cut less
+        here, full_bytes = here - each, full_bytes - x.nbytes
+    assert here <= 1.6 * full_bytes / shards  # norms are cut less
 
 
 def test_the_lines_run_and_equal_one_device():

@@ -44,9 +44,9 @@ def shape(one):
     return one.step.mesh
 
 
-def words_of(found):
+def words_of(plan):
     """The table of a plan in one line."""
-    return " ".join(found.table.split())
+    return " ".join(plan.table.split())
 
 
 # --- All strategies, by brute force ---------------------------------------------------
@@ -178,15 +178,15 @@ def test_what_meshes_share_of_their_memory_is_that_of_each(model, chips, more):
 # --- Order ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", [PLAN, LARGE], ids=["small", "large"])
-def test_those_that_fit_come_first_the_fastest_before(found):
-    fits = [one.fits for one in found.strategies]
+@pytest.mark.parametrize("plan", [PLAN, LARGE], ids=["small", "large"])
+def test_those_that_fit_come_first_the_fastest_before(plan):
+    fits = [one.fits for one in plan.strategies]
     assert fits == sorted(fits, reverse=True)
-    times = [one.total_s for one in found.fitting]
+    times = [one.total_s for one in plan.fitting]
     assert times == sorted(times)
-    others = [one.memory_bytes for one in found.strategies[len(times) :]]
+    others = [one.memory_bytes for one in plan.strategies[len(times) :]]
     assert others == sorted(others)
-    assert found.best.total_s == min(times)
+    assert plan.best.total_s == min(times)
 
 
 def test_some_fit_and_some_do_not():
@@ -309,8 +309,8 @@ def test_zero_scatters_gradients_and_gathers_new_parameters():
     one, two = sent(step(data=8, zero=1)), sent(step(data=8, zero=2))
     assert ("gradients", "all-reduce", ("data",), "backward") in one
     assert ("gradients", "reduce-scatter", ("data",), "backward") in two
-    for found in (one, two):
-        new = found["new parameters", "all-gather", ("data",), "update"]
+    for sends in (one, two):
+        new = sends["new parameters", "all-gather", ("data",), "update"]
         assert new == 4 * (32 * LAYER + 2 * HEAD)
 
 
@@ -520,20 +520,20 @@ def test_between_hosts_the_network_decides():
 
 def test_the_slowest_of_an_axis_groups_decides():
     """Of 24 cards in threes (0, 1, 2) is in a host; (6, 7, 8) is in two."""
-    whole = {"data": 8, "model": 3}
-    found, link = price("all-reduce", 1e9, "h100:3x8", whole, ("model",))
+    shape = {"data": 8, "model": 3}
+    seconds, link = price("all-reduce", 1e9, "h100:3x8", shape, ("model",))
     assert link == "network"
     # One card of the other host: all that a ring sends goes through its card.
     rates = rates_of(spmd.HARDWARE["h100"])
     sent = 2 * 1e9 * 2 / 3 / rates.of_link("network", "all-reduce")
     trips = 2 * (3 - 1) / (3 / 2)
     waits = rates.start_s["nvlink"] + trips * rates.start_s["network"]
-    assert found == pytest.approx(sent + waits, rel=1e-6)
+    assert seconds == pytest.approx(sent + waits, rel=1e-6)
     inside, link = price(
         "all-reduce", 1e9, "h100:3x8", {"data": 6, "model": 4}, ("model",)
     )
     assert link == "nvlink"
-    assert inside < found / 5
+    assert inside < seconds / 5
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -550,9 +550,9 @@ def test_groups_stand_as_the_devices_of_a_mesh_do(shape, axes, per_host):
     groups = np.moveaxis(mesh, axes, range(len(axes))).reshape(size, -1).T // per_host
     wanted = {tuple(sorted(np.unique(one, return_counts=True)[1])) for one in groups}
     chips = cluster.Chips("", spmd.HARDWARE["h100"], mesh.size, per_host)
-    found = [one.per_host for one in chips.groups(shape, axes)]
-    assert len(found) == len(set(found))
-    assert set(found) == wanted
+    group_hosts = [one.per_host for one in chips.groups(shape, axes)]
+    assert len(group_hosts) == len(set(group_hosts))
+    assert set(group_hosts) == wanted
 
 
 def test_on_a_tpu_an_axis_uses_the_links_of_its_directions():

@@ -90,8 +90,8 @@ def test_what_is_sent_is_what_was_planned(every):
         total = sum(compiled for _, compiled in one.exchanged.values())
         near.append(
             all(
-                abs(told - compiled) <= TOLERANCE * total
-                for told, compiled in one.exchanged.values()
+                abs(planned_bytes - compiled) <= TOLERANCE * total
+                for planned_bytes, compiled in one.exchanged.values()
             )
         )
         if not near[-1]:

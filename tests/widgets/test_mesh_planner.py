@@ -59,11 +59,11 @@ PLANS = """(given) => {
 @functools.cache
 def planned_states(seed, count):
     """States, and what the package plans: the sentence, or the words and lists."""
-    found = []
+    expected = []
     for state in cases(seed, count):
         plan = planned(state)
         if isinstance(plan, str):
-            found.append((state, {"error": plan}))
+            expected.append((state, {"error": plan}))
             continue
         exact, timed = all_of(plan)
         words = {
@@ -77,8 +77,8 @@ def planned_states(seed, count):
             "fitting": len(plan.fitting),
         }
         words["exact"] = json.loads(json.dumps(exact))
-        found.append((state, (words, timed)))
-    return found
+        expected.append((state, (words, timed)))
+    return expected
 
 
 def off(got, want):
@@ -100,17 +100,17 @@ def differences(browser, given, change=None):
     states = [state for state, _ in given]
     got = [json.loads(one) for one in page.evaluate(PLANS, [script, states])]
     page.close()
-    found = []
+    differing = []
     for (state, want), one in zip(given, got, strict=True):
         if isinstance(want, dict):
             if one != want:
-                found.append((state, one.get("error", one), want))
+                differing.append((state, one.get("error", one), want))
             continue
         words, timed = want
         shown = {key: one.get(key) for key in words}
         if shown != words or off(one["timed"], timed) > MOST_OFF:
-            found.append((state, shown, words))
-    return found
+            differing.append((state, shown, words))
+    return differing
 
 
 def test_it_plans_what_the_package_plans(browser):
@@ -280,8 +280,8 @@ def test_the_link_opens_the_same_strategy_in_the_calculator(browser):
         state = {key.removeprefix("mc."): text for key, text in pairs}
         assert state.keys() <= CALCULATOR.keys()
         linked.append(state)
-        _, _, found, left = counted(CALCULATOR | state)
-        assert found.total_bytes == answer["total_bytes"]
+        _, _, memory, left = counted(CALCULATOR | state)
+        assert memory.total_bytes == answer["total_bytes"]
         assert (left >= 0) == answer["fits"]
     there = answers(browser, "memory_calculator", linked)
     for answer, other in zip(got, there, strict=True):

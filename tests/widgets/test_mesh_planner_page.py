@@ -102,24 +102,24 @@ def test_a_link_holds_the_state(context):
 def test_with_the_keyboard_alone(context):
     opened = Opened(context, link(SMALL))
     page = opened.page
-    seen = []
+    focused = []
     ring = "parseFloat(getComputedStyle(document.activeElement).outlineWidth)"
     words = "(e => e.dataset.key || e.getAttribute('aria-label') || e.textContent)"
     for _ in range(50):
         page.keyboard.press("Tab")
         assert page.evaluate(ring) >= 2
-        seen.append(page.evaluate(f"{words}(document.activeElement)"))
-        if seen[-1] == "chosen-2":
+        focused.append(page.evaluate(f"{words}(document.activeElement)"))
+        if focused[-1] == "chosen-2":
             page.keyboard.press("Enter")
             assert page.evaluate("document.activeElement.dataset.key") == "chosen-2"
-        if seen[-1] == "Copy code":
+        if focused[-1] == "Copy code":
             break
-    assert seen[1:7] == ["model", "chip", "hosts", "per_host", "batch", "seq"]
-    assert seen[7] == "More"
-    assert [one for one in seen if one.startswith("chosen-")] == [
+    assert focused[1:7] == ["model", "chip", "hosts", "per_host", "batch", "seq"]
+    assert focused[7] == "More"
+    assert [one for one in focused if one.startswith("chosen-")] == [
         f"chosen-{n}" for n in range(1, 13)
     ]
-    assert seen[-3:] == ["Reset", "Copy link", "Copy code"]
+    assert focused[-3:] == ["Reset", "Copy link", "Copy code"]
     check_list(opened, SMALL | {"chosen": "2"})
     page.wait_for_timeout(500)
     assert page.get_by_role("status").inner_text() == opened.said

@@ -388,10 +388,10 @@ def sharded(setup: Setup, each: int, stage: int) -> tuple[str, int]:
     key = ("sharded", each, setup.fsdp, data, *setup.sizes_of_state)
     if key not in setup.counted:
         if setup.lora is not None:
-            found = _over_shards(setup, each, stage, *numbers(setup))
+            formula_and_bytes = _over_shards(setup, each, stage, *numbers(setup))
         else:
-            found = _of_model(setup, each, stage, *numbers(setup))
-        setup.counted[key] = found
+            formula_and_bytes = _of_model(setup, each, stage, *numbers(setup))
+        setup.counted[key] = formula_and_bytes
     known: tuple[str, int] = setup.counted[key]
     return known
 
