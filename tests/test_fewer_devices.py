@@ -109,7 +109,6 @@ def test_some_chapter_takes_fewer():
 
 
 @pytest.mark.long("chapters run again, on fewer devices")
-@pytest.mark.once
 @pytest.mark.parametrize(("number", "there"), SMALLER)
 def test_a_solved_chapter_runs_on_fewer(number, there, kept):
     notebook = ROOT / "solutions" / f"{MASTERS[number].stem}.ipynb"

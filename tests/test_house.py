@@ -304,7 +304,7 @@ def tool_is_there(named: str) -> bool:
 
 
 def test_every_tool_that_is_named_is_there():
-    named = {
+    missing = {
         f"{name}: {match.group()}"
         for name, text in texts()
         if name != "tests/test_house.py"
@@ -312,7 +312,7 @@ def test_every_tool_that_is_named_is_there():
         for match in TOOLS.finditer(text)
         if not tool_is_there(match.group())
     }
-    assert named == set()
+    assert missing == set()
 
 
 def test_a_tool_that_is_gone_is_seen():

@@ -39,8 +39,8 @@ THEME = (
 )
 # The theme's script measures a box, changes it, and measures the next: each time the
 # browser lays out the page again, and opens what is folded. Here a box is measured when
-# the browser has laid it out, and all of them before one is changed. A widget's code
-# lies in a box that scrolls and says so itself.
+# the browser has laid it out, and all of them before one is changed. A widget's
+# box that scrolls sets its own tabindex.
 ONE_BY_ONE = re.compile(
     r"document\.querySelectorAll\((\[[^\]]*\]\.join\([^)]*\))\)"
     r"\.forEach\(e=>\{e\.tabIndex=([^?{};]*)\?0:-1\}\)"

@@ -174,8 +174,8 @@ def test_every_library_comes_along_or_is_asked_for(master):
     imported = {
         (a or b).split(".")[0] for a, b in re.findall(line, "\n".join(own), re.M)
     }
-    installed = {name.removesuffix("-checkpoint") for name in libraries(text)}
-    assert imported - set(sys.stdlib_module_names) - along == installed
+    required = {name.removesuffix("-checkpoint") for name in libraries(text)}
+    assert imported - set(sys.stdlib_module_names) - along == required
 
 
 ONE_CARD = """\

@@ -118,15 +118,15 @@ def test_case(case: Case):
 
 
 def test_every_rule_is_seen():
-    raised_codes = {case.code for case in CASES.values()}
-    raised_codes |= {*RECORDED.values(), *OF_PROCESSES}
+    known_codes = {case.code for case in CASES.values()}
+    known_codes |= {*RECORDED.values(), *OF_PROCESSES}
     here = {rule.code for rule in RULES if rule.versions == BOTH}
-    unseen = " and ".join(f'`@case("{code}")`' for code in sorted(here - raised_codes))
+    unseen = " and ".join(f'`@case("{code}")`' for code in sorted(here - known_codes))
     assert not unseen, (
         f"add {unseen} over a program that raises it to tests/explain/cases.py; a "
         "message of a machine that is not here goes to RECORDED in this file"
     )
-    unknown = raised_codes - {None} - {rule.code for rule in RULES}
+    unknown = known_codes - {None} - {rule.code for rule in RULES}
     assert not unknown, f"no rule in src/spmd_helpers/_explain/rules/ has {unknown}"
 
 

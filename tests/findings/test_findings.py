@@ -472,11 +472,11 @@ def test_constraints_are_dropped_as_is_said():
 
 def compilations(step, state, x):
     """How often three steps, one after the other, compile."""
-    durations = []
+    messages = []
 
     class Listener(logging.Handler):
         def emit(self, record):
-            durations.append(record.getMessage())
+            messages.append(record.getMessage())
 
     logger, listener = logging.getLogger("jax"), Listener()
     logger.addHandler(listener)
@@ -488,7 +488,7 @@ def compilations(step, state, x):
     finally:
         logger.removeHandler(listener)
         logger.propagate = propagate
-    return sum("Finished XLA compilation of jit(step)" in words for words in durations)
+    return sum("Finished XLA compilation of jit(step)" in words for words in messages)
 
 
 MESH = Mesh(np.array(jax.devices()).reshape(4, 2), ("data", "model"))

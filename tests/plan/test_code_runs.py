@@ -29,6 +29,12 @@ MIXTURES = [
 ]
 
 
+def first_twice(cases):
+    """Parameters, of which the first alone is run on the second JAX too."""
+    rest = (pytest.param(case, marks=pytest.mark.once) for case in cases[1:])
+    return [cases[0], *rest]
+
+
 def on_one_device(text):
     """The same lines on one device, of the same model and batch."""
     mesh = re.search(r"jax\.make_mesh\(\n    \(.*?\), (\(.*?\)),", text)
@@ -91,14 +97,15 @@ def test_the_lines_run_and_equal_one_device():
 
 
 @pytest.mark.long("plans run as code")
-@pytest.mark.once
-@pytest.mark.parametrize("case", MORE, ids=lambda case: f"{case[0]!s:.12} {case[1]}")
+@pytest.mark.parametrize(
+    "case", first_twice(MORE), ids=lambda case: f"{case[0]!s:.12} {case[1]}"
+)
 def test_more_lines_run_and_equal_one_device(case):
     check(case)
 
 
 @pytest.mark.long("plans run as code")
-@pytest.mark.once
-@pytest.mark.parametrize(("mesh", "zero", "policy"), MIXTURES, ids=str)
-def test_a_mixtures_lines_run_and_equal_one_device(mesh, zero, policy):
+@pytest.mark.parametrize("case", first_twice(MIXTURES), ids=str)
+def test_a_mixtures_lines_run_and_equal_one_device(case):
+    mesh, zero, policy = case
     check(("mixtral-8x7b", mesh, zero, policy))

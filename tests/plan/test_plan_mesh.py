@@ -147,6 +147,7 @@ def test_memory_is_that_of_training_memory(model, chips):
         (SMALL, "a100-80gb:2x8", {"attention": "plain"}),
         (MOE, "h100:2x8", {"param_dtype": "bfloat16", "capacity_factor": 1.5}),
         (replace(SMALL, qk_norm=True), "b200:2x8", {"master_weights": True}),
+        (replace(SMALL, qk_norm=True, head_dim=8), "h100:2x8", {}),
         (STACK, "h100:4x8", {"optimizer": "adafactor"}),
         (LLAMA, "v5p:2x4x4", {"grad_dtype": "float32", "compute_dtype": "float32"}),
     ],
@@ -775,12 +776,22 @@ def test_where_nothing_fits_a_strategy_is_timed_when_it_is_read(monkeypatch):
 
 def test_a_strategy_that_does_not_fit_is_copied_and_compared_with_its_seconds():
     model = spmd.MODELS["llama-3-70b"]
-    one, other = (plan(model, "h100:1x8", 8, seq=2048).strategies[0] for _ in "ab")
-    read = pickle.loads(pickle.dumps(one))
-    assert read.total_s > 0
-    assert read == copy.deepcopy(other) == one == other
-    assert hash(read) == hash(one)
-    assert f"total_s={one.total_s!r}" in repr(other)
+
+    def untimed():
+        """The same strategy of a new plan, whose seconds nobody has read."""
+        made = plan(model, "h100:1x8", 8, seq=2048).strategies
+        return next(one for one in made if "_timed" in vars(one))
+
+    one = untimed()
+    assert one.total_s > 0
+    assert "_timed" not in vars(one)
+    assert pickle.loads(pickle.dumps(untimed())) == one
+    assert copy.deepcopy(untimed()) == one
+    assert copy.copy(untimed()) == one
+    assert untimed() == untimed() == one
+    assert hash(untimed()) == hash(one)
+    assert repr(untimed()) == repr(one)
+    assert f"total_s={one.total_s!r}" in repr(one)
     slow = plan(model, "h100:1x8", 8, seq=2048, rates={"bf16_flops_per_s": 1e14})
     assert one.memory_bytes in {each.memory_bytes for each in slow.strategies}
     assert one not in slow.strategies

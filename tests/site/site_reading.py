@@ -145,7 +145,7 @@ RULES = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 BY_TAGS = {"type": "tag", "values": RULES}
 # All that a theme changes.
 COLORS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
-# Four fifths of its time axe asks of each word what lies below it.
+# axe spends four fifths of its time on what lies behind each word.
 ASK = """([only, colors]) => axe.run({runOnly: only, resultTypes: ['violations'],
   rules: {'color-contrast': {enabled: colors}}})"""
 # axe asks what lies below a word; that changes while the page is still being laid out.

@@ -347,9 +347,9 @@ def test_a_stack_of_layers(layers, d_model, d_ff, rows):
     count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree))
     assert m.parameters == count == sum(m.parts.values()) == layers * m.layer_parameters
     h = jax.ShapeDtypeStruct((rows, d_model), jnp.float32)
-    traced_products = products(jax.make_jaxpr(jax.grad(run))(tree, h).jaxpr)
+    traced_flops = products(jax.make_jaxpr(jax.grad(run))(tree, h).jaxpr)
     assert (
-        m.flops(rows) - 2 * rows * d_model * d_ff == traced_products
+        m.flops(rows) - 2 * rows * d_model * d_ff == traced_flops
     )  # no gradient of the rows
     assert m.flops(rows) == 6 * m.parameters * rows
     assert m.flops(rows, recompute="nothing_saveable") == 7 * m.parameters * rows

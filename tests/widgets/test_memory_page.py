@@ -234,7 +234,7 @@ def test_chosen_words_are_whole_and_boxes_stand_in_rows(context, model, width):
     page = Opened(context, f"?mc.model={model}", width).page
     open_details(page)
     assert page.evaluate(NARROW) == []
-    assert all(clipped == [] for clipped in page.evaluate(TOPS))
+    assert all(uneven == [] for uneven in page.evaluate(TOPS))
     marks = page.locator(".spmd-w-check")
     assert marks.count()
     for mark in marks.all():

@@ -68,7 +68,7 @@ def changed(script: str, where: str, old: str, new: str) -> str:
             wherever it occurs; how the lines are broken doesn't matter.
         new: what takes its place.
     """
-    begins = {matches[1]: matches.end() for matches in DEFINED.finditer(script)}
+    begins = {match[1]: match.end() for match in DEFINED.finditer(script)}
     assert where in begins, f"nothing is called {where}: mend the mutant of it, {old!r}"
     begin = begins[where]
     end = min((n for n in begins.values() if n > begin), default=len(script))

@@ -542,13 +542,13 @@ def test_a_train_step_of_gpt_3():
     assert len(collectives) == 73
     # `down` of one layer: 4 · 12288 / 4 rows of 12288 features, cut over data, in
     # bfloat16. A device sends 15 parts of 16 to gather it.
-    matrix_flops = 12288 * 12288 * 2
+    matrix_bytes = 12288 * 12288 * 2
     (down,) = (
         c
         for c in collectives
-        if (c.phase, c.count, c.result_bytes) == (FWD, 96, matrix_flops)
+        if (c.phase, c.count, c.result_bytes) == (FWD, 96, matrix_bytes)
     )
-    assert (down.kind, down.wire_bytes) == ("all-gather", matrix_flops * 15 // 16)
+    assert (down.kind, down.wire_bytes) == ("all-gather", matrix_bytes * 15 // 16)
 
 
 # --- Gathers and scatters in disguise, and readers that don't see them --------------

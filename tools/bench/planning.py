@@ -11,8 +11,7 @@ CASES = (
     ("llama-3-70b", "v5p:4x4x4", 64, 4096),
     ("llama-3-70b", "h100:64x8", 512, 8192),
 )
-# All presets are planned for these; the slowest of each is a row. Of the last nothing
-# fits.
+# All presets are planned for these; the slowest of each is a row.
 MOST = (("h100:512x8", 1024, 8192), ("b200:512x8", 4096, 4096))
 NOTHING_FITS = ("h100:512x8", 4096, 2**20)
 _RUNS = 3
@@ -48,7 +47,7 @@ def planning() -> Part:
             except NotUnderstood:  # not planned, or not for so long a sequence
                 continue
         why = ", nothing fits" if (topology, batch, seq) == NOTHING_FITS else ""
-        add(*max(every), why)
+        add(*max(every), f"{why} ({len(every)} presets)")
     return (
         "plan_mesh",
         rows,

@@ -10,9 +10,10 @@ pip installs what the steps after it need.
 
 The first environment is .venv; its JAX is the newest, and made the stored outputs. The
 second, .venv-oldest, has the JAX that Python 3.11 gets: the package and the exercises
-are tested there, but not the tests themselves, by mutants, nor what is marked `once`:
-of an exercise one other right answer is judged, and two wrong ones. ONLY_FIRST=1 leaves
-it out; the public workflow does, and has a job for each Python, as the first.
+are tested there, but not the tests themselves, by mutants, nor what is marked `once`,
+such as most plans that run as code: of an exercise one other right answer is judged,
+and two wrong ones. ONLY_FIRST=1 leaves it out; the public workflow does, and has a job
+for each Python, as the first.
 
 The solved notebooks are run in the first, the readers' in the second, or in the first
 where there is no second. Cell by cell both show the same, as tests/book compares; an

@@ -1,4 +1,7 @@
-"""Which mesh for a model on so many chips: every strategy, counted and timed."""
+"""Which mesh for a model on so many chips: every strategy, counted and timed.
+
+One that does not fit is timed when its seconds are read.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -251,7 +254,7 @@ class _Planner:
         """Every strategy, in order."""
         every = _ordered(self.each(axes, policies))
         for rank, one in enumerate(every, 1):
-            one.put_at(rank)
+            one._put_at(rank)
         return tuple(every)
 
     def each(self, axes: Sequence[str], policies: Sequence[str]) -> Iterator[Strategy]:
@@ -370,7 +373,7 @@ class _Planner:
             try:
                 known = self._made(way, mesh, shared)
             except NotDivisible as error:
-                known = error
+                known = error.with_traceback(None)
             shared.strategies[way] = known
         if isinstance(known, Strategy):
             return known
@@ -387,7 +390,7 @@ class _Planner:
         memory = self.counts.of(
             mesh, way.zero, way.recompute, shared.attention, *schedule
         )
-        return Strategy.timed_later(
+        return Strategy._timed_later(
             partial(self._times, way, memory, shared),
             rank=0,
             mesh=shared.mesh,

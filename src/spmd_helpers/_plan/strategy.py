@@ -46,7 +46,7 @@ class Strategy:
     step: Step = field(repr=False, compare=False)
 
     @staticmethod
-    def timed_later(
+    def _timed_later(
         timed: Callable[[], Mapping[str, object]], **known: object
     ) -> "Strategy":
         """A strategy whose seconds are counted when they are first read.
@@ -75,7 +75,7 @@ class Strategy:
         """All attributes, with the seconds counted, for `pickle` and `copy`."""
         return {"seconds": self.seconds, **self.__dict__}
 
-    def put_at(self, rank: int) -> None:
+    def _put_at(self, rank: int) -> None:
         """Give it its place, once a plan has all of its strategies."""
         self.__dict__["rank"] = rank
 
