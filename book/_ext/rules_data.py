@@ -67,8 +67,8 @@ def _piece(piece: re.Match, flags: int) -> str:
 def _members(text: str) -> str:
     """What stands in a class's brackets."""
 
-    def member(found: re.Match) -> str:
-        name = found[1]
+    def member(match: re.Match) -> str:
+        name = match[1]
         if name in CLASSES:
             return CLASSES[name]
         if name in "nrt" or not name.isalnum():

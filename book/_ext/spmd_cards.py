@@ -81,9 +81,9 @@ def first_drawing(body: str) -> Picture | None:
 
     A drawing in a player's frame has no title of its own, and shares cells with others.
     """
-    for found in DRAWING.finditer(body):
-        if title := DRAWN_TITLE.search(found[0]):
-            return _picture(found[0], html.unescape(title[1]))
+    for match in DRAWING.finditer(body):
+        if title := DRAWN_TITLE.search(match[0]):
+            return _picture(match[0], html.unescape(title[1]))
     return None
 
 

@@ -50,11 +50,11 @@ class ErrorEntry(Directive):
     has_content = True
 
     def run(self):
-        made = error_entry()
-        self.state.nested_parse(self.content, self.content_offset, made)
-        first = made.children[0]
-        made.replace(first, error_message("", *first.children))
-        return [made]
+        entry = error_entry()
+        self.state.nested_parse(self.content, self.content_offset, entry)
+        first = entry.children[0]
+        entry.replace(first, error_message("", *first.children))
+        return [entry]
 
 
 def show_box(translator, node):

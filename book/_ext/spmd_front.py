@@ -28,11 +28,11 @@ def products():
 def shards(product, stage: int) -> list[list[int]]:
     """The shards of w that each device has at a stage."""
     rows = SIZES[1] // DEVICES
-    found = []
+    shards_of_all = []
     for device in range(DEVICES):
         first, end = product.follow(device)[stage].b[0]
-        found.append([*range(first // rows, end // rows)])
-    return found
+        shards_of_all.append([*range(first // rows, end // rows)])
+    return shards_of_all
 
 
 def frames() -> list[tuple[str, str, str, str]]:
@@ -78,21 +78,21 @@ def frames() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def words(held: list[list[int]], sent: str, is_computed: bool) -> str:
+def words(shards_of_all: list[list[int]], sent: str, is_computed: bool) -> str:
     """A frame for those who don't see it."""
     lines = [
         f"device {device} has shard {device} of x, "
         + (f"shard {own[0]} of w" if len(own) == 1 else "all shards of w")
         + (f" and shard {device} of y" if is_computed else "")
-        for device, own in enumerate(held)
+        for device, own in enumerate(shards_of_all)
     ]
     return f"{'; '.join(lines)}. Sent per device: {sent}."
 
 
-def picture(held, sent, share, after=None, is_computed=False) -> str:
+def picture(shards_of_all, sent, share, after=None, is_computed=False) -> str:
     """The devices with what they have; `after` is what they have in the next frame."""
     lines = []
-    for device, own in enumerate(held):
+    for device, own in enumerate(shards_of_all):
         left = device * (BOX + GAP)
         lines.append(
             f'<rect class="spmd-play-device" x="{left}" y="0" width="{BOX}" '
@@ -107,7 +107,7 @@ def picture(held, sent, share, after=None, is_computed=False) -> str:
         lines += [_empty(_slot(device, k), ROWS["w"], SLOT) for k in range(DEVICES)]
         lines += [_shard(k, _slot(device, k)) for k in own]
     for device, later in enumerate(after or ()):
-        for k in set(later) - set(held[device]):
+        for k in set(later) - set(shards_of_all[device]):
             start, end = _slot(k, k), _slot(device, k)
             lines.append(_shard(k, start, f' data-to="{end - start} 0"'))
     counter = '<rect class="spmd-play-{}" x="0" y="{}" width="{}" height="7" rx="3.5"/>'

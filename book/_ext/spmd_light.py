@@ -122,19 +122,21 @@ def _plain(body: str) -> str:
     return re.sub(r"/\*.*?\*/", "", body, flags=re.S).strip()
 
 
-def whole(path: Path, folder: Path) -> str:
+def with_imports(path: Path, folder: Path) -> str:
     """A style sheet and those that it imports, with addresses meant from `folder`."""
     css = path.read_text("utf8")
     own = moved(IMPORT.sub("", css), path.parent, folder)
-    imported = [whole(path.parent / name, folder) for name in IMPORT.findall(css)]
+    imported = [
+        with_imports(path.parent / name, folder) for name in IMPORT.findall(css)
+    ]
     return "\n".join([*imported, own])
 
 
 def moved(css: str, old: Path, new: Path) -> str:
     """A style sheet whose relative addresses are meant from another folder."""
 
-    def rename(found: re.Match) -> str:
-        target = (old / found[1]).resolve()
+    def rename(match: re.Match) -> str:
+        target = (old / match[1]).resolve()
         return f"url({_relative(target, new.resolve())})"
 
     return URL.sub(rename, css)
@@ -159,12 +161,17 @@ def each_once(text: str) -> str:
     head, end, body = text.partition("</head>")
     styles = dict.fromkeys(style.strip() for style in OWN_STYLE.findall(body))
     body = OWN_STYLE.sub("", body)
-    last = {found[1]: found.start() for found in OWN_SCRIPT.finditer(body)}
+    last = {match[1]: match.start() for match in OWN_SCRIPT.finditer(body)}
     body = OWN_SCRIPT.sub(
-        lambda found: found[0] if found.start() == last[found[1]] else "", body
+        lambda match: match[0] if match.start() == last[match[1]] else "", body
     )
-    made = "\n".join(styles)
-    return head + (f"<style>\n{made}\n</style>\n" if made else "") + end + body
+    styles_once = "\n".join(styles)
+    return (
+        head
+        + (f"<style>\n{styles_once}\n</style>\n" if styles_once else "")
+        + end
+        + body
+    )
 
 
 def plain_kinds(css: str) -> set[str]:
@@ -184,8 +191,8 @@ def plain_kinds(css: str) -> set[str]:
 
 
 def _color(body: str) -> str | None:
-    found = re.search(r"(?:^|;)\s*color: ([^;]+)", body)
-    return found[1].strip() if found else None
+    match = re.search(r"(?:^|;)\s*color: ([^;]+)", body)
+    return match[1].strip() if match else None
 
 
 def plain_code(text: str, kinds: set[str]) -> str:
@@ -210,32 +217,34 @@ class Site:
             and SCRIPT.search(text)
         }
 
-    def asked(self, pattern: re.Pattern, group: int) -> dict[Path, list[Path]]:
+    def requests(self, pattern: re.Pattern, group: int) -> dict[Path, list[Path]]:
         """The files that each page's tags name, in their order."""
         return {
             page: [
-                (page.parent / found[group]).resolve()
-                for found in pattern.finditer(text)
-                if not found[group].startswith(("http", "//", "data:"))
+                (page.parent / match[group]).resolve()
+                for match in pattern.finditer(text)
+                if not match[group].startswith(("http", "//", "data:"))
             ]
             for page, text in self.pages.items()
         }
 
-    def shared(self, asked: dict[Path, list[Path]], suffix: str) -> list[Path]:
+    def shared(self, requests: dict[Path, list[Path]], suffix: str) -> list[Path]:
         """Those that every page names, in their order."""
-        lists = [[p for p in files if p.suffix == suffix] for files in asked.values()]
+        lists = [
+            [p for p in files if p.suffix == suffix] for files in requests.values()
+        ]
         first = dict.fromkeys(lists[0])
         return [p for p in first if all(p in files for files in lists)]
 
     def join_styles(self) -> None:
-        files = self.shared(self.asked(STYLE, 1), ".css")
+        files = self.shared(self.requests(STYLE, 1), ".css")
         folder = self.root / "_static"
         scripts = [path.read_text("utf8") for path in folder.rglob("*.js")]
         words = words_of([*self.pages.values(), *scripts])
-        css = "\n".join(whole(f, folder) for f in files)
+        css = "\n".join(with_imports(f, folder) for f in files)
         licenses = "\n".join(dict.fromkeys(LICENSE.findall(css)))
         rules = used_rules(css, words)
-        made = _write(folder, "site", ".css", f"{licenses}\n{rules}\n")
+        joined = _write(folder, "site", ".css", f"{licenses}\n{rules}\n")
         plain = plain_kinds(rules)
         for page, text in self.pages.items():
             self.pages[page] = self._replace(
@@ -245,12 +254,12 @@ class Site:
                 1,
                 set(files),
                 '<link rel="stylesheet" href="{}">',
-                made,
+                joined,
             )
 
     def join_scripts(self) -> None:
-        asked = self.asked(SCRIPT, 2)
-        files = [f for f in self.shared(asked, ".js") if f.name not in SEARCH]
+        requests = self.requests(SCRIPT, 2)
+        files = [f for f in self.shared(requests, ".js") if f.name not in SEARCH]
         first = next(iter(self.pages.values()))
         options = dict.fromkeys(PAGE_NAME.sub("", s) for s in INLINE.findall(first))
         parts = []
@@ -260,13 +269,13 @@ class Site:
                 parts += [*options, NO_SNIPPETS]
         script = ONE_BY_ONE.sub(WHEN_SHOWN, "\n;\n".join(parts) + "\n")
         script = script.replace(MARKS, NO_MARKS)
-        made = _write(self.root / "_static", "site", ".js", script)
+        joined = _write(self.root / "_static", "site", ".js", script)
         for page, text in self.pages.items():
             text = INLINE.sub("", PRELOAD.sub("", text)).replace(LATE_THEME, THEME)
             is_search = page == self.root / "search.html"
             drop = set(files) | (set() if is_search else self._search_files())
             text = self._replace(
-                page, text, SCRIPT, 2, drop, '<script defer src="{}"></script>', made
+                page, text, SCRIPT, 2, drop, '<script defer src="{}"></script>', joined
             )
             self.pages[page] = SCRIPT.sub(_deferred, text)
 
@@ -276,15 +285,15 @@ class Site:
             (static / n).resolve() for n in SEARCH
         }
 
-    def _replace(self, page, text, pattern, group, files, tag, made) -> str:
+    def _replace(self, page, text, pattern, group, files, tag, joined) -> str:
         """The first of these tags becomes the new one, the others go."""
-        address = _relative(made.resolve(), page.parent.resolve())
+        address = _relative(joined.resolve(), page.parent.resolve())
         new = [tag.format(address) + "\n"]
 
-        def change(found: re.Match) -> str:
-            path = (page.parent / found[group]).resolve()
+        def change(match: re.Match) -> str:
+            path = (page.parent / match[group]).resolve()
             if path not in files:
-                return found[0]
+                return match[0]
             return new.pop() if new else ""
 
         return pattern.sub(change, text)
@@ -300,9 +309,9 @@ class Site:
         texts = [path.read_text("utf8") for path in self.root.rglob("*.html")]
         while texts:
             names = {name for text in texts for name in FILE_NAME.findall(text)}
-            asked = {path for path in left if path.name in names}
-            left -= asked
-            texts = [p.read_text("utf8") for p in asked if p.suffix in (".css", ".js")]
+            named = {path for path in left if path.name in names}
+            left -= named
+            texts = [p.read_text("utf8") for p in named if p.suffix in (".css", ".js")]
         for path in left:
             if path.suffix not in KEPT:
                 path.unlink()

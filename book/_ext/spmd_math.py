@@ -21,13 +21,13 @@ def mathml(formula: str, page: str, display: str) -> str:
         ExtensionError: it is not one that `latex2mathml` reads whole.
     """
     try:
-        made = convert(formula, display=display)
+        mathml = convert(formula, display=display)
     except Exception as error:  # each mistake is a type of its own, without a base
         why = type(error).__name__
         raise ExtensionError(f"{page}: the formula {formula!r}: {why}") from error
-    if formula.count("{") != formula.count("}") or any(m in made for m in NOT_READ):
+    if formula.count("{") != formula.count("}") or any(m in mathml for m in NOT_READ):
         raise ExtensionError(f"{page}: the formula {formula!r} can't be read whole")
-    return made
+    return mathml
 
 
 def show_inline(translator, node):

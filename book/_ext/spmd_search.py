@@ -39,9 +39,9 @@ def places(pagename: str, doctree) -> Iterator[tuple[str, str, nodes.Element]]:
 
 def alone(place: str, title: str, part: nodes.Element) -> nodes.document:
     """A document that has this part, less the parts in it that are places, too."""
-    made = new_document("")
+    document = new_document("")
     section = nodes.section("", nodes.title("", title), ids=[place])
-    made += section
+    document += section
     inner = [part]
     if isinstance(part, nodes.section):
         apart = (nodes.title, nodes.section)
@@ -49,7 +49,7 @@ def alone(place: str, title: str, part: nodes.Element) -> nodes.document:
             apart += (nodes.definition_list,)
         inner = [node for node in part.children if not isinstance(node, apart)]
     section += [node.deepcopy() for node in inner]
-    return made
+    return document
 
 
 def index_places(builder, pagename: str, doctree, title: str) -> None:

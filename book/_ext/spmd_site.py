@@ -157,10 +157,10 @@ def say_versions(app, pagename, templatename, context, doctree):
     if path.suffix != ".ipynb":
         return
     facts = json.loads(path.read_text("utf8"))["metadata"].get("spmd", {})
-    made = facts.get("made_with")
-    if made:
-        first = sorted(made, key=lambda name: (name != "jax", name))
-        versions = ", ".join(f"{name} {made[name]}" for name in first)
+    made_with = facts.get("made_with")
+    if made_with:
+        first = sorted(made_with, key=lambda name: (name != "jax", name))
+        versions = ", ".join(f"{name} {made_with[name]}" for name in first)
         line = f"Outputs made with {versions}."
         context["body"] += f'<p class="spmd-made-with">{html.escape(line)}</p>'
 

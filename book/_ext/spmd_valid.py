@@ -53,21 +53,23 @@ def one_viewport(text: str) -> str:
 
 def own_ids(text: str) -> str:
     """Drawings that give the same id get one each."""
-    seen: set[str] = set()
+    ids: set[str] = set()
 
     def rename(drawing: re.Match) -> str:
-        made = drawing[0]
-        for name in dict.fromkeys(ID.findall(made)):
-            if name in seen:
+        renamed = drawing[0]
+        for name in dict.fromkeys(ID.findall(renamed)):
+            if name in ids:
                 number = 2
-                while f"{name}-{number}" in seen:
+                while f"{name}-{number}" in ids:
                     number += 1
-                made = re.sub(
-                    rf'(?<=["# ]){re.escape(name)}(?=[")\s])', f"{name}-{number}", made
+                renamed = re.sub(
+                    rf'(?<=["# ]){re.escape(name)}(?=[")\s])',
+                    f"{name}-{number}",
+                    renamed,
                 )
                 name = f"{name}-{number}"
-            seen.add(name)
-        return made
+            ids.add(name)
+        return renamed
 
     return DRAWN.sub(rename, text)
 
@@ -92,11 +94,11 @@ def mend(app, exception):
         leads_on = REFRESH.search(text)
         if leads_on and "<html" not in text:
             title = html.escape(app.config.html_title)
-            made = FRONT.format(page=leads_on[1], title=title)
+            valid = FRONT.format(page=leads_on[1], title=title)
         else:
-            made = mended(text)
-        if made != text:
-            path.write_text(made, "utf8")
+            valid = mended(text)
+        if valid != text:
+            path.write_text(valid, "utf8")
     for path in (site / "_static").glob("mystnb*.css"):  # its labels are spans now
         css = path.read_text("utf8")
         path.write_text(css.replace("summary>p.", "summary>span."), "utf8")

@@ -779,8 +779,8 @@ def test_a_strategy_that_does_not_fit_is_copied_and_compared_with_its_seconds():
 
     def untimed():
         """The same strategy of a new plan, whose seconds nobody has read."""
-        made = plan(model, "h100:1x8", 8, seq=2048).strategies
-        return next(one for one in made if "_timed" in vars(one))
+        strategies = plan(model, "h100:1x8", 8, seq=2048).strategies
+        return next(one for one in strategies if "_timed" in vars(one))
 
     one = untimed()
     assert one.total_s > 0

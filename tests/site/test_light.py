@@ -17,7 +17,7 @@ from spmd_light import (
     plain_code,
     plain_kinds,
     used_rules,
-    whole,
+    with_imports,
     words_of,
 )
 
@@ -211,5 +211,5 @@ def test_what_a_style_sheet_imports_is_in_it(tmp_path):
     (tmp_path / "styles").mkdir()
     (tmp_path / "basic.css").write_text("a{b:url(file.png)}")
     (tmp_path / "styles" / "theme.css").write_text('@import "../basic.css";\nc{d:e}')
-    joined = whole(tmp_path / "styles" / "theme.css", tmp_path)
+    joined = with_imports(tmp_path / "styles" / "theme.css", tmp_path)
     assert joined.split() == ["a{b:url(file.png)}", "c{d:e}"]
