@@ -256,9 +256,9 @@ def data_parallel_grad(mesh):
     return jax.grad(loss), (w, on(mesh, (B, D), "data")), grads_like(w)
 
 
-# FSDP with the activations held to the batch: each weight is gathered once, in the
+# FSDP with the activations sharded as the batch: each weight is gathered once, in the
 # forward pass (nothing is recomputed, so the backward pass has it still), and each
-# gradient is summed over data and cut. Compilers join the two sums, which are small,
+# gradient is reduce-scattered over data. Compilers join the two sums, which are small,
 # and the GPU compiler the two gathers.
 @program(
     gather("data"),
@@ -267,12 +267,12 @@ def data_parallel_grad(mesh):
     gpu=[gather("data"), scatter("data")],
 )
 def fsdp_grad(mesh):
-    def held(w, x):
+    def sharded(w, x):
         h = pin(jax.nn.relu(x @ w[0]), mesh, "data")
         return jnp.mean(pin(h @ w[1], mesh, "data") ** 2)
 
     w = on(mesh, (D, F), "data"), on(mesh, (F, D), None, "data")
-    return jax.grad(held), (w, on(mesh, (B, D), "data")), grads_like(w)
+    return jax.grad(sharded), (w, on(mesh, (B, D), "data")), grads_like(w)
 
 
 # The same without a constraint: on an Explicit mesh the types of the activations
@@ -284,12 +284,12 @@ def fsdp_grad(mesh):
     explicit=True,
 )
 def fsdp_grad_explicit(mesh):
-    def held(w, x):
+    def sharded(w, x):
         h = jax.nn.relu(jnp.einsum("bd,df->bf", x, jax.reshard(w[0], P())))
         return jnp.mean(jnp.einsum("bf,fd->bd", h, jax.reshard(w[1], P())) ** 2)
 
     w = on(mesh, (D, F), "data"), on(mesh, (F, D), None, "data")
-    return jax.grad(held), (w, on(mesh, (B, D), "data"))
+    return jax.grad(sharded), (w, on(mesh, (B, D), "data"))
 
 
 # Megatron's pair: columns, then rows. One sum over model makes the result.
@@ -331,11 +331,11 @@ def tensor_parallel_grad_of_x_too(mesh):
 def fsdp_and_tensor_parallel_grad(mesh):
     w = on(mesh, (D, F), "data", "model"), on(mesh, (F, D), "model", "data")
 
-    def held(w, x):
+    def sharded(w, x):
         h = pin(jax.nn.relu(x @ w[0]), mesh, "data", "model")
         return jnp.mean(pin(h @ w[1], mesh, "data") ** 2)
 
-    return jax.grad(held), (w, on(mesh, (B, D), "data")), grads_like(w)
+    return jax.grad(sharded), (w, on(mesh, (B, D), "data")), grads_like(w)
 
 
 # ZeRO-1 by hand: parameters whole, gradient and moment cut. The gradient is summed
@@ -739,11 +739,11 @@ def fsdp_over_two_axes(mesh):
     both = ("data", "pipe")
     w = on(mesh, (D, F), both, "model"), on(mesh, (F, D), "model", both)
 
-    def held(w, x):
+    def sharded(w, x):
         h = pin(jax.nn.relu(x @ w[0]), mesh, both, "model")
         return jnp.mean(pin(h @ w[1], mesh, both) ** 2)
 
-    return jax.grad(held), (w, on(mesh, (B, D), both)), grads_like(w)
+    return jax.grad(sharded), (w, on(mesh, (B, D), both)), grads_like(w)
 
 
 # A square, on half of the devices: only strides tell data from model.
