@@ -499,16 +499,16 @@ def _ordered(strategies: Iterable[Strategy]) -> list[Strategy]:
 
     Of the others only the seconds of those are counted that have the same memory.
     """
-    fitting: list[Strategy] = []
+    ordered: list[Strategy] = []
     by_memory: dict[int, list[Strategy]] = defaultdict(list)
     for one in strategies:
-        (fitting if one.fits else by_memory[one.memory_bytes]).append(one)
-    fitting.sort(key=lambda one: (one.total_s, one.memory_bytes, one.zero, str(one)))
+        (ordered if one.fits else by_memory[one.memory_bytes]).append(one)
+    ordered.sort(key=lambda one: (one.total_s, one.memory_bytes, one.zero, str(one)))
     for _, alike in sorted(by_memory.items()):
         if len(alike) > 1:
             alike.sort(key=lambda one: (one.total_s, one.zero, str(one)))
-        fitting += alike
-    return fitting
+        ordered += alike
+    return ordered
 
 
 def _update_bytes(memory: Bytes) -> int:
